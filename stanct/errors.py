@@ -1,0 +1,83 @@
+"""What stanct raises: each error says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class StanctError(Exception):
+    """Base class of every error that stanct raises on purpose.
+
+    Parameters
+    ----------
+    message
+        What was wrong and what was seen.
+    remedy
+        What the user can do about it; appended as a sentence of its own.
+    """
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}" if self.remedy else self.message
+
+
+class ProgramError(StanctError):
+    """The user's Stan program cannot be read, checked or transformed.
+
+    Parameters
+    ----------
+    message
+        What was wrong.
+    path, line, column
+        Place in the user's own file, lines and columns counted from 1.
+    excerpt
+        The offending source line; shown with a caret under `column`.
+    remedy
+        What to do about it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        excerpt: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+        self.line = line
+        self.column = column
+        self.excerpt = excerpt
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
+        lines = [f"{place}: {self.message}" if place else self.message]
+        if self.excerpt is not None:
+            lines.append(f"    {self.excerpt}")
+            if self.column is not None:
+                lead = "".join("\t" if c == "\t" else " " for c in self.excerpt[: self.column - 1])
+                lines.append(f"    {lead}^")
+        if self.remedy:
+            lines.append(self.remedy)
+        return "\n".join(lines)
+
+
+class DataError(ProgramError):
+    """The data do not fit the program's data block."""
+
+
+class EngineError(StanctError):
+    """A Stan engine is missing, or failed for a reason that is not the user's program."""
+
+
+class SamplingError(StanctError):
+    """Sampling could not start or could not go on, or its settings contradict each other."""
+
+
+class SavedRunError(StanctError):
+    """A folder does not hold a run that this version of stanct can read."""

@@ -1,0 +1,22 @@
+"""Finds the folders that ship beside the code, in a wheel and in an editable install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stanct.errors import StanctError
+
+
+def resource_folder(name: str) -> Path:
+    """Return the folder `templates` or `stan_models`.
+
+    A wheel carries it inside the package; a checkout keeps it beside the package.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise StanctError(
+        f"stanct's own folder {name!r} is missing beside {package}.",
+        remedy="Reinstall stanct: pip install --force-reinstall stanct",
+    )
