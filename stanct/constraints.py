@@ -1,0 +1,388 @@
+"""How each parameter type is built from Stan's unconstrained vector, as Stan >= 2.37 does it.
+
+`layout` says how many unconstrained numbers a parameter takes, `constrain` writes the Stan
+statements that compute it and its log Jacobian, and `unconstrained_type` the type under which it
+is declared once its constraint is gone. The transforms are the functions in `templates/functions`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stanct.errors import ProgramError
+from stanct.shapes import Scope, Shapes
+from stanct.syntax import MATRIX_TYPES, Range, Syntax, TypeSpec
+
+WIDTH = 80
+_MARGIN = 4
+_INDENT = "  "
+
+# Constrained types that become a vector or a square or rectangular matrix.
+_PLAIN = {
+    "ordered": "vector",
+    "positive_ordered": "vector",
+    "simplex": "vector",
+    "unit_vector": "vector",
+    "sum_to_zero_vector": "vector",
+    "cholesky_factor_corr": "matrix",
+    "cholesky_factor_cov": "matrix",
+    "corr_matrix": "matrix",
+    "cov_matrix": "matrix",
+    "column_stochastic_matrix": "matrix",
+    "row_stochastic_matrix": "matrix",
+    "sum_to_zero_matrix": "matrix",
+}
+_SQUARE = frozenset({"cholesky_factor_corr", "corr_matrix", "cov_matrix"})
+_COMPLEX = frozenset({"complex", "complex_vector", "complex_row_vector", "complex_matrix"})
+# The change of variables has a constant Jacobian, which Stan leaves out.
+_WITHOUT_JACOBIAN = frozenset({"sum_to_zero_vector", "sum_to_zero_matrix"})
+_FUNCTION = {"sum_to_zero_vector": "sum_to_zero"}
+
+
+def times(*factors: str) -> str:
+    """Write a product of integer expressions, numbers multiplied out."""
+    number, rest = 1, list[str]()
+    for factor in factors:
+        if factor.isdecimal():
+            number *= int(factor)
+        else:
+            rest.append(_atom(factor))
+    if number == 0 or not rest:
+        return str(number)
+    return " * ".join(([str(number)] if number != 1 else []) + rest)
+
+
+def plus(*terms: str) -> str:
+    """Write a sum of integer expressions, numbers added up at its end."""
+    number = sum(int(term) for term in terms if term.isdecimal())
+    rest = [term for term in terms if not term.isdecimal()]
+    return " + ".join(rest + ([str(number)] if number or not rest else []))
+
+
+def minus(left: str, right: str) -> str:
+    """Write a difference of integer expressions."""
+    if left.isdecimal() and right.isdecimal() and int(left) >= int(right):
+        return str(int(left) - int(right))
+    if right == "0":
+        return left
+    return f"{_atom(left)} - {_atom(right)}"
+
+
+def _half_of_product(left: str, right: str) -> str:
+    if left.isdecimal() and right.isdecimal():
+        return str(int(left) * int(right) // 2)
+    # `%/%` binds tighter than `*`.
+    return f"({times(left, right)}) %/% 2"
+
+
+def _atom(expression: str) -> str:
+    return expression if re.fullmatch(r"\w+", expression) else f"({expression})"
+
+
+@dataclass
+class ParameterWriter:
+    """Writes the statements that turn the unconstrained vector into parameters.
+
+    Attributes
+    ----------
+    syntax, shapes, scope
+        The program, and the variables that bounds and sizes may name.
+    prefix
+        Of every name of ours.
+    functions
+        Library functions, without prefix, that the statements call; filled as they are written.
+    """
+
+    syntax: Syntax
+    shapes: Shapes
+    scope: Scope
+    prefix: str
+    functions: set[str] = field(default_factory=set[str])
+
+    def unconstrained_type(self, spec: TypeSpec) -> str:
+        """Return the base type and sizes without the constraint."""
+        if spec.base == "tuple":
+            inside = ", ".join(self._array(e) + self.unconstrained_type(e) for e in spec.elements)
+            return f"tuple({inside})"
+        base, dims = _PLAIN.get(spec.base, spec.base), [self.syntax.text(d) for d in spec.dims]
+        if base == "matrix" and len(dims) == 1:
+            dims *= 2
+        return f"{base}[{', '.join(dims)}]" if dims else base
+
+    def _array(self, spec: TypeSpec) -> str:
+        sizes = ", ".join(self.syntax.text(size) for size in spec.array)
+        return f"array[{sizes}] " if sizes else ""
+
+    def size(self, spec: TypeSpec) -> str:
+        """Return the number of unconstrained elements, as a Stan expression."""
+        sizes = [self.syntax.text(size) for size in spec.array]
+        return times(*sizes, self.element_size(spec)) if sizes else self.element_size(spec)
+
+    def element_size(self, spec: TypeSpec) -> str:
+        """Return the same for one element of an array."""
+        base, dims = spec.base, [self.syntax.text(size) for size in spec.dims]
+        if base == "tuple":
+            return plus(*(self.size(element) for element in spec.elements))
+        if base == "real":
+            return "1"
+        if base in _COMPLEX:
+            return times("2", *dims)
+        if base in ("simplex", "sum_to_zero_vector"):
+            return minus(dims[0], "1")
+        if base in ("cholesky_factor_corr", "corr_matrix"):
+            return _half_of_product(dims[0], minus(dims[0], "1"))
+        if base == "cov_matrix":
+            return _half_of_product(dims[0], plus(dims[0], "1"))
+        if base == "cholesky_factor_cov":
+            rows, cols = dims[0], dims[-1]
+            square = _half_of_product(cols, plus(cols, "1"))
+            return square if rows == cols else plus(square, times(minus(rows, cols), cols))
+        if base == "column_stochastic_matrix":
+            return times(minus(dims[0], "1"), dims[1])
+        if base == "row_stochastic_matrix":
+            return times(dims[0], minus(dims[1], "1"))
+        if base == "sum_to_zero_matrix":
+            return times(minus(dims[0], "1"), minus(dims[1], "1"))
+        return times(*dims)
+
+    def write(self, name: str, name_token: int, spec: TypeSpec) -> list[str]:
+        """Return the Stan lines that compute one parameter and add to the log Jacobian."""
+        self._check(name, name_token, spec)
+        return [part for line in self._parameter(name, spec) for part in wrapped(line)]
+
+    def _parameter(self, name: str, spec: TypeSpec) -> list[str]:
+        start = f"{self.prefix}at_{name}"
+        if spec.base == "tuple" or (spec.array and not self._vectorises(spec)):
+            position = f"{self.prefix}p"
+            lines = self._elements(name, spec, position, ())
+            return ["{", f"{_INDENT}int {position} = {start};", *_indented(lines), "}"]
+        if spec.array:
+            return self._real_array(name, spec, start)
+        return self._one(name, spec, start, ())
+
+    def _check(self, name: str, name_token: int, spec: TypeSpec) -> None:
+        wrong = {"int": "an integer", "void": "void"}.get(spec.base)
+        if wrong:
+            raise self._refuse(name_token, f"`{name}` is {wrong}, which Stan cannot sample.")
+        needed = 0
+        if spec.base in MATRIX_TYPES - _SQUARE - {"cholesky_factor_cov"}:
+            needed = 2
+        elif spec.base not in ("real", "complex", "tuple"):
+            needed = 1
+        sizes = (*spec.array, *spec.dims)
+        if len(spec.dims) < needed or any(size.first >= size.stop for size in sizes):
+            raise self._refuse(name_token, f"`{name}` is declared without its sizes.")
+        for element in spec.elements:
+            self._check(name, name_token, element)
+
+    def _refuse(self, token: int, message: str) -> ProgramError:
+        return self.syntax.source.error(self.syntax.start(token), message)
+
+    def _vectorises(self, spec: TypeSpec) -> bool:
+        """A one-dimensional array of reals with scalar bounds is a vector in all but name."""
+        if spec.base != "real" or len(spec.array) != 1:
+            return False
+        bounds = [self.shapes.shape(bound, self.scope) for bound in spec.constraints.values()]
+        return all(shape is not None and shape.rank == 0 for shape in bounds)
+
+    def _real_array(self, name: str, spec: TypeSpec, start: str) -> list[str]:
+        size = self.syntax.text(spec.array[0])
+        segment = self._segment(start, size)
+        if not spec.constraints:
+            return [f"{name} = to_array_1d({segment});"]
+        function, bounds = self._bounds(spec)
+
+        def write(source: str) -> list[str]:
+            value = self._call(f"{function}_vector", [source, *bounds])
+            added = self._add(f"{function}_vector", source, bounds)
+            return [f"{name} = to_array_1d({value});", *added]
+
+        return self._narrow(write, segment, f"vector[{size}]", scoped=False)
+
+    def _narrow(
+        self,
+        write: Callable[[str], list[str]],
+        source: str,
+        source_type: str,
+        *,
+        scoped: bool,
+    ) -> list[str]:
+        """Give the unconstrained values a name of their own where the lines would be too long.
+
+        `scoped` says that the lines stand in a scope of their own already.
+        """
+        lines = write(source)
+        if len(lines) < 2 or max(map(len, lines)) + _MARGIN <= WIDTH:
+            return lines
+        y = f"{self.prefix}y"
+        lines = [f"{source_type} {y} = {source};", *write(y)]
+        return lines if scoped else ["{", *_indented(lines), "}"]
+
+    def _elements(
+        self, target: str, spec: TypeSpec, position: str, indices: tuple[str, ...]
+    ) -> list[str]:
+        """Write loops over the array dimensions; `position` runs through the vector."""
+        loops: list[str] = []
+        mine = tuple(f"{self.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
+        for index, size in zip(mine, spec.array, strict=True):
+            loops.append(f"for ({index} in 1 : {self.syntax.text(size)}) {{")
+        element = f"{target}[{', '.join(mine)}]" if mine else target
+        if spec.base == "tuple":
+            lines: list[str] = []
+            for k, part in enumerate(spec.elements):
+                lines += self._elements(f"{element}.{k + 1}", part, position, indices + mine)
+        else:
+            lines = self._one(element, spec, position, mine)
+            lines.append(f"{position} += {self.element_size(spec)};")
+        for loop in reversed(loops):
+            lines = [loop, *_indented(lines), "}"]
+        return lines
+
+    def _one(self, target: str, spec: TypeSpec, start: str, indices: tuple[str, ...]) -> list[str]:
+        """Write one parameter, or one element of an array of them, that begins at `start`."""
+        dims = [self.syntax.text(size) for size in spec.dims]
+        if spec.base in _COMPLEX:
+            return self._complex(target, spec.base, dims, start)
+        if spec.base == "real":
+            source, source_type = f"{self.prefix}x[{start}]", "real"
+        else:
+            size = self.element_size(spec)
+            source, source_type = self._segment(start, size), f"vector[{size}]"
+
+        def write(source: str) -> list[str]:
+            return self._transformed(target, spec, dims, source, indices)
+
+        # Only the loop over an array of these is a scope of its own.
+        return self._narrow(write, source, source_type, scoped=bool(indices))
+
+    def _transformed(
+        self, target: str, spec: TypeSpec, dims: list[str], source: str, indices: tuple[str, ...]
+    ) -> list[str]:
+        """Write the transform of `source` and its log Jacobian."""
+        if spec.base in ("real", "vector", "row_vector", "matrix"):
+            value = source
+            added: list[str] = []
+            if spec.constraints:
+                function, bounds = self._bounds(spec, indices)
+                value = self._call(function, [source, *bounds])
+                added = self._add(function, source, bounds)
+            if spec.base == "row_vector":
+                value += "'"
+            elif spec.base == "matrix":
+                value = f"to_matrix({value}, {', '.join(dims)})"
+            return [f"{target} = {value};", *added]
+        function = _FUNCTION.get(spec.base, spec.base)
+        arguments = list[str]()
+        if _PLAIN[spec.base] == "matrix":
+            arguments = dims if spec.base in _SQUARE else [dims[0], dims[-1]]
+        lines = [f"{target} = {self._call(function, [source, *arguments])};"]
+        if spec.base not in _WITHOUT_JACOBIAN:
+            lines += self._add(function, source, arguments)
+        return lines
+
+    def _complex(self, target: str, base: str, dims: list[str], start: str) -> list[str]:
+        """Real and imaginary parts alternate."""
+        x, i = f"{self.prefix}x", f"{self.prefix}k"
+        if base == "complex":
+            return [f"{target} = to_complex({x}[{start}], {x}[{start} + 1]);"]
+        pair = self._segment(start, times("2", *dims))
+        parts = f"{self.prefix}parts"
+        halves = f"to_complex({parts}[1, {i}], {parts}[2, {i}])"
+        count = times(*dims)
+        lines = [f"matrix[2, {count}] {parts} = to_matrix({pair}, 2, {count});"]
+        if base == "complex_matrix":
+            rows, row, col = dims[0], f"{self.prefix}m", f"{self.prefix}n"
+            lines.append(f"int {i} = 1;")
+            lines += [
+                f"for ({col} in 1 : {dims[1]}) {{",
+                f"  for ({row} in 1 : {rows}) {{",
+                f"    {target}[{row}, {col}] = {halves};",
+                f"    {i} += 1;",
+                "  }",
+                "}",
+            ]
+        else:
+            lines += [f"for ({i} in 1 : {count}) {{", f"  {target}[{i}] = {halves};", "}"]
+        return ["{", *_indented(lines), "}"]
+
+    def _segment(self, start: str, size: str) -> str:
+        x = f"{self.prefix}x"
+        if size.isdecimal() and int(size) > 0:
+            return f"segment({x}, {start}, {size})"
+        return self._call("segment", [x, start, size])
+
+    def _bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
+        """Return the transform's function and its bounds for one element of the array.
+
+        There is a function for a real, a vector with scalar bounds, a vector with vector bounds.
+        """
+        if "lower" in spec.constraints and "upper" in spec.constraints:
+            function, keys = "lower_upper_bound", ("lower", "upper")
+        elif "lower" in spec.constraints:
+            function, keys = "lower_bound", ("lower",)
+        elif "upper" in spec.constraints:
+            function, keys = "upper_bound", ("upper",)
+        else:
+            function, keys = "offset_multiplier", ("offset", "multiplier")
+        default = {"offset": "0", "multiplier": "1"}
+        own_rank = spec.rank - len(spec.array)
+        texts: list[str] = []
+        containers: list[bool] = []
+        for key in keys:
+            bound = spec.constraints.get(key)
+            text, rank = default.get(key, ""), 0
+            if bound is not None:
+                text, rank = self._bound(bound, spec, indices)
+            texts.append(text)
+            containers.append(rank > 0)
+        if any(containers) and own_rank > 0:
+            size = self.element_size(spec)
+            texts = [
+                (text if spec.base == "vector" else f"to_vector({text})")
+                if container
+                else f"rep_vector({text}, {size})"
+                for text, container in zip(texts, containers, strict=True)
+            ]
+        if own_rank > 0:
+            function += "_vectors" if any(containers) else "_vector"
+        return function, texts
+
+    def _bound(self, bound: Range, spec: TypeSpec, indices: tuple[str, ...]) -> tuple[str, int]:
+        text, own_rank = self.syntax.text(bound), spec.rank - len(spec.array)
+        shape = self.shapes.shape(bound, self.scope)
+        if spec.rank == 0:
+            return text, 0
+        if shape is None:
+            raise self.syntax.source.error(
+                self.syntax.start(bound.first),
+                f"Whether the bound `{text}` is a scalar or a container cannot be told.",
+                "Give it a name in `transformed data` or `transformed parameters` first.",
+            )
+        outer = shape.rank - own_rank
+        if outer <= 0 or not indices:
+            return text, shape.rank
+        name = text if re.fullmatch(r"\w+", text) else f"({text})"
+        return f"{name}[{', '.join(indices[:outer])}]", own_rank
+
+    def _call(self, function: str, arguments: list[str]) -> str:
+        self.functions.add(function)
+        return f"{self.prefix}{function}({', '.join(arguments)})"
+
+    def _add(self, function: str, source: str, arguments: list[str]) -> list[str]:
+        call = self._call(f"{function}_lj", [source, *arguments])
+        return [f"{self.prefix}log_jacobian += {call};"]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [_INDENT + line for line in lines]
+
+
+def wrapped(statement: str) -> list[str]:
+    """Break a line that is too long in front of its assignment."""
+    if len(statement) + _MARGIN <= WIDTH or " = " not in statement.replace("+=", "="):
+        return [statement]
+    indent = statement[: len(statement) - len(statement.lstrip())]
+    head, operator, value = re.split(r" (\+?=) ", statement, maxsplit=1)
+    return [head, f"{indent}{_INDENT}{operator} {value}"]

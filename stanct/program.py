@@ -1,0 +1,225 @@
+"""What stanct knows of a user's Stan program: its blocks, data, parameters and their places."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from stanct.errors import ProgramError
+from stanct.source import SourceText
+from stanct.syntax import Block, Declare, Simple, Syntax, TypeSpec
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A variable of the data or parameters block.
+
+    Attributes
+    ----------
+    name, type
+        The variable and its base type, e.g. `vector`, `simplex`, `tuple`.
+    array_dims, dims
+        The sizes in `array[...]` and behind the base type, as written.
+    constraints
+        `lower`, `upper`, `offset`, `multiplier` to the bound as written.
+    line, column, path
+        Place of the name in the user's file, counted from 1.
+    spec
+        The declared type with its place in the program.
+    """
+
+    name: str
+    type: str
+    array_dims: tuple[str, ...]
+    dims: tuple[str, ...]
+    constraints: Mapping[str, str] = field(hash=False)
+    line: int
+    column: int
+    path: str
+    spec: TypeSpec = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Stan program, read and split but not changed.
+
+    Make one with `Program.from_file` or `Program.from_source`.
+
+    Attributes
+    ----------
+    name
+        Stem of the file, a legal Stan model name.
+    path
+        The file, None for a program given as text.
+    source, expanded
+        The text before and after `#include`.
+    data, parameters
+        The declared variables in order.
+    syntax
+        Tokens and statements of `expanded`.
+    """
+
+    name: str
+    path: str | None
+    source: str = field(repr=False)
+    expanded: str = field(repr=False)
+    syntax: Syntax = field(repr=False, compare=False)
+    data: tuple[Declaration, ...]
+    parameters: tuple[Declaration, ...]
+
+    @classmethod
+    def from_file(
+        cls, path: str | os.PathLike[str], *, include_paths: Sequence[str | os.PathLike[str]] = ()
+    ) -> Program:
+        """Read a program from a file.
+
+        Parameters
+        ----------
+        path
+            The Stan file, UTF-8.
+        include_paths
+            Folders to search for `#include`d files, before the file's own folder.
+
+        Raises
+        ------
+        ProgramError
+            The file is missing or not text, has no parameters, or cannot be read as Stan.
+        """
+        file = Path(path)
+        try:
+            source = file.read_text(encoding="utf-8")
+        except FileNotFoundError as cause:
+            raise ProgramError(
+                "There is no such file.",
+                path=str(file),
+                remedy=f"Check the path; it is looked up from {Path.cwd()}.",
+            ) from cause
+        except (OSError, ValueError) as cause:
+            raise ProgramError(
+                f"The file cannot be read: {cause}.",
+                path=str(file),
+                remedy="Pass a Stan program in UTF-8.",
+            ) from cause
+        return cls.from_source(source, name=file.stem, path=str(file), include_paths=include_paths)
+
+    @classmethod
+    def from_source(
+        cls,
+        source: str,
+        *,
+        name: str = "model",
+        path: str | None = None,
+        include_paths: Sequence[str | os.PathLike[str]] = (),
+    ) -> Program:
+        """Read a program from its text.
+
+        Parameters
+        ----------
+        source
+            Stan code.
+        name
+            What to call the program where it has no file.
+        path
+            The file that the text came from, if any; its folder is searched for includes.
+        include_paths
+            Folders to search for `#include`d files first.
+
+        Raises
+        ------
+        ProgramError
+            As `from_file`.
+        """
+        folders = [Path(folder) for folder in include_paths]
+        if path is not None:
+            folders.append(Path(path).parent)
+        text = SourceText.expand(source, path or f"{name}.stan", folders)
+        syntax = Syntax(text)
+        data = _declarations(syntax, "data")
+        parameters = _declarations(syntax, "parameters")
+        if not parameters:
+            block = syntax.blocks.get("parameters")
+            raise text.error(
+                syntax.start(block.keyword) if block else 0,
+                "The program has no parameters, so there is nothing to temper.",
+                "Declare what is to be sampled in a `parameters` block.",
+            )
+        return cls(name, path, source, text.text, syntax, data, parameters)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """The program's blocks by name, in order."""
+        return self.syntax.blocks
+
+    @cached_property
+    def source_hash(self) -> str:
+        """SHA-256 of the expanded text, in hexadecimal."""
+        return hashlib.sha256(self.expanded.encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """The file, or what errors call the program where there is none."""
+        return self.path or f"{self.name}.stan"
+
+    @property
+    def data_names(self) -> tuple[str, ...]:
+        """Names of the data block's variables, in order."""
+        return tuple(variable.name for variable in self.data)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters, in order."""
+        return tuple(variable.name for variable in self.parameters)
+
+    def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
+        """Yield for each parameter its statement, the token of its name, and its type."""
+        for statement in self.blocks["parameters"].statements:
+            if isinstance(statement, Declare):
+                for name, _ in statement.names:
+                    yield statement, name, statement.type
+
+    def locate(self, name: str) -> tuple[str, int, int] | None:
+        """Return path, line and column of a data or parameter variable's declaration."""
+        for variable in (*self.data, *self.parameters):
+            if variable.name == name:
+                return variable.path, variable.line, variable.column
+        return None
+
+
+def _declarations(syntax: Syntax, block_name: str) -> tuple[Declaration, ...]:
+    block = syntax.blocks.get(block_name)
+    declarations: list[Declaration] = []
+    for statement in block.statements if block else ():
+        if isinstance(statement, Simple) and not statement.word:
+            continue
+        start = syntax.start(statement.tokens.first)
+        if not isinstance(statement, Declare):
+            raise syntax.source.error(
+                start, f"The `{block_name}` block holds a statement; it takes declarations only."
+            )
+        spec = statement.type
+        for name, value in statement.names:
+            if value is not None:
+                raise syntax.source.error(
+                    syntax.start(name),
+                    f"`{syntax.word(name)}` is given a value in the `{block_name}` block.",
+                    f"Move it to `transformed {block_name}`.",
+                )
+            place = syntax.source.place(syntax.start(name))
+            declarations.append(
+                Declaration(
+                    name=syntax.word(name),
+                    type=spec.base,
+                    array_dims=tuple(syntax.text(size) for size in spec.array),
+                    dims=tuple(syntax.text(size) for size in spec.dims),
+                    constraints={k: syntax.text(v) for k, v in spec.constraints.items()},
+                    line=place.line,
+                    column=place.column,
+                    path=place.path,
+                    spec=spec,
+                )
+            )
+    return tuple(declarations)

@@ -1,0 +1,325 @@
+"""Edits of user code in place: constants kept, target increments redirected.
+
+Everything works on spans of the expanded text, so comments and layout survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stanct.constraints import minus
+from stanct.distributions import SUFFIX
+from stanct.program import Program
+from stanct.shapes import Scope, Shape, Shapes
+from stanct.syntax import Function, Increment, Range, Syntax, Tilde
+
+_LINE = 70
+_LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})
+_UNNORMALISED = {"_lupdf": "_lpdf", "_lupmf": "_lpmf"}
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the characters `start`, ..., `end - 1` of the expanded text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> str:
+    """Return the characters `start`, ..., `end - 1` of a text after the edits that lie there."""
+    end = len(text) if end is None else end
+    parts: list[str] = []
+    # The sort is stable: insertions at one place stay in the order they were made, and stand in
+    # front of a replacement that begins there.
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        if start <= edit.start and edit.end <= end:
+            parts += (text[start : edit.start], edit.text)
+            start = edit.end
+    parts.append(text[start:end])
+    return "".join(parts)
+
+
+@dataclass
+class Rewriter:
+    """Collects the edits of one generated program.
+
+    Attributes
+    ----------
+    program, prefix
+        The user's program, and the prefix of every name of ours.
+    edits
+        What to change in the expanded text; filled by the methods.
+    word_edits
+        Those among the changes that replace a word inside an expression.
+    functions
+        Library functions, without prefix, that the new code calls.
+    """
+
+    program: Program
+    prefix: str
+    shapes: Shapes
+    edits: list[Edit] = field(default_factory=list[Edit])
+    word_edits: list[Edit] = field(default_factory=list[Edit])
+    functions: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        self._syntax: Syntax = self.program.syntax
+        self._loops = 0
+        functions = self.program.blocks.get("functions")
+        self._user: dict[str, list[Function]] = {}
+        for function in functions.functions if functions else ():
+            self._user.setdefault(self._syntax.word(function.name), []).append(function)
+
+    def text(self, start: int = 0, end: int | None = None) -> str:
+        """Return a stretch of the program with every edit made."""
+        return apply(self.program.expanded, self.edits + self.word_edits, start, end)
+
+    def inside(self, block_name: str) -> str:
+        """Return what stands between a block's braces, edited; empty for an absent block."""
+        block = self.program.blocks.get(block_name)
+        if block is None:
+            return ""
+        tokens = self._syntax.tokens
+        return self.text(tokens[block.opening].end, tokens[block.closing].start)
+
+    def normalise_names(self) -> None:
+        """Turn every `_lupdf` and `_lupmf`, called or passed by name, into the normalised one."""
+        for token in self._syntax.tokens:
+            replacement = _UNNORMALISED.get(token.text[-6:])
+            if token.kind == "name" and replacement and len(token.text) > 6:
+                self.word_edits.append(Edit(token.end - 6, token.end, replacement))
+
+    def keep_constants(self) -> None:
+        """Turn every `~` of the functions and the model block into `target +=`."""
+        for functions in self._user.values():
+            for function in functions:
+                scope = self.shapes.arguments(function)
+                for statement, seen in self.shapes.walk([function.body], scope):
+                    if isinstance(statement, Tilde):
+                        self._tilde(statement, seen, "target")
+
+    def model(self, accumulator: str) -> None:
+        """Send what the model block adds to the target, every constant kept, to `accumulator`."""
+        block = self.program.blocks.get("model")
+        if block is None:
+            return
+        for statement, scope in self.shapes.walk(block.statements, self.shapes.globals()):
+            if isinstance(statement, Tilde):
+                self._tilde(statement, scope, accumulator)
+            elif isinstance(statement, Increment) and accumulator != "target":
+                self.redirect(statement, scope, accumulator)
+
+    def redirect(self, statement: Increment, scope: Scope, accumulator: str) -> None:
+        """Send one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
+        first = self._syntax.tokens[statement.tokens.first]
+        self.edits.append(Edit(first.start, first.end, accumulator))
+        shape = self.shapes.shape(statement.value, scope)
+        if shape is None or shape.rank > 0:
+            self.functions.add("total")
+            start = self._syntax.start(statement.value.first)
+            end = self._syntax.tokens[statement.value.stop - 1].end
+            self.edits.append(Edit(start, start, f"{self.prefix}total("))
+            self.edits.append(Edit(end, end, ")"))
+
+    def _tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
+        syntax = self._syntax
+        function = statement.distribution + self._suffix(statement, scope)
+        start = syntax.start(statement.tokens.first)
+        tilde = syntax.tokens[statement.tilde]
+        opening = syntax.tokens[statement.tilde + 2]
+        closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
+        truncation = self._truncation(statement, scope, accumulator)
+        indent = self._indent(start)
+        alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
+        lead, tail = "", ""
+        if truncation and alone:
+            lead, tail = f"{{\n{indent}  ", f"\n{indent}}}"
+            indent += "  "
+        self.edits.append(Edit(start, start, f"{lead}{accumulator} += {function}("))
+        variate_end = syntax.tokens[statement.variate.stop - 1].end
+        name = syntax.tokens[statement.tilde + 1]
+        if not statement.arguments:
+            self.edits.append(Edit(variate_end, opening.end, ""))
+        else:
+            space = "" if variate_end < tilde.start else " "
+            self.edits.append(Edit(tilde.start, tilde.end, f"{space}|"))
+            space = "" if tilde.end < name.start else " "
+            self.edits.append(Edit(name.start, opening.end, space))
+        semicolon = syntax.tokens[statement.tokens.stop - 1]
+        rest = "".join(f"\n{indent}{line}" for line in truncation)
+        self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
+
+    def _indent(self, offset: int) -> str:
+        text = self.program.expanded
+        line = text[text.rfind("\n", 0, offset) + 1 : offset]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _suffix(self, statement: Tilde, scope: Scope) -> str:
+        """Tell whether a distribution has a density or a mass function; the user's come first."""
+        name = statement.distribution
+        found = {suffix for suffix in ("_lpdf", "_lpmf") if name + suffix in self._user}
+        if name in SUFFIX:
+            found.add(SUFFIX[name])
+        if len(found) == 1:
+            return found.pop()
+        place = self._syntax.start(statement.tilde + 1)
+        if not found:
+            raise self.program.syntax.source.error(
+                place,
+                f"`{name}` is neither one of Stan's distributions nor defined in `functions`.",
+                f"Define {name}_lpdf or {name}_lpmf, or write the statement as `target += ...`.",
+            )
+        shape = self.shapes.shape(statement.variate, scope)
+        if shape is not None and shape.integer is not None:
+            return "_lpmf" if shape.integer else "_lpdf"
+        raise self.program.syntax.source.error(
+            place,
+            f"`{name}` has both {name}_lpdf and {name}_lpmf; which one is meant cannot be told.",
+            f"Write `target += {name}_lpdf(... | ...);` or `target += {name}_lpmf(... | ...);`.",
+        )
+
+    # Truncation, statement by statement what stanc itself does
+
+    def _truncation(self, statement: Tilde, scope: Scope, accumulator: str) -> list[str]:
+        if statement.lower is None and statement.upper is None:
+            return []
+        text = self._operand
+        variate = self.shapes.shape(statement.variate, scope)
+        lower = text(statement.lower) if statement.lower else None
+        upper = text(statement.upper) if statement.upper else None
+        outside: list[str] = []
+        if lower is not None:
+            outside.append(f"{self._extreme('min', statement.variate, variate)} < {lower}")
+        if upper is not None:
+            outside.append(f"{self._extreme('max', statement.variate, variate)} > {upper}")
+        body = self._normaliser(statement, scope, variate, accumulator)
+        condition = f"if ({' || '.join(outside)})"
+        nothing = f"{accumulator} += negative_infinity();"
+        if len(body) == 1 and max(len(condition + nothing), len(body[0])) < _LINE:
+            return [f"{condition} {nothing}", f"else {body[0]}"]
+        return [f"{condition} {{", f"  {nothing}", "} else {", *(f"  {x}" for x in body), "}"]
+
+    def _extreme(self, function: str, variate: Range, shape: Shape | None) -> str:
+        if shape is None:
+            return self._call(f"{function}imum", self._text(variate))
+        if shape.rank == 0:
+            return self._operand(variate)
+        return f"{function}({self._text(variate)})"
+
+    def _normaliser(
+        self, statement: Tilde, scope: Scope, variate: Shape | None, accumulator: str
+    ) -> list[str]:
+        arguments = [self._text(argument) for argument in statement.arguments]
+        shapes = [self.shapes.shape(argument, scope) for argument in statement.arguments]
+        # How many variates share one normaliser; a container among the arguments counts by itself.
+        containers = [shape for shape in shapes if shape is not None and shape.rank > 0]
+        unknown = any(shape is None for shape in shapes)
+        count = "" if containers else self._count(statement.variate, variate)
+        if unknown and not containers and count:
+            tests = " || ".join(
+                self._call("is_container", argument)
+                for argument, shape in zip(arguments, shapes, strict=True)
+                if shape is None
+            )
+            count = f"({tests} ? 1 : {count})"
+        factor = f"{count} * " if count else ""
+        one_normaliser = not (containers or unknown)
+        if statement.lower is None or statement.upper is None or one_normaliser:
+            return self._subtract(accumulator, factor, statement, arguments)
+        self._refuse_effects(statement)
+        self._loops += 1
+        index = f"{self.prefix}i{self._loops}"
+        elements = [
+            self._element(argument, tokens, shape, index)
+            for argument, tokens, shape in zip(arguments, statement.arguments, shapes, strict=True)
+        ]
+        sizes = [
+            f"size({argument})" if shape else self._call("length", argument)
+            for argument, shape in zip(arguments, shapes, strict=True)
+            if shape is None or shape.rank > 0
+        ]
+        length = sizes[0] if len(sizes) == 1 else f"max({{{', '.join(sizes)}}})"
+        body = self._subtract(accumulator, factor, statement, elements)
+        return [f"for ({index} in 1 : {length}) {{", *(f"  {line}" for line in body), "}"]
+
+    def _refuse_effects(self, statement: Tilde) -> None:
+        """Refuse to repeat the call of a function that adds to the target."""
+        word = self._syntax.word
+        for argument in statement.arguments:
+            for token in range(*argument):
+                if word(token).endswith("_lp") and word(token + 1) == "(":
+                    raise self._syntax.source.error(
+                        self._syntax.start(token),
+                        f"`{word(token)}` adds to the target; this truncation would repeat it.",
+                        "Give its value a name first, and use the name here.",
+                    )
+
+    def _subtract(
+        self, accumulator: str, factor: str, statement: Tilde, arguments: list[str]
+    ) -> list[str]:
+        """Write the subtraction of the log probability of the interval."""
+        head = f"{accumulator} += -{factor}"
+        upper, lower = self._log_masses(statement, arguments)
+        if not (upper and lower):
+            return [f"{head}{upper or lower};"]
+        line = f"{head}log_diff_exp({upper}, {lower});"
+        if len(line) <= _LINE:
+            return [line]
+        return [f"{head}log_diff_exp(", f"  {upper},", f"  {lower}", ");"]
+
+    def _count(self, variate: Range, shape: Shape | None) -> str:
+        text = self._text(variate)
+        if shape is None:
+            return self._call("length", text)
+        return f"size({text})" if shape.rank else ""
+
+    def _element(self, argument: str, tokens: Range, shape: Shape | None, index: str) -> str:
+        if shape is None:
+            return self._call("element", argument, index)
+        if shape.rank == 0:
+            return argument
+        return (
+            f"{argument}[{index}]" if tokens.stop - tokens.first == 1 else f"({argument})[{index}]"
+        )
+
+    def _text(self, tokens: Range) -> str:
+        """Return an expression with the edits made in it so far."""
+        if tokens.first >= tokens.stop:
+            return ""
+        first, last = self._syntax.tokens[tokens.first], self._syntax.tokens[tokens.stop - 1]
+        return apply(self.program.expanded, self.word_edits, first.start, last.end)
+
+    def _operand(self, tokens: Range) -> str:
+        """Return the same in brackets where an operator behind it could tear it apart."""
+        text = self._text(tokens)
+        loose = any(self._syntax.word(token) in _LOOSE for token in self._syntax.outermost(tokens))
+        return f"({text})" if loose else text
+
+    def _call(self, function: str, *arguments: str) -> str:
+        self.functions.add(function)
+        return f"{self.prefix}{function}({', '.join(arguments)})"
+
+    def _log_masses(self, statement: Tilde, arguments: list[str]) -> tuple[str, str]:
+        """Return the log probabilities of the interval's two ends, empty for an open end."""
+        name = statement.distribution
+        behind = f" | {', '.join(arguments)}" if arguments else ""
+        ending = "_lccdf" if statement.upper is None else "_lcdf"
+        lower = upper = ""
+        if statement.lower is not None:
+            lower = self._text(statement.lower)
+            if self._counts(name, ending):
+                lower = minus(lower, "1")
+            lower = f"{name}{ending}({lower}{behind})"
+        if statement.upper is not None:
+            upper = f"{name}_lcdf({self._text(statement.upper)}{behind})"
+        return upper, lower
+
+    def _counts(self, distribution: str, ending: str) -> bool:
+        """Tell whether the distribution lives on integers, so that its lower bound is inclusive."""
+        functions = self._user.get(distribution + ending)
+        if functions and functions[0].arguments:
+            return functions[0].arguments[0][0].base == "int"
+        return SUFFIX.get(distribution) == "_lpmf"

@@ -1,0 +1,499 @@
+"""Splits Stan source into tokens, blocks and statements, each with its place in the text.
+
+There is no expression grammar: an expression is a range of tokens with matched brackets. This
+reads what every stanc since 2.26 reads, keeps comments and layout out of the way, and needs no
+compiler. stanc remains the judge of whether a program is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stanct.source import SourceText
+from stanct.tokens import DEEPEST_NESTING, matched_brackets, tokenize
+
+BLOCK_NAMES = (
+    "functions",
+    "data",
+    "transformed data",
+    "parameters",
+    "transformed parameters",
+    "model",
+    "generated quantities",
+)
+SCALAR_TYPES = frozenset({"int", "real", "complex"})
+VECTOR_TYPES = frozenset(
+    {"vector", "row_vector", "complex_vector", "complex_row_vector", "ordered"}
+    | {"positive_ordered", "simplex", "unit_vector", "sum_to_zero_vector"}
+)
+MATRIX_TYPES = frozenset(
+    {"matrix", "complex_matrix", "cholesky_factor_corr", "cholesky_factor_cov", "corr_matrix"}
+    | {"cov_matrix", "column_stochastic_matrix", "row_stochastic_matrix", "sum_to_zero_matrix"}
+)
+TYPES = SCALAR_TYPES | VECTOR_TYPES | MATRIX_TYPES | {"tuple"}
+ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", ".*=", "./="})
+
+
+class Range(NamedTuple):
+    """Tokens `first`, ..., `stop - 1`."""
+
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSpec:
+    """A sized or unsized type as it was written.
+
+    Attributes
+    ----------
+    base
+        `real`, `simplex`, `tuple`, ...
+    array, dims
+        The sizes in `array[...]` and behind the base type; empty ranges where unsized.
+    constraints
+        `lower`, `upper`, `offset`, `multiplier` to the range of the bound.
+    elements
+        The components of a tuple.
+    base_range
+        From the base type through its constraint and sizes, without `array[...]`.
+    """
+
+    base: str
+    array: tuple[Range, ...]
+    constraints: dict[str, Range]
+    dims: tuple[Range, ...]
+    elements: tuple[TypeSpec, ...]
+    base_range: Range
+
+    @property
+    def rank(self) -> int:
+        """How many single indices lead to a scalar (tuples count as scalars)."""
+        own = 1 if self.base in VECTOR_TYPES else 2 if self.base in MATRIX_TYPES else 0
+        return len(self.array) + own
+
+
+@dataclass(slots=True)
+class Statement:
+    """Any statement; `tokens` runs through its semicolon or closing brace."""
+
+    tokens: Range
+
+
+@dataclass(slots=True)
+class Declare(Statement):
+    """`type a = 1, b;`: `names` holds each name's token and its initial value."""
+
+    type: TypeSpec
+    names: list[tuple[int, Range | None]]
+
+
+@dataclass(slots=True)
+class Tilde(Statement):
+    """`variate ~ distribution(arguments) T[lower, upper];`, `tilde` is the token of `~`."""
+
+    variate: Range
+    tilde: int
+    distribution: str
+    arguments: list[Range]
+    truncated: bool
+    lower: Range | None
+    upper: Range | None
+
+
+@dataclass(slots=True)
+class Increment(Statement):
+    """`target += value;` or `jacobian += value;`."""
+
+    accumulator: str
+    value: Range
+
+
+@dataclass(slots=True)
+class Assign(Statement):
+    """`left = value;` and the compound assignments."""
+
+    left: Range
+    value: Range
+
+
+@dataclass(slots=True)
+class Call(Statement):
+    """`name(...);`, among them print, reject and fatal_error."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class Simple(Statement):
+    """`return`, `break`, `continue` (in `word`) and the lone semicolon (an empty `word`)."""
+
+    word: str
+    value: Range
+
+
+@dataclass(slots=True)
+class Compound(Statement):
+    """A block, `profile`, `if` (with all its branches), `while` or `for`.
+
+    `heads` holds the conditions or the loop's header, in order.
+    """
+
+    word: str
+    heads: list[Range] = field(default_factory=list[Range])
+    body: list[Statement] = field(default_factory=list[Statement])
+
+
+@dataclass(slots=True)
+class Function:
+    """A user-defined function; `name` is the token of its name, `returns` None for void."""
+
+    tokens: Range
+    returns: TypeSpec | None
+    name: int
+    arguments: list[tuple[TypeSpec, int]]
+    body: Statement
+
+
+@dataclass(slots=True)
+class Block:
+    """A program block: its `keyword` token, its braces, and what is inside."""
+
+    name: str
+    keyword: int
+    opening: int
+    closing: int
+    statements: list[Statement] = field(default_factory=list[Statement])
+    functions: list[Function] = field(default_factory=list[Function])
+
+
+class Syntax:
+    """The tokens, blocks and statements of one program.
+
+    Attributes
+    ----------
+    tokens : list[Token]
+        Without white space and comments.
+    partner : dict[int, int]
+        From the token of each opening bracket to that of the closing one.
+    blocks : dict[str, Block]
+    """
+
+    def __init__(self, source: SourceText) -> None:
+        self.source = source
+        self.tokens = tokenize(source)
+        self.partner = matched_brackets(source, self.tokens)
+        self.blocks: dict[str, Block] = {}
+        self._next = 0
+        self._depth = 0
+        while self._next < len(self.tokens):
+            self._read_block()
+
+    def word(self, token: int) -> str:
+        """Text of a token; empty behind the last one."""
+        return self.tokens[token].text if 0 <= token < len(self.tokens) else ""
+
+    def start(self, token: int) -> int:
+        """Offset of a token; that of the text's end behind the last one."""
+        return self.tokens[token].start if token < len(self.tokens) else len(self.source.text)
+
+    def text(self, tokens: Range) -> str:
+        """The source between the first and the last token of a range, comments included."""
+        if tokens.stop <= tokens.first:
+            return ""
+        start, end = self.tokens[tokens.first].start, self.tokens[tokens.stop - 1].end
+        return self.source.text[start:end]
+
+    def split(self, tokens: Range, separator: str = ",") -> list[Range]:
+        """Cut a range at the separators outside of brackets."""
+        if tokens.first >= tokens.stop:
+            return []
+        parts: list[Range] = []
+        first = token = tokens.first
+        while token < tokens.stop:
+            if self.word(token) == separator:
+                parts.append(Range(first, token))
+                first = token + 1
+            token = self.partner.get(token, token) + 1
+        return [*parts, Range(first, tokens.stop)]
+
+    def outermost(self, tokens: Range) -> Iterator[int]:
+        """Yield the tokens of a range that stand outside of brackets, opening brackets too."""
+        token = tokens.first
+        while token < tokens.stop:
+            yield token
+            token = self.partner.get(token, token) + 1
+
+    # Blocks and functions
+
+    def _read_block(self) -> None:
+        keyword = self._next
+        name = self.word(keyword)
+        if name in ("transformed", "generated"):
+            self._next += 1
+            name = f"{name} {self.word(self._next)}"
+        opening = self._next + 1
+        if name not in BLOCK_NAMES or self.word(opening) != "{":
+            raise self.source.error(
+                self.start(keyword),
+                f"Expected a program block, found `{name}`.",
+                "The blocks are " + ", ".join(BLOCK_NAMES) + ".",
+            )
+        if self.blocks and BLOCK_NAMES.index(name) <= BLOCK_NAMES.index(list(self.blocks)[-1]):
+            raise self.source.error(
+                self.start(keyword),
+                f"The block `{name}` stands behind `{list(self.blocks)[-1]}`.",
+                "Write each block once, in the order " + ", ".join(BLOCK_NAMES) + ".",
+            )
+        block = Block(name, keyword, opening, self.partner[opening])
+        self._next = opening + 1
+        while self._next < block.closing:
+            if name == "functions":
+                block.functions.append(self._read_function())
+            else:
+                block.statements.append(self._read_statement())
+        self._next = block.closing + 1
+        self.blocks[name] = block
+
+    def _read_function(self) -> Function:
+        first = self._next
+        returns, name = (None, first + 1) if self.word(first) == "void" else self._read_type(first)
+        opening = name + 1
+        if not self._is_name(name) or self.word(opening) != "(":
+            raise self._unexpected(name, "Expected a function definition")
+        arguments: list[tuple[TypeSpec, int]] = []
+        for argument in self.split(Range(opening + 1, self.partner[opening])):
+            type_first = argument.first + (self.word(argument.first) == "data")
+            spec, stop = self._read_type(type_first)
+            if stop + 1 != argument.stop or not self._is_name(stop):
+                raise self._unexpected(stop, "Expected the name of an argument")
+            arguments.append((spec, stop))
+        self._next = self.partner[opening] + 1
+        body = self._read_statement()
+        return Function(Range(first, self._next), returns, name, arguments, body)
+
+    # Types
+
+    def _read_type(self, first: int) -> tuple[TypeSpec, int]:
+        """Read a sized or unsized type; the second value is the token behind it."""
+        array: list[Range] = []
+        token = first
+        if self.word(token) == "array" and self.word(token + 1) == "[":
+            closing = self.partner[token + 1]
+            array = self.split(Range(token + 2, closing)) or [Range(closing, closing)]
+            token = closing + 1
+        base, base_first = self.word(token), token
+        if base not in TYPES:
+            raise self._unexpected(token, "Expected a type")
+        token += 1
+        if base == "tuple":
+            if self.word(token) != "(":
+                raise self._unexpected(token, "Expected `(` and the tuple's types")
+            elements: list[TypeSpec] = []
+            # The commas inside `<lower=0, upper=1>` forbid splitting at commas.
+            closing, token = self.partner[token], token + 1
+            while token < closing:
+                element, token = self._read_type(token)
+                elements.append(element)
+                if token != closing and self.word(token) != ",":
+                    raise self._unexpected(token, "Expected `,` or `)` in the tuple's types")
+                token += token != closing
+            whole = Range(base_first, closing + 1)
+            return TypeSpec(base, tuple(array), {}, (), tuple(elements), whole), closing + 1
+        constraints: dict[str, Range] = {}
+        if self.word(token) == "<":
+            constraints, token = self._read_constraints(token)
+        dims: list[Range] = []
+        if self.word(token) == "[" and base not in SCALAR_TYPES:
+            dims = self.split(Range(token + 1, self.partner[token]))
+            token = self.partner[token] + 1
+        whole = Range(base_first, token)
+        return TypeSpec(base, tuple(array), constraints, tuple(dims), (), whole), token
+
+    def _read_constraints(self, opening: int) -> tuple[dict[str, Range], int]:
+        closing = opening + 1
+        while self.word(closing) != ">":
+            if self.word(closing) in ("", ";", "}", ")", "]"):
+                raise self.source.error(self.start(opening), "This `<` is never closed by `>`.")
+            closing = self.partner.get(closing, closing) + 1
+        constraints: dict[str, Range] = {}
+        for part in self.split(Range(opening + 1, closing)):
+            keyword = self.word(part.first)
+            known = keyword in ("lower", "upper", "offset", "multiplier")
+            if not known or self.word(part.first + 1) != "=" or part.stop - part.first < 3:
+                raise self._unexpected(
+                    part.first, "Expected lower=, upper=, offset= or multiplier="
+                )
+            constraints[keyword] = Range(part.first + 2, part.stop)
+        return constraints, closing + 1
+
+    def _starts_declaration(self, token: int) -> bool:
+        word = self.word(token)
+        if word == "array":
+            opens = self.word(token + 1) == "["
+            return opens and self.word(self.partner[token + 1] + 1) in TYPES
+        if word == "tuple":
+            return self.word(token + 1) == "("
+        return word in TYPES
+
+    # Statements
+
+    def _read_statement(self) -> Statement:
+        self._depth += 1
+        if self._depth > DEEPEST_NESTING:
+            raise self.source.error(
+                self.start(self._next), "Statements are nested too deeply to be read."
+            )
+        try:
+            return self._read_compound() or self._read_simple()
+        finally:
+            self._depth -= 1
+
+    def _read_compound(self) -> Statement | None:
+        first, word = self._next, self.word(self._next)
+        if word == "{" and self._is_block(first):
+            return self._read_body(first, first, "block", [])
+        if word == "profile" and self.word(first + 1) == "(":
+            opening = self.partner[first + 1] + 1
+            if self.word(opening) != "{":
+                raise self._unexpected(opening, "Expected `{` behind profile(...)")
+            return self._read_body(first, opening, "profile", [Range(first + 2, opening - 1)])
+        if word in ("while", "for") and self.word(first + 1) == "(":
+            head = self._read_head(first + 1)
+            body = self._read_statement()
+            return Compound(Range(first, self._next), word, [head], [body])
+        if word == "if" and self.word(first + 1) == "(":
+            heads, bodies = [self._read_head(first + 1)], [self._read_statement()]
+            while self.word(self._next) == "else":
+                self._next += 1
+                if self.word(self._next) == "if" and self.word(self._next + 1) == "(":
+                    heads.append(self._read_head(self._next + 1))
+                    bodies.append(self._read_statement())
+                else:
+                    bodies.append(self._read_statement())
+                    break
+            return Compound(Range(first, self._next), "if", heads, bodies)
+        return None
+
+    def _read_head(self, opening: int) -> Range:
+        self._next = self.partner[opening] + 1
+        return Range(opening + 1, self.partner[opening])
+
+    def _read_body(self, first: int, opening: int, word: str, heads: list[Range]) -> Compound:
+        closing = self.partner[opening]
+        statement = Compound(Range(first, closing + 1), word, heads)
+        self._next = opening + 1
+        while self._next < closing:
+            statement.body.append(self._read_statement())
+        self._next = closing + 1
+        return statement
+
+    def _is_block(self, opening: int) -> bool:
+        """Tell a block from an array literal, with which a statement may begin: `{1, 2} ~ ...`."""
+        inside = range(opening + 1, self.partner[opening])
+        return len(inside) == 0 or any(
+            self.word(token) in (";", "if", "for", "while", "profile")
+            or (self.word(token) == "{" and self.word(token + 1) == "}")
+            for token in inside
+        )
+
+    def _read_simple(self) -> Statement:
+        first, word = self._next, self.word(self._next)
+        semicolon = first
+        while self.word(semicolon) != ";":
+            if semicolon >= len(self.tokens) or self.word(semicolon) in ("}", ")", "]"):
+                raise self._missing_semicolon(first, semicolon)
+            semicolon = self.partner.get(semicolon, semicolon) + 1
+        self._next = semicolon + 1
+        tokens = Range(first, semicolon + 1)
+        if word in (";", "break", "continue", "return"):
+            value = Range(min(first + 1, semicolon), semicolon)
+            return Simple(tokens, word.strip(";"), value)
+        if self._starts_declaration(first):
+            return self._read_declaration(tokens)
+        if word in ("target", "jacobian") and self.word(first + 1) == "+=":
+            return Increment(tokens, word, Range(first + 2, semicolon))
+        for token in self.outermost(Range(first, semicolon)):
+            if self.word(token) == "~":
+                return self._read_tilde(tokens, token)
+            if self.word(token) in ASSIGNMENTS:
+                left, value = Range(first, token), Range(token + 1, semicolon)
+                if left.first < left.stop and value.first < value.stop:
+                    return Assign(tokens, left, value)
+        if self._is_name(first) and self.word(first + 1) == "(":
+            return Call(tokens, word)
+        if self.word(first + 1) == "<" and self.word(first + 2) == "-":
+            raise self.source.error(
+                self.start(first + 1), "`<-` is no longer an assignment.", "Write `=` instead."
+            )
+        raise self._unexpected(first, "Expected a statement")
+
+    def _read_declaration(self, tokens: Range) -> Declare:
+        spec, token = self._read_type(tokens.first)
+        names: list[tuple[int, Range | None]] = []
+        for part in self.split(Range(token, tokens.stop - 1)):
+            name = part.first
+            if not self._is_name(name) or name >= part.stop:
+                raise self._unexpected(name, "Expected the name of a variable")
+            if self.word(name + 1) == "[" and name + 1 < part.stop:
+                sizes = self.text(Range(name + 1, self.partner[name + 1] + 1))
+                raise self.source.error(
+                    self.start(name + 1),
+                    f"`{self.word(name)}{sizes}` uses the array syntax that Stan 2.33 removed.",
+                    f"Write `array{sizes} {self.text(spec.base_range)} {self.word(name)};`.",
+                )
+            if name + 1 == part.stop:
+                names.append((name, None))
+            elif self.word(name + 1) == "=" and name + 2 < part.stop:
+                names.append((name, Range(name + 2, part.stop)))
+            else:
+                raise self._unexpected(name + 1, "Expected `,`, `=` or `;`")
+        if not names:
+            raise self._unexpected(token, "Expected the name of a variable")
+        return Declare(tokens, spec, names)
+
+    def _read_tilde(self, tokens: Range, tilde: int) -> Tilde:
+        name, opening = tilde + 1, tilde + 2
+        if tilde == tokens.first or not self._is_name(name) or self.word(opening) != "(":
+            raise self._unexpected(name, "Expected a distribution such as `normal(...)`")
+        closing, semicolon = self.partner[opening], tokens.stop - 1
+        arguments = self.split(Range(opening + 1, closing))
+        variate = Range(tokens.first, tilde)
+        statement = Tilde(tokens, variate, tilde, self.word(name), arguments, False, None, None)
+        if closing + 1 == semicolon:
+            return statement
+        bracket = closing + 2
+        if self.word(closing + 1) != "T" or self.word(bracket) != "[":
+            raise self._unexpected(closing + 1, "Expected `;` or a truncation `T[..., ...]`")
+        bounds = self.split(Range(bracket + 1, self.partner[bracket]))
+        if self.partner[bracket] + 1 != semicolon or len(bounds) > 2:
+            raise self._unexpected(bracket, "Expected a truncation `T[lower, upper]`")
+        statement.truncated = True
+        if bounds and bounds[0].first < bounds[0].stop:
+            statement.lower = bounds[0]
+        if len(bounds) == 2 and bounds[1].first < bounds[1].stop:
+            statement.upper = bounds[1]
+        return statement
+
+    # Errors
+
+    def _is_name(self, token: int) -> bool:
+        return token < len(self.tokens) and self.tokens[token].kind == "name"
+
+    def _unexpected(self, token: int, expectation: str) -> Exception:
+        found = f"`{self.word(token)}`" if token < len(self.tokens) else "the end of the program"
+        return self.source.error(self.start(token), f"{expectation}, found {found}.")
+
+    def _missing_semicolon(self, first: int, stop: int) -> Exception:
+        last = self.tokens[max(stop - 1, first)]
+        return self.source.error(last.start, f"`;` is missing behind `{last.text}`.")
+
+
+def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Yield every statement, outer before inner, in the order of the text."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Compound):
+            yield from walk(statement.body)

@@ -1,0 +1,33 @@
+"""Fixtures shared by all tests, and the one seed that they start from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stanct.data import StanData, read_data
+from stanct.program import Program
+from stanct.target import Target
+
+ROOT = Path(__file__).resolve().parent.parent
+SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    return SEED
+
+
+def target_of(source: str, data: dict | None = None, name: str = "model") -> Target:
+    """A target from program text."""
+    program = Program.from_source(source, name=name)
+    checked: StanData = read_data(data, program)
+    return Target(program, checked)

@@ -1,0 +1,2 @@
+// shared by several programs
+#include scale.stan

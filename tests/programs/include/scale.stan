@@ -1,0 +1,3 @@
+real scale() {
+  return 1.5;
+}

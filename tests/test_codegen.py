@@ -1,0 +1,173 @@
+"""Generated programs as text: golden files, prefixes, refusals, and stanc's word on them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import stanli
+
+from stanct import __version__
+from stanct.codegen import KINDS, generate
+from stanct.errors import ProgramError, StanctError
+from stanct.program import Program
+
+PROGRAMS = Path(__file__).parent / "programs"
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.stem for path in PROGRAMS.glob("*.stan"))
+
+
+def joint_of(source: str) -> str:
+    return generate(Program.from_source(source, name="bad"), "joint")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_golden(name: str, kind: str) -> None:
+    """Set STANCT_UPDATE_GOLDEN=1 to write the files anew, then read the diff."""
+    code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind)
+    code = code.replace(f"stanct {__version__}", "stanct VERSION")
+    file = GOLDEN / f"{name}.{kind}.stan"
+    if os.environ.get("STANCT_UPDATE_GOLDEN") == "1":
+        file.write_text(code, encoding="utf-8")
+    assert code == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("prefix", ["ct_", "tempered_"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_stanc_accepts(name: str, kind: str, prefix: str) -> None:
+    code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind, prefix=prefix)
+    assert stanli.stan_to_mir(code)
+    if prefix != "ct_":
+        assert "ct_" not in code.replace("direct_", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_ours_carry_the_prefix(name: str) -> None:
+    """Whatever stands at the top level of a block and is not the user's begins with ct_."""
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    joint = Program.from_source(generate(program, "joint"))
+    assert all(p.name.startswith("ct_") for p in joint.parameters)
+    ours = set(joint.data_names) - set(program.data_names)
+    assert ours == {"ct_D", "ct_base_mean", "ct_base_scale", "ct_K", "ct_bias_beta", "ct_bias"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_density_changes_only_statements(name: str) -> None:
+    """Comments and every line without `~` or `_lup` come through unchanged."""
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    lines = set(generate(program, "density").splitlines())
+    for line in program.expanded.splitlines():
+        if not re.search(r"~|_lup|normal\(|sigma\);", line):
+            assert line in lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_our_lines_are_not_wide(name: str) -> None:
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    for line in generate(program, "joint").splitlines():
+        assert len(line) <= 90, line
+
+
+def test_header_names_the_source() -> None:
+    program = Program.from_file(PROGRAMS / "bounds.stan")
+    header = generate(program, "joint")[:600]
+    assert "bounds.stan" in header
+    assert program.source_hash[:16] in header
+    assert __version__ in header
+
+
+def test_unknown_kind() -> None:
+    program = Program.from_file(PROGRAMS / "bounds.stan")
+    with pytest.raises(StanctError, match=r"no kind 'sideways'.*'density', 'joint'"):
+        generate(program, "sideways")
+
+
+@pytest.mark.parametrize("prefix", ["", "1_", "ct", "c t_", "ct__é_"])
+def test_impossible_prefix(prefix: str) -> None:
+    program = Program.from_file(PROGRAMS / "bounds.stan")
+    with pytest.raises(StanctError, match="cannot be the prefix"):
+        generate(program, "joint", prefix=prefix)
+
+
+def test_reserved_prefix() -> None:
+    source = "parameters {\n  real ct_u;\n}\n"
+    message = r'bad\.stan:2:8: `ct_u` uses the reserved prefix `ct_`(?s:.)*prefix="tempered_"'
+    with pytest.raises(ProgramError, match=message):
+        joint_of(source)
+    program = Program.from_source(source)
+    assert "real tempered_u" in generate(program, "joint", prefix="tempered_")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "parameters { real x; }\nmodel { x ~ nromal(0, 1); }",
+            r"bad\.stan:2:13: `nromal` is neither(?s:.)*Define nromal_lpdf",
+        ),
+        (
+            "functions { real f_lpdf(real y, real m) { return -y; }\n"
+            "real f_lpmf(int y, real m) { return -y; }\nreal g(real x) { return x; } }\n"
+            "parameters { real x; }\nmodel { g(x)[1] ~ f(1); }",
+            r"bad\.stan:5:19: `f` has both f_lpdf and f_lpmf(?s:.)*target \+= f_lpdf",
+        ),
+        (
+            "functions {\nreal f_lp(real x) { return x + target(); } }\n"
+            "parameters { real x; } model { real y = f_lp(x); }",
+            r"bad\.stan:2:\d+: .*`target\(\)` read inside a function(?s:.)*kind=\"density\"",
+        ),
+        (
+            "parameters { real x; }\ntransformed parameters { real y = "
+            "lower_bound_jacobian(x, 0); }",
+            r"bad\.stan:2:\d+: .*call of `lower_bound_jacobian`",
+        ),
+        (
+            "functions { vector f_lp(vector x) { target += 1; return x; } }\n"
+            "parameters { real x; } model { [x, x]' ~ normal(f_lp([1, 2]'), 1) T[-9, 9]; }",
+            r"bad\.stan:2:49: `f_lp` adds to the target(?s:.)*Give its value a name",
+        ),
+        ("parameters { int n; }", r"bad\.stan:1:18: `n` is an integer"),
+        ("parameters { vector x; }", r"bad\.stan:1:21: `x` is declared without its sizes"),
+        ("parameters { array[] real x; }", r"bad\.stan:1:27: `x` is declared without its sizes"),
+        (
+            "functions { vector f() { return [1]'; } real f(int x) { return 1; } }\n"
+            "parameters { vector<lower=f()>[1] x; }",
+            r"bad\.stan:2:27: Whether the bound `f\(\)` is a scalar(?s:.)*Give it a name",
+        ),
+    ],
+)
+def test_refusals_of_the_joint_program(source: str, message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        joint_of(source)
+
+
+def test_density_and_mass_function_of_one_name_are_told_apart_by_the_variate() -> None:
+    functions = (
+        "functions { real f_lpdf(real y, real m) { return -y; }\n"
+        "real f_lpmf(int y, real m) { return -y; } }\ndata { array[2] int n; }\n"
+    )
+    model = "parameters { real x; } model { x ~ f(1); n[1] ~ f(2); }"
+    code = generate(Program.from_source(functions + model), "density")
+    assert "f_lpdf(x | 1)" in code
+    assert "f_lpmf(n[1] | 2)" in code
+
+
+def test_user_text_is_never_a_template() -> None:
+    source = "// {{ 1 / 0 }} {% bad %} {# gone #}\nparameters { real x; }\n"
+    for kind in KINDS:
+        assert "// {{ 1 / 0 }} {% bad %} {# gone #}" in generate(Program.from_source(source), kind)
+
+
+def test_file_names_cannot_leave_the_header_comment() -> None:
+    program = Program.from_source("parameters { real x; }", name="a\nmodel { reject(1); }")
+    assert "\nmodel { reject" not in generate(program, "density")
+
+
+def test_windows_newlines() -> None:
+    source = (PROGRAMS / "truncation.stan").read_text().replace("\n", "\r\n")
+    for kind in KINDS:
+        assert stanli.stan_to_mir(generate(Program.from_source(source), kind))

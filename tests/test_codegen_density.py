@@ -1,0 +1,519 @@
+"""Generated programs as densities: against the original, SciPy, quadrature and differences.
+
+The programs run in the embedded engine. What it cannot run (tuples, complex numbers, stochastic
+matrices as parameters) is checked as far as the transforms of the joint program go.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import stanli
+from numpy.typing import NDArray
+from scipy import integrate, stats
+
+from stanct.codegen import generate
+from stanct.program import Program
+
+Array = NDArray[np.float64]
+PROGRAMS = Path(__file__).parent / "programs"
+SEED = int(os.environ.get("STANCT_TEST_SEED", "1"))
+DATA: dict[str, dict[str, Any]] = {
+    "eight_schools": {
+        "J": 8,
+        "y": [28, 8, -3, 7, -1, 1, 18, 12],
+        "sigma": [15, 10, 16, 11, 9, 11, 10, 18],
+    },
+    "bounds": {
+        "N": 3,
+        "base": [-1.0, 0.0, 2.0],
+        "top": 1.5,
+        "centres": [[0.1, 0.2, 0.3], [-1, 0, 1]],
+    },
+    "vectors": {"K": 4},
+    "matrices": {"K": 3},
+    "truncation": {"N": 3, "y": [0.5, 1.5, 3.0], "n": [1, 3, 5], "x": [-0.4, 0.1, 0.6]},
+    "functions": {"N": 4, "y": [0.3, -1.2, 0.8, 2.0], "k": 3},
+    "increments": {"N": 5, "y": [0.3, -1.2, 0.8, 2.0, 0.1]},
+    "layout": {"N": 4, "y": [0.3, -1.2, 0.8, 2.0]},
+    "includes": {"N": 3},
+}
+RUNNABLE = sorted(DATA)
+KNOTS = np.array([0.0, 0.15, 0.7, 1.0])
+BIAS = np.array([0.0, -2.0, 1.5, 4.0])
+
+
+def load(code: str, data: dict[str, Any]) -> Any:
+    return stanli.bridgestan_model(stan_code=code, data=data)
+
+
+def base_data(dimension: int, knots: Array = KNOTS, bias: Array = BIAS) -> dict[str, Any]:
+    """Return a base that is neither centred nor diagonal, and a bias."""
+    rng = np.random.default_rng(5)
+    scale = np.tril(rng.normal(size=(dimension, dimension)) * 0.2, -1)
+    scale += np.diag(np.exp(rng.normal(size=dimension) * 0.2) * 0.5)
+    return {
+        "ct_D": dimension,
+        "ct_base_mean": (rng.normal(size=dimension) * 0.2).tolist(),
+        "ct_base_scale": scale.tolist(),
+        "ct_K": len(knots),
+        "ct_bias_beta": knots.tolist(),
+        "ct_bias": bias.tolist(),
+    }
+
+
+def expected_joint(
+    log_density: float, z: Array, u: float, base: dict[str, Any]
+) -> tuple[float, float, float]:
+    """Return the joint log density, delta, and beta, from the target's log density in x."""
+    beta, rest = 1 / (1 + np.exp(-u)), 1 / (1 + np.exp(u))
+    log_det = np.log(np.diag(base["ct_base_scale"])).sum()
+    log_base = stats.norm.logpdf(z).sum()
+    bias = np.interp(beta, base["ct_bias_beta"], base["ct_bias"])
+    log_jacobian = -np.logaddexp(0, -u) - np.logaddexp(0, u)
+    value = beta * (log_density + log_det) + rest * log_base - bias + log_jacobian
+    return value, log_base - log_density - log_det, beta
+
+
+def numerical_gradient(model: Any, at: Array, step: float = 1e-5) -> Array:
+    """Central differences with one Richardson step."""
+
+    def differences(width: float) -> Array:
+        out = np.empty_like(at)
+        for k in range(at.size):
+            shift = np.zeros_like(at)
+            shift[k] = width
+            out[k] = (model.log_density(at + shift) - model.log_density(at - shift)) / (2 * width)
+        return out
+
+    return (4 * differences(step) - differences(2 * step)) / 3
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_density_is_the_original_up_to_a_constant(name: str) -> None:
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    original = load(program.expanded, DATA[name])
+    density = load(generate(program, "density"), DATA[name])
+    rng = np.random.default_rng(SEED)
+    constants: list[float] = []
+    for _ in range(20):
+        x = rng.normal(size=original.param_unc_num())
+        value, gradient = original.log_density_gradient(x)
+        new_value, new_gradient = density.log_density_gradient(x)
+        assert np.isfinite(value)
+        np.testing.assert_allclose(new_gradient, gradient, rtol=1e-12, atol=1e-12)
+        constants.append(new_value - value)
+        assert constants[-1] == pytest.approx(constants[0], abs=1e-9 * (1 + abs(value)))
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_joint_is_the_formula(name: str) -> None:
+    """The density program, which keeps Stan's own transforms, is the reference."""
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    density = load(generate(program, "density"), DATA[name])
+    dimension = density.param_unc_num()
+    base = base_data(dimension)
+    joint = load(generate(program, "joint"), DATA[name] | base)
+    assert joint.param_unc_num() == dimension + 1
+    mean, scale = np.array(base["ct_base_mean"]), np.array(base["ct_base_scale"])
+    rng = np.random.default_rng(SEED)
+    for u in (0.0, -1.3, 2.1, 0.7, -3.0, 41.0, -41.0):
+        z = rng.normal(size=dimension)
+        log_density, gradient = density.log_density_gradient(mean + scale @ z)
+        value, delta, beta = expected_joint(log_density, z, u, base)
+        found, found_gradient = joint.log_density_gradient(np.append(z, u))
+        assert found == pytest.approx(value, rel=1e-10, abs=1e-10)
+        slope = np.diff(BIAS)[np.searchsorted(KNOTS[1:-1], beta)]
+        slope /= np.diff(KNOTS)[np.searchsorted(KNOTS[1:-1], beta)]
+        rest = 1 / (1 + np.exp(u))
+        by_z = beta * scale.T @ gradient - rest * z
+        by_u = -beta * rest * (delta + slope) + rest - beta
+        np.testing.assert_allclose(
+            found_gradient, np.append(by_z, by_u), rtol=1e-7, atol=1e-8 * (1 + abs(delta))
+        )
+
+
+@pytest.mark.parametrize("name", ["vectors", "matrices", "bounds"])
+def test_joint_gradient_against_differences(name: str) -> None:
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    dimension = load(program.expanded, DATA[name]).param_unc_num()
+    joint = load(generate(program, "joint"), DATA[name] | base_data(dimension))
+    at = np.random.default_rng(SEED).normal(size=dimension + 1)
+    gradient = joint.log_density_gradient(at)[1]
+    np.testing.assert_allclose(gradient, numerical_gradient(joint, at), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["eight_schools", "bounds", "vectors", "matrices"])
+def test_joint_saves_the_users_parameters(name: str) -> None:
+    """Same names, same values, Stan's own transforms of x = m + L z."""
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    original = load(program.expanded, DATA[name])
+    dimension = original.param_unc_num()
+    base = base_data(dimension)
+    joint = load(generate(program, "joint"), DATA[name] | base)
+    z = np.random.default_rng(SEED).normal(size=dimension)
+    x = np.array(base["ct_base_mean"]) + np.array(base["ct_base_scale"]) @ z
+    names = joint.param_names(include_tp=True)
+    saved = dict(zip(names, joint.param_constrain(np.append(z, 0.3), include_tp=True), strict=True))
+    wanted = dict(zip(original.param_names(), original.param_constrain(x), strict=True))
+    assert set(wanted) <= set(saved)
+    for key, value in wanted.items():
+        assert saved[key] == pytest.approx(value, rel=1e-11, abs=1e-13), key
+    assert {key for key in saved if key not in wanted and not key.startswith("ct_z")} == {
+        "ct_u",
+        "ct_log_p",
+        "ct_log_jacobian",
+    }
+
+
+def quadrature(delta: float, knots: Array, bias: Array) -> float:
+    """log of the integral of exp(-beta delta - b(beta)) over [0, 1], numerically."""
+    grid = np.linspace(0, 1, 2001)
+    top = np.max(-grid * delta - np.interp(grid, knots, bias))
+    reach = min(0.5, 20 / (1 + abs(delta)))
+    integral, _ = integrate.quad(
+        lambda beta: np.exp(-beta * delta - np.interp(beta, knots, bias) - top),
+        0,
+        1,
+        points=[*knots[1:-1], reach, 1 - reach],
+        epsabs=0,
+        epsrel=1e-12,
+        limit=500,
+    )
+    return np.log(integral) + top
+
+
+@pytest.mark.parametrize(
+    ("knots", "bias"),
+    [([0, 1], [0, 3.2]), (KNOTS, BIAS), ([0, 0.5, 1], [0, 0, 0])],
+)
+@pytest.mark.parametrize("scale", [0.3, 4.0])
+def test_weights_against_quadrature(knots: list[float], bias: list[float], scale: float) -> None:
+    program = Program.from_file(PROGRAMS / "eight_schools.stan")
+    density = load(generate(program, "density"), DATA["eight_schools"])
+    base = base_data(10, np.asarray(knots, float), np.asarray(bias, float))
+    joint = load(generate(program, "joint"), DATA["eight_schools"] | base)
+    rng = np.random.default_rng(SEED)
+    for u in (-2.0, 0.5, 3.0):
+        z = rng.normal(size=10) * scale
+        x = np.array(base["ct_base_mean"]) + np.array(base["ct_base_scale"]) @ z
+        log_density = density.log_density(x)
+        _, delta, beta = expected_joint(log_density, z, u, base)
+        values = joint.param_constrain(
+            np.append(z, u), include_tp=True, include_gq=True, rng=joint.new_rng(1)
+        )
+        names = joint.param_names(include_tp=True, include_gq=True)
+        saved = dict(zip(names, values, strict=True))
+        assert saved["ct_beta"] == pytest.approx(beta, rel=1e-14)
+        assert saved["ct_delta"] == pytest.approx(delta, rel=1e-11)
+        assert saved["ct_log_p"] + saved["ct_log_jacobian"] == pytest.approx(log_density, rel=1e-12)
+        log_mass = quadrature(delta, np.asarray(knots, float), np.asarray(bias, float))
+        assert saved["ct_log_weight_base"] == pytest.approx(-log_mass, rel=1e-9, abs=1e-9)
+        weight = -delta - bias[-1] - log_mass
+        assert saved["ct_log_weight_target"] == pytest.approx(weight, rel=1e-9, abs=1e-9)
+
+
+def test_log_mass_where_the_exponent_vanishes() -> None:
+    """The series near r = 0 joins the closed form."""
+    code = (
+        "functions {\n" + (_function("log_mass")) + "}\nparameters { real delta; }\n"
+        "transformed parameters { real m = ct_log_mass(delta, [0, 1]', [0, 0]'); }\n"
+    )
+    model = load(code, {})
+    for delta in (0.0, 1e-12, -1e-6, 9.99e-5, 1.01e-4, -1e-3, 30.0, -800.0, 800.0):
+        exact = 0.0 if delta == 0 else np.log(-np.expm1(-abs(delta))) - np.log(abs(delta))
+        if abs(delta) < 1e-3:
+            exact = -abs(delta) / 2 + delta**2 / 24
+        found = model.param_constrain(np.array([delta]), include_tp=True)[1]
+        assert found == pytest.approx(exact + max(0.0, -delta), rel=1e-11, abs=1e-13)
+
+
+def _function(name: str) -> str:
+    folder = Path(__file__).parent.parent / "templates" / "functions"
+    return (folder / f"{name}.stanfunctions").read_text()
+
+
+def test_joint_where_the_target_vanishes() -> None:
+    """log p = -inf gives -inf at every u, never NaN."""
+    source = "parameters { real x; } model { x ~ normal(0, 1) T[0, ]; }"
+    joint = load(generate(Program.from_source(source), "joint"), base_data(1))
+    for u in (-40.0, 0.0, 40.0):
+        assert joint.log_density(np.array([-9.0, u])) == -np.inf
+        assert np.isfinite(joint.log_density(np.array([3.0, u])))
+
+
+def test_wrong_dimension_is_said() -> None:
+    program = Program.from_file(PROGRAMS / "vectors.stan")
+    with pytest.raises(Exception, match=r"ct_D is 3, but the program has 38 unconstrained"):
+        load(generate(program, "joint"), DATA["vectors"] | base_data(3))
+
+
+# Closed forms. Each case: program, data, and log density as a function of the unconstrained x.
+
+CLOSED_FORMS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "lower": (
+        "parameters { real<lower=2> s; } model { s ~ gamma(3, 2); }",
+        {},
+        lambda x: stats.gamma.logpdf(2 + np.exp(x[0]), 3, scale=0.5) + x[0],
+    ),
+    "lower_upper": (
+        "parameters { real<lower=-1, upper=3> s; } model { s ~ normal(1, 2); }",
+        {},
+        lambda x: (
+            stats.norm.logpdf(-1 + 4 * _logistic(x[0]), 1, 2)
+            + np.log(4 * _logistic(x[0]) * _logistic(-x[0]))
+        ),
+    ),
+    "one_sided": (
+        "parameters { real<lower=0> s; } model { s ~ cauchy(1, 2.5) T[0, ]; }",
+        {},
+        lambda x: stats.cauchy.logpdf(np.exp(x[0]), 1, 2.5) - stats.cauchy.logsf(0, 1, 2.5) + x[0],
+    ),
+    "upper_side": (
+        "parameters { real m; } model { m ~ normal(0, 9); -0.5 ~ normal(m, 1) T[ , 0]; }",
+        {},
+        lambda x: (
+            stats.norm.logpdf(x[0], 0, 9)
+            + stats.norm.logpdf(-0.5, x[0])
+            - stats.norm.logcdf(0, x[0])
+        ),
+    ),
+    "two_sided_vector": (
+        "data { int N; vector[N] y; } parameters { real m; real<lower=0> s; }\n"
+        "model { m ~ std_normal(); s ~ exponential(1); y ~ normal(m, s) T[-1, 2]; }",
+        {"N": 3, "y": [-0.5, 0.3, 1.9]},
+        lambda x: (
+            stats.norm.logpdf(x[0])
+            - np.exp(x[1])
+            + x[1]
+            + _truncated_normal([-0.5, 0.3, 1.9], x[0], np.exp(x[1]), -1, 2)
+        ),
+    ),
+    "two_sided_many_normalisers": (
+        "data { int N; vector[N] y; vector[N] w; } parameters { real m; real<lower=0> s; }\n"
+        "model { m ~ std_normal(); s ~ exponential(1); y ~ normal(m + w, s) T[-1, 2]; }",
+        {"N": 3, "y": [-0.5, 0.3, 1.9], "w": [0.1, -0.7, 1.2]},
+        lambda x: (
+            stats.norm.logpdf(x[0])
+            - np.exp(x[1])
+            + x[1]
+            + _truncated_normal(
+                [-0.5, 0.3, 1.9], x[0] + np.array([0.1, -0.7, 1.2]), np.exp(x[1]), -1, 2
+            )
+        ),
+    ),
+    "discrete_lower": (
+        "data { int N; array[N] int n; } parameters { real<lower=0> r; }\n"
+        "model { r ~ gamma(2, 1); n ~ poisson(r) T[2, ]; }",
+        {"N": 2, "n": [2, 5]},
+        lambda x: (
+            stats.gamma.logpdf(np.exp(x[0]), 2)
+            + x[0]
+            + stats.poisson.logpmf([2, 5], np.exp(x[0])).sum()
+            - 2 * stats.poisson.logsf(1, np.exp(x[0]))
+        ),
+    ),
+    "discrete_both": (
+        "data { int n; } parameters { real<lower=0, upper=1> q; }\n"
+        "model { q ~ beta(2, 3); n ~ binomial(8, q) T[1, 6]; }",
+        {"n": 1},
+        lambda x: (
+            stats.beta.logpdf(_logistic(x[0]), 2, 3)
+            + np.log(_logistic(x[0]) * _logistic(-x[0]))
+            + stats.binom.logpmf(1, 8, _logistic(x[0]))
+            - np.log(
+                stats.binom.cdf(6, 8, _logistic(x[0])) - stats.binom.cdf(0, 8, _logistic(x[0]))
+            )
+        ),
+    ),
+    "multivariate": (
+        "data { vector[2] y; } parameters { vector[2] m; }\n"
+        "model { m ~ multi_normal([1, 2]', [[2, 0.5], [0.5, 1]]); y ~ multi_student_t(5, m, "
+        "identity_matrix(2)); }",
+        {"y": [0.2, 0.4]},
+        lambda x: _multi_normal(x) + _multi_student(x),
+    ),
+    "discrete_data": (
+        "data { array[3] int n; array[3] int t; } parameters { real a; }\n"
+        "model { a ~ logistic(0, 2); n ~ binomial_logit(t, a); n ~ neg_binomial_2(exp(a), 3); }",
+        {"n": [2, 0, 4], "t": [5, 3, 4]},
+        lambda x: (
+            stats.logistic.logpdf(x[0], 0, 2)
+            + stats.binom.logpmf([2, 0, 4], [5, 3, 4], _logistic(x[0])).sum()
+            + stats.nbinom.logpmf([2, 0, 4], 3, 3 / (3 + np.exp(x[0]))).sum()
+        ),
+    ),
+    "user_density": (
+        "functions { real tail_lpdf(real y, real s) { return cauchy_lupdf(y | 0, s); } }\n"
+        "parameters { real a; } model { a ~ tail(3); if (a > 0) a ~ normal(0, 1); else a ~ "
+        "normal(0, 2); }",
+        {},
+        lambda x: (
+            stats.cauchy.logpdf(x[0], 0, 3) + stats.norm.logpdf(x[0], 0, 1 if x[0] > 0 else 2)
+        ),
+    ),
+    "lp_function": (
+        "functions { void prior_lp(real a) { a ~ normal(0, 3); target += -a; } }\n"
+        "parameters { real a; } model { prior_lp(a); }",
+        {},
+        lambda x: stats.norm.logpdf(x[0], 0, 3) - x[0],
+    ),
+    "dirichlet": (
+        "parameters { simplex[3] w; } model { w ~ dirichlet([1, 2, 3]'); }",
+        {},
+        lambda x: _dirichlet(x, np.array([1.0, 2, 3])),
+    ),
+}
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + np.exp(-x))
+
+
+def _truncated_normal(y: Any, m: Any, s: float, low: float, high: float) -> float:
+    return stats.truncnorm.logpdf(y, (low - m) / s, (high - m) / s, m, s).sum()
+
+
+def _multi_normal(x: Array) -> float:
+    covariance: Any = [[2, 0.5], [0.5, 1]]
+    return stats.multivariate_normal([1, 2], covariance).logpdf(x)
+
+
+def _multi_student(x: Array) -> float:
+    shape: Any = np.eye(2)
+    return stats.multivariate_t(x, shape, 5).logpdf([0.2, 0.4])
+
+
+def _dirichlet(x: Array, alpha: Array) -> float:
+    basis = np.array([[1 / np.sqrt(2), 1 / np.sqrt(6)], [-1 / np.sqrt(2), 1 / np.sqrt(6)]])
+    logits = np.append(basis @ x, -2 / np.sqrt(6) * x[1])
+    w = np.exp(logits - np.log(np.exp(logits).sum()))
+    # d w_i / d logits_j restricted to the plane, first two elements of w as coordinates
+    full = np.vstack([basis, [0, -2 / np.sqrt(6)]])
+    jacobian = (np.diag(w) - np.outer(w, w))[:2] @ full
+    return stats.dirichlet.logpdf(w, alpha) + np.log(abs(np.linalg.det(jacobian)))
+
+
+@pytest.mark.parametrize("name", sorted(CLOSED_FORMS))
+def test_density_against_scipy(name: str) -> None:
+    source, data, log_density = CLOSED_FORMS[name]
+    model = load(generate(Program.from_source(source), "density"), data)
+    rng = np.random.default_rng(SEED)
+    for _ in range(5):
+        x = rng.normal(size=model.param_unc_num())
+        assert model.log_density(x) == pytest.approx(float(log_density(x)), rel=1e-10)
+
+
+# Jacobians: against the numerical derivative of the transform itself.
+
+TRANSFORMS: dict[str, tuple[str, str, int]] = {
+    "simplex": ("simplex[4] t;", "t[1:3]", 3),
+    "ordered": ("ordered[4] t;", "t", 4),
+    "positive_ordered": ("positive_ordered[4] t;", "t", 4),
+    "cholesky_factor_corr": (
+        "cholesky_factor_corr[4] t;",
+        "[t[2, 1], t[3, 1], t[3, 2], t[4, 1], t[4, 2], t[4, 3]]'",
+        6,
+    ),
+    "corr_matrix": (
+        "corr_matrix[4] t;",
+        "[t[2, 1], t[3, 1], t[3, 2], t[4, 1], t[4, 2], t[4, 3]]'",
+        6,
+    ),
+    "cov_matrix": ("cov_matrix[2] t;", "[t[1, 1], t[2, 1], t[2, 2]]'", 3),
+    "cholesky_factor_cov": (
+        "cholesky_factor_cov[3, 2] t;",
+        "[t[1, 1], t[2, 1], t[2, 2], t[3, 1], t[3, 2]]'",
+        5,
+    ),
+    "column_stochastic": (
+        "column_stochastic_matrix[3, 2] t;",
+        "[t[1, 1], t[2, 1], t[1, 2], t[2, 2]]'",
+        4,
+    ),
+    "row_stochastic": (
+        "row_stochastic_matrix[2, 3] t;",
+        "[t[1, 1], t[1, 2], t[2, 1], t[2, 2]]'",
+        4,
+    ),
+    "lower_upper": ("vector<lower=-1, upper=4>[3] t;", "t", 3),
+    "offset_multiplier": ("vector<offset=1, multiplier=3>[2] t;", "t", 2),
+}
+
+
+def standard_base(dimension: int) -> dict[str, Any]:
+    return base_data(dimension) | {
+        "ct_base_mean": [0.0] * dimension,
+        "ct_base_scale": np.eye(dimension).tolist(),
+    }
+
+
+def saved_values(source: str, dimension: int, z: Array) -> dict[str, float]:
+    joint = load(generate(Program.from_source(source), "joint"), standard_base(dimension))
+    names = joint.param_names(include_tp=True)
+    values = joint.param_constrain(np.append(z, 0.0), include_tp=True)
+    return dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(TRANSFORMS))
+def test_log_jacobian_is_the_determinant(name: str) -> None:
+    declaration, coordinates, dimension = TRANSFORMS[name]
+    source = (
+        f"parameters {{ {declaration} }}\n"
+        f"transformed parameters {{ vector[{dimension}] free = {coordinates}; }}"
+    )
+    joint = load(generate(Program.from_source(source), "joint"), standard_base(dimension))
+    names = joint.param_names(include_tp=True)
+
+    def free(z: Array) -> Array:
+        saved = joint.param_constrain(np.append(z, 0.0), include_tp=True)
+        return np.array([v for n, v in zip(names, saved, strict=True) if n.startswith("free.")])
+
+    z = np.random.default_rng(SEED).normal(size=dimension) * 0.8
+    columns: list[Array] = []
+    for k in range(dimension):
+        h = np.eye(dimension)[k] * 1e-3
+        near, far = free(z + h) - free(z - h), free(z + 2 * h) - free(z - 2 * h)
+        columns.append((8 * near - far) / 12e-3)
+    log_det = np.linalg.slogdet(np.array(columns))[1]
+    saved = joint.param_constrain(np.append(z, 0.0), include_tp=True)
+    found = saved[names.index("ct_log_jacobian")]
+    assert found == pytest.approx(log_det, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "reference", "dimension"),
+    [
+        ("column_stochastic_matrix[3, 2] t;", "stochastic_column_constrain(to_matrix(y, 2, 2))", 4),
+        ("row_stochastic_matrix[2, 3] t;", "stochastic_row_constrain(to_matrix(y, 2, 2))", 4),
+        ("sum_to_zero_matrix[3, 4] t;", "sum_to_zero_constrain(to_matrix(y, 2, 3))", 6),
+        ("sum_to_zero_vector[5] t;", "sum_to_zero_constrain(y)", 4),
+        ("simplex[5] t;", "simplex_constrain(y)", 4),
+    ],
+)
+def test_transforms_are_stans_own(declaration: str, reference: str, dimension: int) -> None:
+    z = np.random.default_rng(SEED).normal(size=dimension)
+    ours = saved_values(f"parameters {{ {declaration} }}", dimension, z)
+    shape = declaration.split("[")[1].split("]")[0]
+    kind = "matrix" if "matrix" in declaration else "vector"
+    code = (
+        f"parameters {{ vector[{dimension}] y; }}\n"
+        f"transformed parameters {{ {kind}[{shape}] t = {reference}; }}"
+    )
+    model = load(code, {})
+    theirs = model.param_constrain(z, include_tp=True)[dimension:]
+    found = [value for key, value in ours.items() if key.startswith("t.")]
+    np.testing.assert_allclose(found, theirs, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("x", [-30.0, -19.5, 19.5, 30.0])
+def test_correlations_stay_finite_far_out(x: float) -> None:
+    """The logarithm of 1 - tanh^2 must not be formed from tanh, which is 1 from 19 on."""
+    source = "parameters { cholesky_factor_corr[3] t; }"
+    saved = saved_values(source, 3, np.full(3, x))
+    # log sech^2 is 2 log 2 - 2 |x| to all digits; the weights of the three are 1, 1.5, 1.
+    assert saved["ct_log_jacobian"] == pytest.approx(3.5 * (2 * np.log(2) - 2 * abs(x)), rel=1e-12)
