@@ -1,0 +1,259 @@
+"""The user's data: read, checked against the program's data block, and kept as JSON text."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import operator
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import stanio
+
+from stanct.errors import DataError
+from stanct.program import Declaration, Program
+
+Source = str | os.PathLike[str] | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class StanData:
+    """Data that fit a program.
+
+    Attributes
+    ----------
+    text
+        One JSON object in Stan's data format.
+    origin
+        The file that it came from, or ``"data"``.
+    """
+
+    text: str = field(repr=False)
+    origin: str
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the JSON text; runs on the same data share it."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The variables as JSON gives them."""
+        return json.loads(self.text)
+
+    def extended(self, extra: Mapping[str, Any]) -> str:
+        """JSON text of the data with more variables added."""
+        addition = stanio.dump_stan_json(dict(extra)).strip()
+        inner = self.text.strip()[1:-1].strip()
+        return f"{{{inner}{', ' if inner else ''}{addition[1:]}"
+
+
+def read_data(source: Source, program: Program) -> StanData:
+    """Read data from a JSON file or a mapping and check names, shapes and bounds.
+
+    Parameters
+    ----------
+    source
+        Path of a JSON file, or variable name to number, list or array; None for no data.
+    program
+        Declares what is needed.
+
+    Raises
+    ------
+    DataError
+        The file is missing or not a JSON object, or a variable is missing, has the wrong shape, or
+        lies outside its declared bounds; each with the line of the declaration.
+    """
+    data = _load(source)
+    values = data.values
+    known: dict[str, Any] = {}
+    for declaration in program.data:
+        if declaration.name not in values:
+            raise _at(
+                declaration,
+                program,
+                f"`{declaration.name}` is declared here, but {data.origin} does not give it.",
+                f"Add `{declaration.name}` to {data.origin}, which has: "
+                f"{', '.join(sorted(values)) or 'nothing'}.",
+            )
+        _check_value(declaration, values[declaration.name], known, program, data.origin)
+        known[declaration.name] = values[declaration.name]
+    return data
+
+
+def explain(message: str, program: Program, data: StanData) -> DataError:
+    """Turn the engine's message about data into an error at the variable's declaration."""
+    named = re.findall(r"(?:variable name=|check: |data variable )(\w+)", message)
+    mentioned = [*named, *re.findall(r"\w+", message)]
+    names = {declaration.name: declaration for declaration in program.data}
+    # The engine writes bounds with six decimals, also for integers.
+    text = re.sub(r"(\d)\.000000\b", r"\1", message).strip().rstrip(".")
+    remedy = f"Correct {data.origin} or the declaration."
+    for name in mentioned:
+        if name in names:
+            return _at(
+                names[name], program, f"Stan refuses `{name}` of {data.origin}: {text}.", remedy
+            )
+    return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
+
+
+def _load(source: Source) -> StanData:
+    if source is None:
+        return StanData("{}", "data")
+    if isinstance(source, Mapping):
+        try:
+            return StanData(stanio.dump_stan_json(dict(source)), "data")
+        except (TypeError, ValueError) as cause:
+            raise DataError(
+                f"The data cannot be written as JSON: {cause}.",
+                remedy="Use numbers, lists and NumPy arrays.",
+            ) from cause
+    path = Path(source)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as cause:
+        raise DataError(
+            "There is no such data file." if isinstance(cause, FileNotFoundError) else str(cause),
+            path=str(path),
+            remedy=f"Check the path; it is looked up from {Path.cwd()}.",
+        ) from cause
+    try:
+        loaded = json.loads(text)
+    except json.JSONDecodeError as cause:
+        lines = text.splitlines() or [""]
+        excerpt = lines[min(cause.lineno, len(lines)) - 1]
+        raise DataError(
+            f"This is not JSON: {cause.msg}.",
+            path=str(path),
+            line=cause.lineno,
+            column=cause.colno if len(excerpt) <= 120 else None,
+            excerpt=excerpt if len(excerpt) <= 120 else None,
+            remedy="Write the data as one JSON object, variable name to value.",
+        ) from cause
+    if not isinstance(loaded, dict):
+        raise DataError(
+            f"The file holds a JSON {type(loaded).__name__}, not an object.",
+            path=str(path),
+            remedy='Write {"N": 3, "y": [1, 2, 3]}.',
+        )
+    return StanData(text, str(path))
+
+
+def _check_value(
+    declaration: Declaration, value: Any, known: Mapping[str, Any], program: Program, origin: str
+) -> None:
+    """Check one variable as far as its declaration can be evaluated; Stan checks the rest."""
+    if declaration.type == "tuple" or declaration.type.startswith("complex"):
+        return
+    name = declaration.name
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise _at(
+            declaration,
+            program,
+            f"`{name}` of {origin} is not a rectangular array of numbers.",
+            "Give all rows the same length and write numbers only.",
+        ) from None
+    fractions = array[array != np.round(array)]
+    if declaration.type == "int" and fractions.size:
+        raise _at(
+            declaration,
+            program,
+            f"`{name}` is declared int, but {origin} has {fractions[0]}.",
+            "Write whole numbers, or declare it real.",
+        )
+    _check_shape(declaration, array, known, program, origin)
+    for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
+        limit = _evaluate(declaration.constraints.get(side, ""), known)
+        if limit is None or not array.size:
+            continue
+        wrong = fails(array, limit)
+        if wrong.any():
+            where = "" if array.ndim == 0 else str([int(i[0]) + 1 for i in np.nonzero(wrong)])
+            raise _at(
+                declaration,
+                program,
+                f"`{name}{where.replace(' ', '')}` is {array[wrong].flat[0]:g} in {origin}, "
+                f"{words} the declared {side} bound {limit:g}.",
+                f"Correct {origin} or the bound.",
+            )
+
+
+def _check_shape(
+    declaration: Declaration,
+    array: np.ndarray,
+    known: Mapping[str, Any],
+    program: Program,
+    origin: str,
+) -> None:
+    sizes = declaration.dims
+    if declaration.type in _SQUARE and len(sizes) == 1:
+        sizes = (*sizes, *sizes)
+    written = (*declaration.array_dims, *sizes)
+    expected = [_evaluate(size, known) for size in written]
+    if array.size == 0 and (0 in expected or None in expected):
+        return
+    matches = len(expected) == array.ndim and all(
+        size is None or size == seen for size, seen in zip(expected, array.shape, strict=True)
+    )
+    if not matches:
+        pairs = zip(written, expected, strict=True)
+        wanted = ", ".join(
+            text if size is None or text == f"{size:g}" else f"{text} = {size:g}"
+            for text, size in pairs
+        )
+        shape = " x ".join(str(n) for n in array.shape)
+        raise _at(
+            declaration,
+            program,
+            f"`{declaration.name}` is declared with "
+            f"{f'size [{wanted}]' if expected else 'no size (one number)'}, but {origin} has "
+            f"{f'an array of {shape}' if array.ndim else 'one number'}.",
+            f"Correct {origin} or the sizes that the declaration uses.",
+        )
+
+
+_SQUARE = {"cov_matrix", "corr_matrix", "cholesky_factor_corr", "cholesky_factor_cov"}
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+
+def _evaluate(expression: str, known: Mapping[str, Any]) -> float | None:
+    """The number that a size or bound stands for, None where it takes more than arithmetic."""
+    try:
+        return _value(ast.parse(expression, mode="eval").body, known)
+    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name(id=name) if isinstance(known[name], int | float):
+            return known[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, known)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left, known), _value(right, known))
+        case _:
+            raise ValueError("more than arithmetic")
+
+
+def _at(declaration: Declaration, program: Program, message: str, remedy: str) -> DataError:
+    lines = program.source.splitlines()
+    own = declaration.path == program.path and 0 < declaration.line <= len(lines)
+    return DataError(
+        message,
+        path=declaration.path,
+        line=declaration.line,
+        column=declaration.column,
+        excerpt=lines[declaration.line - 1] if own else None,
+        remedy=remedy,
+    )

@@ -1,0 +1,150 @@
+"""A program with its data: the density, and the recipes of the programs generated from both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stanct import embedded
+from stanct.base import GaussianBase
+from stanct.codegen import generate
+from stanct.data import StanData, explain
+from stanct.density import Density
+from stanct.embedded import Block, CompilerMessageError, Recipe
+from stanct.errors import EngineError, ProgramError, SamplingError
+from stanct.path import Bias
+from stanct.program import Program
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Target:
+    """What every sampler needs to know of the user's problem.
+
+    Attributes
+    ----------
+    program, data
+        The user's program and data, checked against each other.
+    prefix
+        With which every generated name begins.
+    """
+
+    program: Program
+    data: StanData = field(repr=False)
+    prefix: str = "ct_"
+
+    def code(self, kind: str) -> str:
+        """The generated program of one kind."""
+        return generate(self.program, kind, prefix=self.prefix)
+
+    @cached_property
+    def density_recipe(self) -> Recipe:
+        """The density program with the user's data."""
+        return Recipe(self.code("density"), self.data.text)
+
+    @cached_property
+    def density(self) -> Density:
+        """The target's log density, −φ, all constants kept.
+
+        Raises
+        ------
+        DataError
+            Stan refuses the data.
+        EngineError
+            The engine cannot run the generated program although stanc accepts the user's.
+        """
+        return make_density(self.density_recipe, self.program, self.data)
+
+    def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
+        """The joint program with data, base and bias."""
+        names = {
+            "D": base.dimension,
+            "base_mean": base.mean,
+            "base_scale": base.scale,
+            "K": bias.beta.size,
+            "bias_beta": bias.beta,
+            "bias": bias.value,
+        }
+        extra = {self.prefix + name: value for name, value in names.items()}
+        return Recipe(self.code("joint"), self.data.extended(extra))
+
+    def unconstrain(self, block: Block, chain: int, rng: np.random.Generator) -> Array:
+        """Unconstrained points of one chain of the density program, shape (draws, D).
+
+        Draws that the transform cannot invert, such as a bound reached by rounding, are left out.
+        A unit vector's length is independent of its direction and lost with it: it is drawn anew
+        from its own distribution, that of a standard normal vector's length.
+        """
+        columns = []
+        width, wanted = 0, len(self.density.names)
+        for every_chain in block.variables.values():
+            if width == wanted:
+                break
+            values = every_chain[chain]
+            # Stan's flat order runs through the first index fastest.
+            flat = values.transpose(0, *range(values.ndim - 1, 0, -1)).reshape(len(values), -1)
+            columns.append(flat)
+            width += flat.shape[1]
+        points = []
+        for theta in np.concatenate(columns, axis=1):
+            try:
+                points.append(self.density.unconstrain(theta))
+            except ValueError:
+                continue
+        x = np.array(points).reshape(len(points), self.density.dimension)
+        for index in self._unit_vectors:
+            direction = x[:, index]
+            length = np.sqrt(rng.chisquare(len(index), size=(len(x), 1)))
+            x[:, index] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * length
+        return x
+
+    @cached_property
+    def _unit_vectors(self) -> list[list[int]]:
+        """Positions of every unit vector in the unconstrained vector."""
+        names = {d.name for d in self.program.parameters if d.type == "unit_vector"}
+        groups: dict[str, list[int]] = {}
+        for position, flat in enumerate(self.density.unconstrained_names):
+            name, *index = flat.split(".")
+            if name in names:
+                groups.setdefault(".".join([name, *index[:-1]]), []).append(position)
+        return list(groups.values())
+
+    def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """The draws under the user's own names."""
+        return {k: v for k, v in variables.items() if not k.startswith(self.prefix)}
+
+
+def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
+    """Build a density; Stan's objections come back as errors in the user's terms."""
+    try:
+        density = Density(recipe)
+    except CompilerMessageError as cause:
+        check_program(program)
+        raise EngineError(
+            f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
+            remedy="This is a fault of stanct; please report it with the program.",
+        ) from cause
+    except ValueError as cause:
+        raise explain(str(cause), program, data) from cause
+    if density.dimension == 0:
+        raise SamplingError(
+            f"With {data.origin}, {program.label} has no unconstrained parameters.",
+            remedy="Check the sizes in the data.",
+        )
+    return density
+
+
+def check_program(program: Program) -> None:
+    """Let stanc check the user's program; its message becomes a `ProgramError` in that file."""
+    try:
+        embedded.compile_program(program.expanded)
+    except CompilerMessageError as cause:
+        raise ProgramError(
+            f"Stan does not accept this program.\n{cause}",
+            path=program.label,
+            remedy="Correct the program; the message above is Stan's own.",
+        ) from cause

@@ -1,0 +1,140 @@
+"""`Density`: exact values, gradients, transforms, pickling, threads, and compiled callers."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import threading
+
+import numba
+import numpy as np
+import pytest
+from conftest import target_of
+from scipy.stats import gamma, norm
+
+from stanct.density import Density
+from stanct.embedded import Recipe
+
+PROGRAM = """
+data { int<lower=0> N; vector[N] y; }
+parameters { real mu; real<lower=0> tau; simplex[3] p; }
+model {
+  mu ~ normal(0, 2);
+  tau ~ gamma(3, 1.5);
+  p ~ dirichlet([2, 3, 4]');
+  y ~ normal(mu, tau);
+}
+"""
+DATA = {"N": 4, "y": [0.3, -1.2, 2.0, 0.7]}
+
+
+@pytest.fixture(scope="module")
+def density() -> Density:
+    return target_of(PROGRAM, DATA).density
+
+
+def test_value_is_normalised_and_holds_the_jacobian(density: Density) -> None:
+    x = np.array([0.4, -0.3, 0.2, -0.5])
+    theta = density.constrain(x)
+    mu, tau, p = theta[0], theta[1], theta[2:]
+    # Dirichlet(2, 3, 4): Γ(9) / (Γ(2) Γ(3) Γ(4)) p₁ p₂² p₃³.
+    log_p = norm.logpdf(mu, 0, 2) + gamma.logpdf(tau, 3, scale=1 / 1.5)
+    log_p += np.log(40320 / (1 * 2 * 6)) + np.log(p[0]) + 2 * np.log(p[1]) + 3 * np.log(p[2])
+    log_p += norm.logpdf(DATA["y"], mu, tau).sum()
+    step = 1e-5
+    jacobian = np.array(
+        [
+            (density.constrain(x + step * e) - density.constrain(x - step * e)) / (2 * step)
+            for e in np.eye(4)
+        ]
+    )
+    keep = [0, 1, 2, 3]  # mu, tau, and the first two coordinates of the simplex
+    log_jacobian = np.linalg.slogdet(jacobian[:, keep])[1]
+    assert density.log_density(x) == pytest.approx(log_p + log_jacobian, rel=1e-8)
+
+
+def test_gradient(density: Density, rng: np.random.Generator) -> None:
+    x, step = rng.standard_normal(4), 1e-6
+    value, gradient = density.log_density_gradient(x)
+    assert value == density.log_density(x)
+    differences = [
+        (density.log_density(x + step * e) - density.log_density(x - step * e)) / (2 * step)
+        for e in np.eye(4)
+    ]
+    assert gradient == pytest.approx(differences, rel=1e-6, abs=1e-6)
+
+
+def test_constrain_and_unconstrain_are_inverse(density: Density, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(4)
+    theta = density.constrain(x)
+    assert density.names == ("mu", "tau", "p.1", "p.2", "p.3")
+    assert density.dimension == 4 == len(density.unconstrained_names)
+    assert density.unconstrain(theta) == pytest.approx(x)
+    named = {"mu": theta[0], "tau": theta[1], "p": theta[2:]}
+    assert density.unconstrain(named) == pytest.approx(x)
+
+
+def test_unconstrain_says_what_is_wrong(density: Density) -> None:
+    with pytest.raises(ValueError, match="tau"):
+        density.unconstrain({"mu": 0.0, "tau": -1.0, "p": [0.2, 0.3, 0.5]})
+
+
+def test_pickle_and_clone(density: Density) -> None:
+    x = np.array([0.1, 0.2, 0.3, 0.4])
+    for copy in (pickle.loads(pickle.dumps(density)), density.clone()):
+        assert copy.handle != density.handle
+        assert copy.log_density(x) == density.log_density(x)
+
+
+def test_clones_in_threads_agree_with_one_thread(
+    density: Density, rng: np.random.Generator
+) -> None:
+    points = rng.standard_normal((500, 4))
+    expected = density.log_densities(points)
+    found: dict[int, np.ndarray] = {}
+
+    def evaluate(k: int, copy: Density) -> None:
+        found[k] = copy.log_densities(points)
+
+    threads = [threading.Thread(target=evaluate, args=(k, density.clone())) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(found[k], expected) for k in range(4))
+
+
+def test_compiled_code_calls_the_address(density: Density) -> None:
+    """numba calls the C function without the interpreter, as compiled kernels will."""
+    signature = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool,
+                                 *[ctypes.c_void_p] * 4)  # fmt: skip
+    function = signature(density.address)
+
+    @numba.njit(nogil=True)
+    def descend(call, handle, x):  # gradient ascent, to show that the pointer works in a loop
+        value, gradient, error = np.empty(1), np.empty(x.size), np.zeros(1, np.int64)
+        for _ in range(3):
+            call(handle, True, True, x.ctypes.data, value.ctypes.data, gradient.ctypes.data,
+                 error.ctypes.data)  # fmt: skip
+            x = x + 0.01 * gradient
+        return value[0], gradient
+
+    value, gradient = descend(function, density.handle, np.zeros(4))
+    x = np.zeros(4)
+    for _ in range(3):
+        expected = density.log_density_gradient(x)
+        x = x + 0.01 * expected[1]
+    assert value == expected[0]
+    assert np.array_equal(gradient, expected[1])
+
+
+def test_a_rejected_point_is_data_not_an_exception() -> None:
+    source = """
+    parameters { real x; }
+    model { if (x > 1) reject("too far"); x ~ normal(0, 1); }
+    """
+    density = Density(Recipe(source, "{}"))
+    assert density.log_density(np.array([2.0])) == -np.inf
+    value, gradient = density.log_density_gradient(np.array([2.0]))
+    assert value == -np.inf and np.array_equal(gradient, [0.0])
+    assert np.isfinite(density.log_density(np.array([0.5])))
