@@ -1,0 +1,229 @@
+"""Named checks on a run, each with value, threshold, verdict and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from stanct.arviz_bridge import effective_size, r_hat
+from stanct.estimates import Evidence, PathEstimator
+
+Array = np.ndarray
+
+# A round trip goes from β below the first bound to β above the second and back.
+LOW_BETA, HIGH_BETA = 0.1, 0.9
+BATCHES_PER_CHAIN = 20
+
+
+@dataclass(frozen=True)
+class Check:
+    """One diagnostic of a run.
+
+    Attributes
+    ----------
+    name
+        Short and stable, e.g. ``"pareto_k"``; failed ones are listed in `Evidence.warnings`.
+    value, threshold
+        What was seen and where the verdict turns.
+    passed
+        The verdict.
+    message
+        What the value means, in words.
+    remedy
+        What to do first when it fails.
+    """
+
+    name: str
+    value: float
+    threshold: float
+    passed: bool
+    message: str
+    remedy: str
+
+    def __repr__(self) -> str:
+        verdict = "ok  " if self.passed else "FAIL"
+        text = f"{verdict} {self.name}: {self.message}"
+        return text if self.passed else f"{text} {self.remedy}"
+
+
+def round_trips(beta: Array) -> Array:
+    """Number of base → target → base round trips of each chain, shape (chains,).
+
+    Parameters
+    ----------
+    beta : shape (chains, draws)
+    """
+    counts = np.zeros(beta.shape[0], int)
+    for c, chain in enumerate(beta):
+        ends = np.where(chain < LOW_BETA, -1, np.where(chain > HIGH_BETA, 1, 0))
+        ends = ends[ends != 0]
+        arrivals = np.flatnonzero(np.diff(ends) < 0)
+        counts[c] = arrivals.size - (1 if ends.size and ends[0] == 1 and arrivals.size else 0)
+    return counts
+
+
+@dataclass(frozen=True)
+class BaseCheck:
+    """z-scores of the w₀-weighted mean and covariance of z against 0 and I ([GS] after 22).
+
+    Attributes
+    ----------
+    mean : shape (D,)
+    covariance : shape (D, D)
+    limit
+        What the largest |z| of all of them exceeds once in a thousand correct runs.
+    """
+
+    mean: Array
+    covariance: Array
+    limit: float
+
+    @property
+    def worst(self) -> float:
+        """The largest |z|."""
+        return float(max(np.abs(self.mean).max(), np.abs(self.covariance).max()))
+
+
+def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
+    """Compare the draws, reweighted to β = 0, with the standard normal that they must follow there.
+
+    Standard errors come from batch means, `BATCHES_PER_CHAIN` a chain.
+
+    Parameters
+    ----------
+    z : shape (chains, draws, D)
+    log_weights_base : shape (chains, draws)
+    """
+    chains, draws, dimension = z.shape
+    length = draws // BATCHES_PER_CHAIN
+    if length == 0:
+        length, batches = 1, draws
+    else:
+        batches = BATCHES_PER_CHAIN
+    weights = np.exp(log_weights_base - log_weights_base.max())[:, : batches * length]
+    weights = (weights / weights.mean()).reshape(chains * batches, length)
+    points = z[:, : batches * length].reshape(chains * batches, length, dimension)
+    weighted = weights[..., None] * points
+    mean = weighted.mean(axis=1)
+    excess = np.einsum("bld,ble->bde", weighted, points) / length
+    excess -= weights.mean(axis=1)[:, None, None] * np.eye(dimension)
+    count = chains * batches
+
+    def score(batch_means: Array) -> Array:
+        spread = batch_means.std(axis=0, ddof=1) / np.sqrt(count)
+        return batch_means.mean(axis=0) / np.maximum(spread, 1e-300)
+
+    tests = dimension + dimension * (dimension + 1) / 2
+    limit = float(student_t.isf(0.0005 / tests, count - 1))
+    return BaseCheck(score(mean), score(excess), limit)
+
+
+def check_run(
+    *,
+    estimator: PathEstimator,
+    evidence: Evidence,
+    rao_blackwell: Evidence,
+    z: Array,
+    beta: Array,
+    statistics: Mapping[str, Array],
+    max_depth: int,
+    draws_wanted: int,
+) -> tuple[Check, ...]:
+    """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
+    base = base_check(z, estimator.log_weights(0.0))
+    trips = int(round_trips(beta).min())
+    rate = r_hat(beta)
+    gap = abs(evidence.log_z - rao_blackwell.log_z)
+    gap_error = float(np.hypot(evidence.std_error, rao_blackwell.std_error))
+    divergent = float(statistics["divergent__"].mean())
+    deep = float((statistics["treedepth__"] >= max_depth).mean())
+    outside = float(np.mean(~np.isfinite(estimator.base_delta)))
+    moving = effective_size(beta, method="bulk")
+    more = "Run longer chains (draws=)."
+    other_base = "Fit the base again with more rounds (bootstrap=2), or pass a wider one."
+    return (
+        Check(
+            "interrupted",
+            float(beta.shape[1]),
+            float(draws_wanted),
+            beta.shape[1] >= draws_wanted,
+            f"{beta.shape[1]} of {draws_wanted} draws a chain were kept.",
+            "The estimates use the finished draws; run again for the rest.",
+        ),
+        Check(
+            "round_trips",
+            trips,
+            5,
+            trips >= 5,
+            f"The slowest chain went {trips} times from base to target and back.",
+            f"{more} If it stays near zero: {other_base[0].lower()}{other_base[1:]}",
+        ),
+        Check(
+            "r_hat",
+            rate,
+            1.05,
+            not rate > 1.05,
+            f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
+            more,
+        ),
+        Check(
+            "effective_size",
+            min(evidence.effective_size, moving),
+            100,
+            min(evidence.effective_size, moving) >= 100,
+            f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
+            more,
+        ),
+        Check(
+            "pareto_k",
+            evidence.pareto_k,
+            0.7,
+            evidence.pareto_k <= 0.7,
+            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f}.",
+            f"A few draws dominate: {other_base[0].lower()}{other_base[1:]}",
+        ),
+        Check(
+            "base",
+            base.worst,
+            base.limit,
+            base.worst <= base.limit,
+            f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
+            f"standard errors (limit {base.limit:.1f}).",
+            f"The chain does not explore the base's end. {more}",
+        ),
+        Check(
+            "estimators",
+            gap / gap_error if gap_error > 0 else 0.0,
+            3,
+            gap <= 3 * gap_error or gap < 1e-9,
+            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
+            f"One of them has not converged. {more}",
+        ),
+        Check(
+            "divergences",
+            divergent,
+            0.05,
+            divergent <= 0.05,
+            f"{divergent:.1%} of the transitions diverged.",
+            "Raise target_accept to 0.95 or 0.99.",
+        ),
+        Check(
+            "max_depth",
+            deep,
+            0.05,
+            deep <= 0.05,
+            f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
+            "Raise max_depth.",
+        ),
+        Check(
+            "support",
+            outside,
+            0.5,
+            outside <= 0.5,
+            f"The target vanishes at {outside:.1%} of the base's draws.",
+            "The base lies mostly outside the target's support: pass one that fits.",
+        ),
+    )

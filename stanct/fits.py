@@ -1,0 +1,215 @@
+"""Finds local Gaussian fits of a target by pilots, Pathfinder or Laplace, from several starts."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stanct import embedded
+from stanct.base import (
+    LOG_2PI,
+    GaussianBase,
+    LocalFit,
+    bridge_log_evidence,
+    distinct_modes,
+    gaussian_moments,
+    hessian,
+    moment_match,
+    positive_covariance,
+)
+from stanct.chains import stan_seed
+from stanct.embedded import Nuts
+from stanct.errors import EngineError, SamplingError
+from stanct.target import Array, Target
+
+METHODS = ("pilot", "pathfinder", "laplace")
+# Starts are uniform within these radii of the origin in turn. Stan's own 2 is kind to hierarchical
+# programs; modes that lie further out are found from further out.
+RADII = (2.0, 6.0, 15.0)
+STARTS = 18
+PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
+
+
+@dataclass(frozen=True)
+class FittedBase:
+    """A base with the guess log ζ and what it cost.
+
+    Attributes
+    ----------
+    base, log_zeta
+        The moment-matched Gaussian and the log of the fits' total evidence.
+    fits
+        One a distinct mode, best first.
+    gradients, evaluations
+        Gradients spent, and log densities without a gradient. L-BFGS and Pathfinder runs are
+        counted by the draws they return: the engine does not tell their iterations.
+    """
+
+    base: GaussianBase
+    log_zeta: float
+    fits: tuple[LocalFit, ...] = field(repr=False)
+    gradients: int = 0
+    evaluations: int = 0
+
+
+def fit_base(
+    target: Target, method: str, *, chains: int, seed: np.random.SeedSequence, nuts: Nuts
+) -> FittedBase:
+    """Fit a Gaussian base and log ζ.
+
+    Parameters
+    ----------
+    method
+        ``"pilot"``: Pathfinder from several starts finds the modes, short NUTS chains from there
+        measure their shape, bridge sampling their mass. ``"pathfinder"``: Pathfinder's own
+        Gaussians weighted by evidence lower bounds. ``"laplace"``: Gaussians at the modes that
+        L-BFGS finds; a poor choice for hierarchical programs, whose mode sits in a funnel's neck.
+    chains
+        At least this many pilots run.
+    nuts
+        Settings of the pilots; their acceptance target is Stan's own 0.8.
+
+    Raises
+    ------
+    EngineError
+        No start worked.
+    """
+    scout_seed, pilot_seed, rng_seed = seed.spawn(3)
+    rng = np.random.default_rng(rng_seed)
+    if method == "laplace":
+        return _joined(_laplace_fits(target, scout_seed, rng))
+    if method not in METHODS:
+        raise SamplingError(
+            f"There is no base {method!r}.",
+            remedy=f"Use one of {', '.join(METHODS)}, or a GaussianBase.",
+        )
+    draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
+    scouts = _pathfinder_fits(target, draws, scout_seed, rng)
+    if method == "pathfinder":
+        return _joined(scouts, evaluations=draws * len(scouts))
+    return _pilot_base(target, scouts, chains, pilot_seed, rng, nuts)
+
+
+def _joined(fits: list[LocalFit], **cost: int) -> FittedBase:
+    """Keep the best fit of each mode and match moments."""
+    kept = tuple(fits[group[0]] for group in distinct_modes(fits))
+    base, log_zeta = moment_match(kept)
+    return FittedBase(base, log_zeta, kept, **cost)
+
+
+def _pathfinder_fits(
+    target: Target,
+    draws: int,
+    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
+) -> list[LocalFit]:
+    fits = []
+    failure: EngineError | None = None
+    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
+        try:
+            block = embedded.pathfinder(
+                target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
+            )
+            points = target.unconstrain(block, 0, rng)
+        except EngineError as cause:
+            failure = cause
+            continue
+        log_density = target.density.log_densities(points)
+        points, log_density = (
+            points[np.isfinite(log_density)],
+            log_density[np.isfinite(log_density)],
+        )
+        if len(points) < 2:
+            continue
+        mean, covariance = gaussian_moments(points)
+        entropy = 0.5 * (np.linalg.slogdet(covariance)[1] + mean.size * (1 + LOG_2PI))
+        fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
+    if not fits:
+        raise EngineError(
+            f"Pathfinder failed from all of {STARTS} starts."
+            + (f" The last one said: {failure.message}" if failure else ""),
+            remedy="Check that the density is finite and smooth near the origin of the "
+            "unconstrained space, or pass base='laplace' or a GaussianBase.",
+        )
+    return fits
+
+
+def _pilot_base(
+    target: Target,
+    scouts: list[LocalFit],
+    chains: int,
+    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
+    nuts: Nuts,
+) -> FittedBase:
+    modes = distinct_modes(scouts)[:MOST_PILOTS]
+    starts = []
+    for k in range(max(chains, len(modes))):
+        group = modes[k % len(modes)]
+        scout = scouts[group[(k // len(modes)) % len(group)]]
+        starts.append(scout.points[rng.integers(len(scout.points))])
+    block, gradients = embedded.run_nuts(
+        target.density_recipe,
+        np.array(starts),
+        seed=stan_seed(seed),
+        warmup=PILOT_WARMUP,
+        draws=PILOT_DRAWS,
+        nuts=replace(nuts, target_accept=0.8),
+    )
+    pilots = []
+    for chain in range(len(starts)):
+        points = target.unconstrain(block, chain, rng)
+        if len(points) > 1:
+            mean, covariance = gaussian_moments(points)
+            pilots.append(LocalFit(mean, covariance, 0.0, points))
+    if not pilots:
+        raise EngineError("No pilot chain gave points that the transform can invert.")
+    fits = []
+    evaluations = sum(len(scout.points) for scout in scouts)
+    for group in distinct_modes(pilots):
+        points = np.concatenate([pilots[i].points for i in group])
+        fits.append(_bridged(target, points, rng))
+        evaluations += 2 * len(points)
+    base, log_zeta = moment_match(fits)
+    return FittedBase(base, log_zeta, tuple(fits), gradients, evaluations)
+
+
+def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFit:
+    """Fit a Gaussian to a mode's points and bridge between both for the mode's mass."""
+    mean, covariance = gaussian_moments(points)
+    q = GaussianBase.from_covariance(mean, covariance)
+    x = q.unwhiten(rng.standard_normal(points.shape))
+    log_evidence = bridge_log_evidence(
+        target.density.log_densities(points),
+        q.log_density(points),
+        target.density.log_densities(x),
+        q.log_density(x),
+    )
+    return LocalFit(mean, covariance, log_evidence, points)
+
+
+def _laplace_fits(
+    target: Target, seed: np.random.SeedSequence, rng: np.random.Generator
+) -> list[LocalFit]:
+    density = target.density
+    fits = []
+    failure: EngineError | None = None
+    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
+        try:
+            mode, value = embedded.mode(target.density_recipe, seed=stan_seed(child), radius=radius)
+        except EngineError as cause:
+            failure = cause
+            continue
+        precision = -hessian(lambda x: density.log_density_gradient(x)[1], mode)
+        if not np.isfinite(precision).all():
+            continue
+        covariance = positive_covariance(precision)
+        log_evidence = value + 0.5 * (np.linalg.slogdet(covariance)[1] + mode.size * LOG_2PI)
+        scale = np.linalg.cholesky(covariance)
+        points = mode + rng.standard_normal((25, mode.size)) @ scale.T
+        fits.append(LocalFit(mode, covariance, float(log_evidence), points))
+    if not fits:
+        raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
+    return fits

@@ -1,0 +1,136 @@
+"""The path from base (β = 0) to target (β = 1), its bias, and what follows exactly given x.
+
+The joint density of every continuous tempering method is
+
+    p(x, β) ∝ exp(−β φ(x) − (1 − β) ψ(x) − b(β)),   β ∈ [0, 1],
+
+with φ the target's and ψ the normalised base's negative log density, so that given x only
+δ(x) = φ(x) − ψ(x) matters. With M(x) = ∫₀¹ exp(−β δ − b(β)) dβ the marginal of x is q(x) M(x) / C,
+and the Rao–Blackwell weight of a draw at any β is exp(−β δ − b(β)) / M(x)  (Graham & Storkey 2017,
+equations 17 and 20, for the linear bias b(β) = β log ζ; here b is piecewise linear).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from stanct.errors import StanctError
+
+Array = np.ndarray
+
+# Below this |r|, log((1 − e^{−r}) / r) is taken from its series; the error there is r⁴/2880.
+_SERIES = 1e-3
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A piecewise-linear bias b(β) with b(0) = 0; two knots are the linear bias β log ζ.
+
+    The best choice is b(β) = log z(β): then β is uniform ([GS] 19, 23).
+
+    Parameters
+    ----------
+    beta : shape (K,)
+        Knots, increasing from 0 to 1.
+    value : shape (K,)
+        b at the knots, natural log.
+    """
+
+    beta: Array
+    value: Array
+
+    def __post_init__(self) -> None:
+        beta, value = np.asarray(self.beta, float), np.asarray(self.value, float)
+        if beta.ndim != 1 or beta.size < 2 or beta.shape != value.shape:
+            raise StanctError("A bias needs two or more knots and one value for each.")
+        if beta[0] != 0 or beta[-1] != 1 or np.any(np.diff(beta) <= 0):
+            raise StanctError("The knots of a bias must increase from 0 to 1.")
+        if value[0] != 0 or not np.all(np.isfinite(value)):
+            raise StanctError("The values of a bias must be finite and start with b(0) = 0.")
+        object.__setattr__(self, "beta", beta)
+        object.__setattr__(self, "value", value)
+
+    @classmethod
+    def linear(cls, log_zeta: float) -> Bias:
+        """The seeds' bias β log ζ, with log ζ a guess at log Z."""
+        return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]))
+
+    @property
+    def log_zeta(self) -> float:
+        """b(1), the guess at log Z that the bias rests on."""
+        return float(self.value[-1])
+
+    def __call__(self, beta: Array | float) -> Array:
+        """b at any β in [0, 1], same shape as `beta`."""
+        return np.interp(beta, self.beta, self.value)
+
+    def log_mass(self, delta: Array) -> Array:
+        """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
+
+        Parameters
+        ----------
+        delta : any shape
+            δ = φ − ψ, natural log; +inf (the target vanishes there) gives −inf.
+        """
+        delta = np.asarray(delta, float)
+        finite = np.isfinite(delta)
+        safe = np.where(finite, delta, 0.0)
+        at_knots = -self.beta * safe[..., None] - self.value
+        pieces = (
+            np.log(np.diff(self.beta))
+            + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
+            + _log_mean_exp(np.abs(np.diff(at_knots, axis=-1)))
+        )
+        return np.where(finite, logsumexp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
+
+    def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
+        """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
+
+        Parameters
+        ----------
+        delta : any shape
+            δ of each draw; finite, as every draw of a tempered chain has it.
+        beta
+            Inverse temperature at which expectations are wanted.
+        log_mass
+            `self.log_mass(delta)`, if already computed.
+        """
+        mass = self.log_mass(delta) if log_mass is None else log_mass
+        return -beta * np.asarray(delta, float) - self(beta) - mass
+
+    @classmethod
+    def from_curve(
+        cls, beta: Array, log_z: Array, *, tolerance: float = 0.3, most: int = 32
+    ) -> Bias:
+        """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β).
+
+        Knots are inserted where the error is largest, so that the steep part near β = 0 gets them.
+        """
+        beta, log_z = np.asarray(beta, float), np.asarray(log_z, float) - log_z[0]
+        chosen = [0, beta.size - 1]
+        while len(chosen) < most:
+            error = np.abs(np.interp(beta, beta[chosen], log_z[chosen]) - log_z)
+            worst = int(error.argmax())
+            if error[worst] <= tolerance:
+                break
+            chosen = sorted({*chosen, worst})
+        return cls(beta[chosen], log_z[chosen])
+
+
+def _log_mean_exp(r: Array) -> Array:
+    """Log of (1 − e^{−r}) / r for r ≥ 0, the mean of e^{−r t} over t in [0, 1]."""
+    small = r < _SERIES
+    near, far = np.where(small, r, 0.0), np.where(small, 1.0, r)
+    return np.where(small, near * (near / 24 - 0.5), np.log(-np.expm1(-far)) - np.log(far))
+
+
+def beta_grid(points: int = 401) -> Array:
+    """A grid of β, uniform in logit(β) between ±12 and closed by 0 and 1.
+
+    The curve log z(β) is steepest near the ends, where a uniform grid would miss it.
+    """
+    logits = np.linspace(-12.0, 12.0, points - 2)
+    return np.concatenate([[0.0], 1.0 / (1.0 + np.exp(-logits)), [1.0]])

@@ -1,0 +1,137 @@
+"""Bases: whitening, moment matching, bridge sampling, shrinkage, and fits of real programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import target_of
+from scipy.stats import multivariate_normal, norm
+
+from stanct.base import (
+    GaussianBase,
+    LocalFit,
+    bridge_log_evidence,
+    distinct_modes,
+    gaussian_moments,
+    hessian,
+    moment_match,
+    positive_covariance,
+)
+from stanct.embedded import Nuts
+from stanct.errors import SamplingError
+from stanct.fits import fit_base
+
+COVARIANCE = np.array([[2.0, 0.6, -0.2], [0.6, 1.0, 0.3], [-0.2, 0.3, 0.5]])
+MEAN = np.array([1.0, -2.0, 0.5])
+
+
+def test_whitening_and_densities(rng: np.random.Generator) -> None:
+    base = GaussianBase.from_covariance(MEAN, COVARIANCE)
+    x = rng.standard_normal((4, 5, 3))
+    z = base.whiten(x)
+    assert base.unwhiten(z) == pytest.approx(x)
+    truth = multivariate_normal(MEAN, COVARIANCE).logpdf(x)
+    assert base.log_density(x) == pytest.approx(truth)
+    # δ is the same in z and in x: both log densities gain log det L.
+    assert base.delta(z, -3.0 * truth) == pytest.approx(truth + 3.0 * truth)
+
+
+def test_moment_match_is_the_mixture_s_moments() -> None:
+    fits = [
+        LocalFit(np.array([-8.0]), np.eye(1), np.log(0.6) - 3, np.zeros((1, 1))),
+        LocalFit(np.array([8.0]), 4 * np.eye(1), np.log(0.4) - 3, np.zeros((1, 1))),
+    ]
+    base, log_zeta = moment_match(fits)
+    assert log_zeta == pytest.approx(-3)
+    assert base.mean[0] == pytest.approx(-1.6)
+    assert base.scale[0, 0] == pytest.approx(7.97747, abs=1e-5)  # [GS] 7.1
+
+
+def test_distinct_modes_joins_by_distance_in_sds() -> None:
+    def fit(mean: float, log_evidence: float) -> LocalFit:
+        return LocalFit(np.array([mean, 0.0]), np.diag([0.25, 1.0]), log_evidence, np.zeros((1, 2)))
+
+    assert distinct_modes([fit(0, 1.0), fit(0.9, 3.0), fit(4.0, 2.0)]) == [[1, 0], [2]]
+
+
+def test_bridge_log_evidence(rng: np.random.Generator) -> None:
+    target = norm(1.0, 0.5)
+    draws, q = target.rvs(4000, random_state=rng), norm(0.5, 1.0)
+    x = q.rvs(4000, random_state=rng)
+    found = bridge_log_evidence(
+        target.logpdf(draws) + 9.0, q.logpdf(draws), target.logpdf(x) + 9.0, q.logpdf(x)
+    )
+    assert found == pytest.approx(9.0, abs=0.06)
+
+
+def test_gaussian_moments_shrink_correlations_only(rng: np.random.Generator) -> None:
+    points = rng.multivariate_normal(MEAN, COVARIANCE, size=50_000)
+    mean, covariance = gaussian_moments(points)
+    assert mean == pytest.approx(MEAN, abs=0.03)
+    assert covariance == pytest.approx(COVARIANCE, abs=0.05)
+    few = points[:3]
+    _, shrunk = gaussian_moments(few)
+    assert np.diag(shrunk) == pytest.approx(few.var(axis=0, ddof=1))
+    raw = np.cov(few.T)
+    assert shrunk[0, 1] == pytest.approx(raw[0, 1] * 3 / 6)
+
+
+def test_weighted_moments(rng: np.random.Generator) -> None:
+    points = rng.standard_normal((100_000, 1))
+    weights = np.exp(points[:, 0])  # tilts N(0, 1) to N(1, 1)
+    mean, covariance = gaussian_moments(points, weights=weights)
+    assert mean[0] == pytest.approx(1, abs=0.04)
+    assert covariance[0, 0] == pytest.approx(1, abs=0.06)
+
+
+def test_hessian_and_its_inverse() -> None:
+    precision = np.linalg.inv(COVARIANCE)
+    found = hessian(lambda x: precision @ (x - MEAN), MEAN + 0.1)
+    assert found == pytest.approx(precision, rel=1e-6)
+    assert positive_covariance(found) == pytest.approx(COVARIANCE, rel=1e-5)
+    lifted = positive_covariance(np.diag([1.0, -1.0]))
+    assert np.all(np.linalg.eigvalsh(lifted) > 0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "words"),
+    [
+        (np.zeros(2), np.eye(3), "square scale"),
+        (np.zeros(2), np.array([[1.0, 0.5], [0.0, 1.0]]), "lower triangular"),
+        (np.zeros(2), np.diag([1.0, 0.0]), "positive diagonal"),
+        (np.array([np.nan, 0.0]), np.eye(2), "finite"),
+    ],
+)
+def test_impossible_base(mean: np.ndarray, scale: np.ndarray, words: str) -> None:
+    with pytest.raises(SamplingError, match=words):
+        GaussianBase(mean, scale)
+
+
+BIMODAL = """
+parameters { real x; real<lower=0> s; }
+model {
+  target += log_mix(0.6, normal_lpdf(x | -8, 1), normal_lpdf(x | 8, 2)) - 5;
+  s ~ exponential(2);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "off"), [("pilot", 0.35), ("pathfinder", 0.7), ("laplace", 0.7)]
+)
+def test_fits_find_both_modes(method: str, off: float, seed: int) -> None:
+    """Base near the mixture's moments and log ζ near log Z = −5; Laplace is rough for log s."""
+    fitted = fit_base(
+        target_of(BIMODAL), method, chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
+    )
+    assert len(fitted.fits) >= 2
+    assert fitted.log_zeta == pytest.approx(-5, abs=off)
+    assert fitted.base.mean[0] == pytest.approx(-1.6, abs=3.5)
+    assert fitted.base.scale[0, 0] == pytest.approx(7.977, abs=1.0)
+
+
+def test_unknown_method(seed: int) -> None:
+    with pytest.raises(SamplingError, match="pilot, pathfinder, laplace"):
+        fit_base(
+            target_of(BIMODAL), "advi", chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
+        )

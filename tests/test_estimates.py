@@ -1,0 +1,191 @@
+"""Estimators against exact answers, with draws of the joint density made without MCMC.
+
+The target is Z · N(μ, s²) and the base N(0, 1). Under the bias log z(β) the marginal of β is
+uniform and x given β is normal, so exact independent draws of the joint density are at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from stanct.arviz_bridge import effective_size
+from stanct.estimates import PathEstimator, expectation, weighted_quantile
+from stanct.path import Bias, beta_grid
+
+
+@dataclass(frozen=True)
+class GaussianPath:
+    """Base N(0, 1), target Z · N(mean, sd²); everything in closed form."""
+
+    mean: float = 1.5
+    sd: float = 0.4
+    log_z: float = -7.0
+
+    def log_target(self, x: np.ndarray) -> np.ndarray:
+        return self.log_z + norm.logpdf(x, self.mean, self.sd)
+
+    def delta(self, x: np.ndarray) -> np.ndarray:
+        return norm.logpdf(x) - self.log_target(x)
+
+    def moments(self, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        precision = beta / self.sd**2 + 1 - beta
+        return beta * self.mean / self.sd**2 / precision, precision**-0.5
+
+    def curve(self, beta: np.ndarray) -> np.ndarray:
+        mean, sd = self.moments(beta)
+        exponent = -0.5 * (beta * self.mean**2 / self.sd**2 - mean**2 / sd**2)
+        return beta * (self.log_z - np.log(self.sd)) + np.log(sd) + exponent
+
+    def draw(self, bias: Bias, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """x from the joint density under `bias`, by inversion of the β-marginal on a fine grid."""
+        grid = np.linspace(0, 1, 20_001)
+        density = np.exp(self.curve(grid) - bias(grid))
+        cumulative = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
+        beta = np.interp(rng.random(shape), cumulative / cumulative[-1], grid)
+        mean, sd = self.moments(beta)
+        return mean + sd * rng.standard_normal(shape)
+
+
+PATH = GaussianPath()
+LINEAR = Bias.linear(-6.5)
+TABLE = Bias.from_curve(beta_grid(), PATH.curve(beta_grid()), tolerance=0.3)
+
+
+def estimator(
+    rng: np.random.Generator, bias: Bias, *, base: int = 2000, draws: int = 1000
+) -> tuple[PathEstimator, np.ndarray]:
+    x = PATH.draw(bias, (4, draws), rng)
+    return PathEstimator(PATH.delta(x), PATH.delta(rng.standard_normal(base)), bias), x
+
+
+@pytest.mark.parametrize("bias", [LINEAR, TABLE], ids=["linear", "table"])
+@pytest.mark.parametrize("base", [0, 2000], ids=["rao-blackwell", "bridge"])
+def test_log_z_and_its_error(rng: np.random.Generator, bias: Bias, base: int) -> None:
+    evidence = estimator(rng, bias, base=base)[0].evidence("exact draws")
+    assert abs(evidence.log_z - PATH.log_z) < 4 * evidence.std_error
+    assert evidence.std_error < 0.06
+    assert ("bridge" in evidence.method) == (base > 0)
+
+
+@pytest.mark.parametrize("base", [0, 500], ids=["rao-blackwell", "bridge"])
+def test_errors_are_calibrated(rng: np.random.Generator, base: int) -> None:
+    """Within-chain and base errors alone, on independent draws, must match the actual spread."""
+    errors, claimed = [], []
+    for _ in range(200):
+        path = estimator(rng, LINEAR, base=base, draws=125)[0]
+        errors.append(path.log_z(1.0) - PATH.log_z)
+        claimed.append(np.hypot(*path.error(1.0)[:2]))
+    ratio = np.std(errors) / np.mean(claimed)
+    assert 0.85 < ratio < 1.15
+    assert abs(np.mean(errors)) < 4 * np.std(errors) / np.sqrt(200) + 0.01
+
+
+def test_bridge_never_needs_the_base_end_of_the_chain(rng: np.random.Generator) -> None:
+    """With base draws the curve starts at 0 exactly, and the error is smaller than without."""
+    path, _ = estimator(rng, LINEAR)
+    alone = PathEstimator(path.delta, np.zeros(0), LINEAR)
+    assert path.log_z(0.0) == pytest.approx(0, abs=1e-10)
+    assert np.hypot(*path.error(1.0)[:2]) < alone.error(1.0)[0]
+
+
+@pytest.mark.parametrize("base", [0, 2000], ids=["rao-blackwell", "bridge"])
+def test_curve_along_the_path(rng: np.random.Generator, base: int) -> None:
+    beta = np.array([0.0, 0.01, 0.2, 0.5, 0.9, 1.0])
+    curve = estimator(rng, TABLE, base=base)[0].curve(beta)
+    assert np.all(np.abs(curve.log_z - PATH.curve(beta)) < 4 * curve.std_error + 1e-9)
+    assert np.all(curve.std_error < 0.06)
+
+
+def test_hard_support(rng: np.random.Generator) -> None:
+    """A target cut to x > 0.5: the Rao–Blackwell ratio misses log q(S), the bridge does not."""
+    cut = 0.5
+    x = PATH.draw(LINEAR, (4, 40_000), rng)
+    x = np.stack([row[row > cut][:8000] for row in x])
+    base_x = rng.standard_normal(8000)
+    base_delta = np.where(base_x > cut, PATH.delta(base_x), np.inf)
+    truth = PATH.log_z + norm.logsf((cut - PATH.mean) / PATH.sd)
+    evidence = PathEstimator(PATH.delta(x), base_delta, LINEAR).evidence("cut")
+    assert abs(evidence.log_z - truth) < 4 * evidence.std_error
+    assert evidence.std_error < 0.05
+    alone = PathEstimator(PATH.delta(x), np.zeros(0), LINEAR).log_z(1.0)
+    assert alone - truth == pytest.approx(-norm.logsf(cut), abs=0.1)
+
+
+def test_influence_matches_finite_differences(rng: np.random.Generator) -> None:
+    """Reweighting one draw slightly moves log ẑ by its influence over the sample's size."""
+    path, _ = estimator(rng, TABLE, base=50, draws=20)
+    share, _ = path.share, path.log_c
+    chain, base = path.influence(0.7)
+    step = 1e-5
+
+    def log_z(chain_weight: np.ndarray, base_weight: np.ndarray) -> float:
+        log_r = path.log_mass.ravel()
+        base_log_r = path.bias.log_mass(path.base_delta)
+        log_c = path.log_c
+        for _ in range(200):  # Newton's method on the constraint that defines C
+            g = 1 / (1 - share + share * np.exp(log_r - log_c))
+            base_g = 1 / (1 - share + share * np.exp(base_log_r - log_c))
+            excess = share * (chain_weight * g).sum() + (1 - share) * (base_weight * base_g).sum()
+            slope = share * (chain_weight * g * (1 - (1 - share) * g)).sum()
+            slope += (1 - share) * (base_weight * base_g * (1 - (1 - share) * base_g)).sum()
+            log_c -= (excess - 1) / slope
+        h = np.exp(-0.7 * path.delta.ravel()) * g
+        base_h = np.exp(-0.7 * path.base_delta) * base_g
+        return float(
+            np.log(share * (chain_weight * h).sum() + (1 - share) * (base_weight * base_h).sum())
+        )
+
+    def tilted(size: int, index: int | None) -> np.ndarray:
+        weight = np.full(size, 1 / size)
+        if index is not None:
+            weight *= 1 - step
+            weight[index] += step
+        return weight
+
+    size, base_size = path.delta.size, path.base_delta.size
+    start = log_z(tilted(size, None), tilted(base_size, None))
+    for index in (0, 17, 63):
+        moved = log_z(tilted(size, index), tilted(base_size, None))
+        expected = chain.ravel()[index] - chain.mean()
+        assert (moved - start) / step == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    for index in (0, 31):
+        moved = log_z(tilted(size, None), tilted(base_size, index))
+        assert (moved - start) / step == pytest.approx(
+            base[index] - base.mean(), rel=1e-3, abs=1e-4
+        )
+
+
+@pytest.mark.parametrize(("beta", "mean", "sd"), [(1.0, 1.5, 0.4), (0.0, 0.0, 1.0)])
+def test_expectation(rng: np.random.Generator, beta: float, mean: float, sd: float) -> None:
+    path, x = estimator(rng, LINEAR)
+    both = np.stack([x, np.square(x - mean)], axis=-1)
+    found = expectation(both, path.log_weights(beta), beta)
+    assert np.all(np.abs(found.value - [mean, sd**2]) < 4 * found.std_error)
+    assert np.all(found.std_error < 0.1)
+
+
+def test_between_chain_error_wins_when_chains_disagree(rng: np.random.Generator) -> None:
+    values = rng.standard_normal((4, 500)) + np.array([0, 0, 0, 3.0])[:, None]
+    found = expectation(values, np.zeros((4, 500)), 1.0)
+    assert found.std_error >= values.mean(axis=1).std(ddof=1) / 2
+    single = expectation(values[:1], np.zeros((1, 500)), 1.0)
+    assert np.isfinite(single.std_error)
+
+
+def test_autocorrelation_widens_the_error(rng: np.random.Generator) -> None:
+    noise = rng.standard_normal((4, 2000))
+    chain = np.zeros_like(noise)
+    for t in range(1, noise.shape[1]):
+        chain[:, t] = 0.9 * chain[:, t - 1] + noise[:, t]
+    # An AR(1) chain with coefficient 0.9 has 19 times fewer effective draws.
+    assert effective_size(chain) == pytest.approx(8000 / 19, rel=0.35)
+
+
+def test_weighted_quantile(rng: np.random.Generator) -> None:
+    path, x = estimator(rng, LINEAR, draws=5000)
+    found = weighted_quantile(x, path.log_weights(1.0), np.array([0.05, 0.5, 0.95]))
+    assert found == pytest.approx(norm.ppf([0.05, 0.5, 0.95], 1.5, 0.4), abs=0.05)
