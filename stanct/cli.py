@@ -1,0 +1,201 @@
+"""The `stanct` command: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from stanct import __version__
+from stanct.codegen import KINDS
+from stanct.doctor import examine
+from stanct.errors import StanctError
+from stanct.fits import METHODS as BASES
+from stanct.model import ENGINES, METHODS, temper
+from stanct.results import TemperedRun, check_save_folder
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns
+    -------
+    int
+        0 for success, 1 for an error that was explained on stderr, 130 after an interrupt.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except StanctError as error:
+        _say(f"stanct: {error}", sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        _say("stanct: interrupted before any draw was finished.", sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stanct",
+        description="Continuous tempering for any Stan program: sample across isolated modes, and "
+        "get the evidence.",
+    )
+    parser.add_argument("--version", action="version", version=f"stanct {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_temper(commands)
+    _add_evidence(commands)
+    doctor = commands.add_parser(
+        "doctor", help="show the engines, their versions, and what is missing"
+    )
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="Stan program, e.g. radon.stan")
+    parser.add_argument(
+        "--include-path",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="where #include looks before the program's own folder; may be repeated",
+    )
+    parser.add_argument(
+        "--prefix", default="ct_", help="prefix of generated names (default: %(default)s)"
+    )
+
+
+def _add_temper(commands: Any) -> None:
+    parser = commands.add_parser(
+        "temper",
+        help="write a tempered Stan program",
+        description="Generate a tempered program from MODEL: to stdout, or to files in a folder.",
+    )
+    _add_program(parser)
+    parser.add_argument(
+        "--kind", choices=KINDS, default="joint", help="what to generate (default: %(default)s)"
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="write <model>_<kind>.stan there")
+    parser.set_defaults(run=_temper)
+
+
+def _add_evidence(commands: Any) -> None:
+    parser = commands.add_parser(
+        "evidence",
+        help="estimate log Z with an error bar",
+        description="Sample MODEL with DATA and print log Z. With --json one object goes to stdout "
+        "and everything else to stderr.",
+    )
+    _add_program(parser)
+    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; omit if there is none")
+    parser.add_argument("--method", choices=tuple(METHODS), default="joint")
+    parser.add_argument("--engine", choices=ENGINES, default="auto")
+    parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
+    parser.add_argument("--chains", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=2500, help="kept draws of each chain")
+    parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
+    parser.add_argument(
+        "--bootstrap", type=int, default=1, metavar="ROUNDS", help="rounds that refit the base"
+    )
+    parser.add_argument("--target-accept", type=float, default=0.9)
+    parser.add_argument("--max-depth", type=int, default=10)
+    parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.set_defaults(run=_evidence)
+
+
+def _temper(options: argparse.Namespace) -> int:
+    model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    if options.out is None:
+        _say(model.stan_code(options.kind).rstrip("\n"))
+    else:
+        for path in model.write(options.out, kinds=[options.kind]):
+            _say(str(path))
+    return 0
+
+
+def _evidence(options: argparse.Namespace) -> int:
+    if options.save is not None:
+        check_save_folder(options.save)
+    model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    run = model.sample(
+        options.data,
+        method=options.method,
+        engine=options.engine,
+        seed=options.seed,
+        chains=options.chains,
+        draws=options.draws,
+        warmup=options.warmup,
+        base=options.base,
+        bootstrap=options.bootstrap,
+        target_accept=options.target_accept,
+        max_depth=options.max_depth,
+        threads=options.threads,
+        progress=not options.quiet,
+    )
+    if options.save is not None:
+        run.save(options.save)
+        _say(f"Saved in {options.save}.", sys.stderr)
+    for check in run.diagnostics:
+        if not check.passed:
+            _say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
+    if options.json:
+        _say(json.dumps(_record(run)))
+    else:
+        _say(_report(run))
+    return INTERRUPTED if run.provenance["interrupted"] else 0
+
+
+def _record(run: TemperedRun) -> dict[str, Any]:
+    """The JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
+    evidence = asdict(run.evidence)
+    known = {k: None if v != v else v for k, v in evidence.items()}
+    return {
+        **known,
+        "sampler": run.method,
+        "engine": run.engine,
+        "gradients": run.gradients,
+        "seconds": run.provenance["seconds"],
+        "seed": run.provenance["settings"]["seed"],
+        "chains": run.chains,
+        "draws": run.draws,
+    }
+
+
+def _report(run: TemperedRun) -> str:
+    small = [
+        name
+        for name in run.variables
+        if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
+    ]
+    table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
+    verdict = (
+        f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"
+        if run.warnings
+        else f"all {len(run.diagnostics)} checks passed"
+    )
+    return (
+        f"{run.evidence}\n"
+        f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
+        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
+        f"seed {run.provenance['settings']['seed']}\n\n"
+        f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
+    ).rstrip()
+
+
+def _doctor(_options: argparse.Namespace) -> int:
+    report, healthy = examine()
+    _say(report)
+    return 0 if healthy else 1
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    (stream or sys.stdout).write(text + "\n")

@@ -1,0 +1,150 @@
+"""`temper`, the front door, and `TemperedModel`, what it returns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stanct.codegen import KINDS, generate
+from stanct.data import Source, read_data
+from stanct.density import Density
+from stanct.errors import SamplingError, StanctError
+from stanct.program import Program
+from stanct.results import TemperedRun
+from stanct.samplers import joint
+from stanct.target import Target, check_program
+
+METHODS = {"joint": joint.sample}
+ENGINES = ("auto", "embedded")
+
+
+@dataclass(frozen=True)
+class TemperedModel:
+    """A Stan program that can be tempered; made by `temper`, immutable.
+
+    Attributes
+    ----------
+    program
+        The user's program, read and split.
+    prefix
+        With which every name in generated programs begins.
+    """
+
+    program: Program = field(repr=False)
+    prefix: str = "ct_"
+
+    def stan_code(self, kind: str = "joint") -> str:
+        """The generated program of one kind, ``"density"`` or ``"joint"``.
+
+        Raises
+        ------
+        StanctError
+            No such kind.
+        ProgramError
+            The program uses something that this kind cannot transform.
+        """
+        return generate(self.program, kind, prefix=self.prefix)
+
+    def write(
+        self, folder: str | os.PathLike[str], *, kinds: Sequence[str] = KINDS
+    ) -> tuple[Path, ...]:
+        """Write generated programs as ``<name>_<kind>.stan``, making the folder; returns paths."""
+        texts = {kind: self.stan_code(kind) for kind in kinds}
+        target = Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            paths = []
+            for kind, text in texts.items():
+                path = target / f"{self.program.name}_{kind}.stan"
+                path.write_text(text, encoding="utf-8")
+                paths.append(path)
+        except OSError as cause:
+            raise StanctError(
+                f"The programs cannot be written to {target}: {cause}.",
+                remedy="Choose a folder that you can write.",
+            ) from cause
+        return tuple(paths)
+
+    def target(self, data: Source = None) -> Target:
+        """The program joined with data, which are checked: see `stanct.data.read_data`."""
+        return Target(self.program, read_data(data, self.program), self.prefix)
+
+    def density(self, data: Source = None) -> Density:
+        """The log density −φ and its gradient on the unconstrained space, all constants kept.
+
+        Parameters
+        ----------
+        data
+            Path of a JSON file, a mapping, or None.
+        """
+        return self.target(data).density
+
+    def sample(
+        self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
+    ) -> TemperedRun:
+        """Fit a base, sample, and return the run.
+
+        Parameters
+        ----------
+        data
+            Path of a JSON file, variable name to value, or None for a program without data.
+        method
+            ``"joint"``: joint continuous tempering; `settings` are those of
+            `stanct.samplers.joint.sample` (chains, draws, warmup, seed, base, …).
+        engine
+            ``"auto"`` or ``"embedded"``; the run says which it was.
+
+        Raises
+        ------
+        StanctError
+            Before any work: bad data, unknown method, engine or setting.
+        """
+        if method not in METHODS:
+            raise SamplingError(
+                f"There is no method {method!r}.", remedy=f"Use one of {', '.join(METHODS)}."
+            )
+        if engine not in ENGINES:
+            raise SamplingError(
+                f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
+            )
+        return METHODS[method](self.target(data), **settings)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.program.parameter_names)
+        return f"TemperedModel of {self.program.label}: parameters {names}"
+
+
+def temper(
+    program: str | os.PathLike[str],
+    *,
+    include_paths: Sequence[str | os.PathLike[str]] = (),
+    prefix: str = "ct_",
+    check: bool = True,
+) -> TemperedModel:
+    """Read a Stan program and get it ready for tempering; nothing is compiled.
+
+    Parameters
+    ----------
+    program
+        Path of a Stan file.
+    include_paths
+        Folders in which ``#include`` looks before the program's own.
+    prefix
+        With which generated names begin; no name of the program may.
+    check
+        Let stanc check the program at once, which takes milliseconds.
+
+    Raises
+    ------
+    ProgramError
+        The file is missing, is not legal Stan, has no parameters, or uses a reserved name; with
+        file, line and remedy.
+    """
+    model = TemperedModel(Program.from_file(program, include_paths=include_paths), prefix)
+    if check:
+        check_program(model.program)
+    model.stan_code("density")
+    return model

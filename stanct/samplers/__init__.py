@@ -1,0 +1,1 @@
+"""One file a method; samplers never import each other."""
