@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp as _logsumexp
 
 from stanct.errors import StanctError
 
@@ -65,7 +65,7 @@ class Bias:
 
     def __call__(self, beta: Array | float) -> Array:
         """b at any β in [0, 1], same shape as `beta`."""
-        return np.interp(beta, self.beta, self.value)
+        return np.asarray(np.interp(beta, self.beta, self.value))
 
     def log_mass(self, delta: Array) -> Array:
         """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
@@ -84,7 +84,7 @@ class Bias:
             + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
             + _log_mean_exp(np.abs(np.diff(at_knots, axis=-1)))
         )
-        return np.where(finite, logsumexp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
+        return np.where(finite, log_sum_exp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
 
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
         """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
@@ -118,6 +118,11 @@ class Bias:
                 break
             chosen = sorted({*chosen, worst})
         return cls(beta[chosen], log_z[chosen])
+
+
+def log_sum_exp(values: Array, axis: int | None = None) -> Array:
+    """SciPy's logsumexp with the type that it has without its optional arguments."""
+    return np.asarray(_logsumexp(values, axis=axis))
 
 
 def _log_mean_exp(r: Array) -> Array:

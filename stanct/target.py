@@ -148,3 +148,21 @@ def check_program(program: Program) -> None:
             path=program.label,
             remedy="Correct the program; the message above is Stan's own.",
         ) from cause
+
+
+def refuse_random_data(program: Program) -> None:
+    """Refuse to sample a program whose transformed data are random.
+
+    The engine draws them anew for every seed, and chains and blocks have seeds of their own.
+    """
+    block = program.blocks.get("transformed data")
+    if block is None:
+        return
+    for token in program.syntax.tokens[block.opening : block.closing]:
+        if token.text.endswith("_rng"):
+            raise program.syntax.source.error(
+                token.start,
+                f"`{token.text}` makes the transformed data random, so every chain would have data "
+                "of its own.",
+                "Draw the numbers once, outside the program, and pass them as data.",
+            )

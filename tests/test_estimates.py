@@ -126,6 +126,7 @@ def test_influence_matches_finite_differences(rng: np.random.Generator) -> None:
         log_r = path.log_mass.ravel()
         base_log_r = path.bias.log_mass(path.base_delta)
         log_c = path.log_c
+        g, base_g = chain_weight, base_weight
         for _ in range(200):  # Newton's method on the constraint that defines C
             g = 1 / (1 - share + share * np.exp(log_r - log_c))
             base_g = 1 / (1 - share + share * np.exp(base_log_r - log_c))

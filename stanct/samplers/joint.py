@@ -13,17 +13,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import expit
 
 from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.chains import Chains, ChainSettings, run_chains
 from stanct.errors import SamplingError
 from stanct.estimates import PathEstimator
+from stanct.fits import METHODS as BASE_METHODS
 from stanct.fits import fit_base
-from stanct.path import Array, Bias, beta_grid
+from stanct.path import Array, Bias, beta_grid, log_sum_exp
 from stanct.results import TemperedRun
-from stanct.target import Target
+from stanct.target import Target, refuse_random_data
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -97,6 +98,8 @@ def sample(
     ------
     SamplingError
         Settings that contradict each other.
+    ProgramError
+        The transformed data are random.
     EngineError
         No chain could start.
     DataError
@@ -111,6 +114,14 @@ def sample(
         raise SamplingError(
             "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
         )
+    if seed is not None and (isinstance(seed, bool) or seed < 0):
+        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
+    if isinstance(base, str) and base not in BASE_METHODS:
+        raise SamplingError(
+            f"There is no base {base!r}.",
+            remedy=f"Use one of {', '.join(BASE_METHODS)}, or a GaussianBase.",
+        )
+    refuse_random_data(target.program)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     started = time.perf_counter()
@@ -207,9 +218,7 @@ def _round(
     names = (f"{prefix}z", f"{prefix}u")
     start_seed, base_default, chain_seed = seed.spawn(3)
     if starts is None:
-        rng = np.random.default_rng(start_seed)
-        z = rng.standard_normal((settings.chains, base.dimension))
-        starts = np.concatenate([z, rng.logistic(size=(settings.chains, 1))], axis=1)
+        starts = _starts(target, base, settings.chains, np.random.default_rng(start_seed))
     chains = run_chains(
         target.joint_recipe(base, bias),
         names,
@@ -220,6 +229,11 @@ def _round(
         progress=progress,
     )
     z = chains.variables[names[0]]
+    # The embedded engine cannot save what a program with _lp functions computes from target().
+    delta = chains.variables.get(f"{prefix}delta")
+    if delta is None:
+        log_density = target.density.log_densities(base.unwhiten(z).reshape(-1, base.dimension))
+        delta = base.delta(z, log_density.reshape(z.shape[:2]))
     rng = np.random.default_rng(base_seed or base_default)
     base_z = rng.standard_normal((z.shape[0] * z.shape[1], base.dimension))
     base_log_density = target.density.log_densities(base.unwhiten(base_z))
@@ -229,8 +243,23 @@ def _round(
         chains,
         z=z,
         u=chains.variables[names[1]],
-        delta=chains.variables[f"{prefix}delta"],
+        delta=delta,
         base_delta=base.delta(base_z, base_log_density),
+    )
+
+
+def _starts(target: Target, base: GaussianBase, chains: int, rng: np.random.Generator) -> Array:
+    """Draws of the base inside the target's support, each with a logistic u, (chains, D + 1)."""
+    z = rng.standard_normal((100 * chains, base.dimension))
+    inside = []
+    for point in z:
+        if np.isfinite(target.density.log_density(base.unwhiten(point))):
+            inside.append(point)
+        if len(inside) == chains:
+            return np.concatenate([inside, rng.logistic(size=(chains, 1))], axis=1)
+    raise SamplingError(
+        f"The target is finite at {len(inside)} of {len(z)} draws from the base.",
+        remedy="Pass a base that overlaps the target's support.",
     )
 
 
@@ -250,7 +279,7 @@ def _elbo(target: Target, base: GaussianBase, seed: np.random.SeedSequence) -> f
 def _refit(stage: _Stage) -> tuple[GaussianBase, Bias]:
     """Base and bias from a round: moments weighted to β = 1, and the curve under the new base."""
     log_weights = stage.estimator.log_weights(1.0)
-    weights = np.exp(log_weights - logsumexp(log_weights)).ravel()
+    weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
     z = stage.z.reshape(weights.size, -1)
     shift, covariance = gaussian_moments(z, weights=weights)
     variances, axes = np.linalg.eigh(covariance)
@@ -270,7 +299,7 @@ def _bias(stage: _Stage, base: GaussianBase) -> Bias:
     delta = stage.delta + log_new - log_q
     log_start = log_new - log_q - stage.estimator.log_mass
     grid = beta_grid(101)
-    log_z = np.array([logsumexp(log_start - beta * delta) for beta in grid])
+    log_z = np.array([log_sum_exp(log_start - beta * delta) for beta in grid])
     log_z -= log_z[0]
     # The end is known better than by importance weights from the old base's end.
     log_z += grid * (stage.estimator.log_z(1.0) - log_z[-1])
@@ -285,13 +314,16 @@ def _run(
 ) -> TemperedRun:
     from stanct import __version__
 
-    prefix = target.prefix
+    variables = target.user_variables(stage.chains.variables)
+    if not variables:
+        x = stage.base.unwhiten(stage.z)
+        variables = target.density.variables(x, seed=settings["seed"] % 2**31)
     return TemperedRun(
         method="joint",
         engine=embedded.NAME,
-        variables=target.user_variables(stage.chains.variables),
+        variables=variables,
         z=stage.z,
-        beta=stage.chains.variables[f"{prefix}beta"],
+        beta=expit(stage.u),
         delta=stage.delta,
         base_delta=stage.base_delta,
         base=stage.base,
