@@ -11,8 +11,8 @@ from stanct.arviz_bridge import effective_size, inference_data, pareto_k, r_hat
 @pytest.mark.parametrize("shape", [0.3, 0.9, 1.5])
 def test_pareto_k_finds_the_tail_s_shape(rng: np.random.Generator, shape: float) -> None:
     log_weights = shape * rng.standard_exponential((4, 5000))
-    assert pareto_k(log_weights) == pytest.approx(shape, abs=0.15)
-    assert pareto_k(log_weights - 1000) == pytest.approx(shape, abs=0.15)
+    assert pareto_k(log_weights) == pytest.approx(shape, abs=0.25)
+    assert pareto_k(log_weights - 1000) == pytest.approx(shape, abs=0.25)
 
 
 def test_equal_weights_have_no_tail() -> None:
