@@ -134,7 +134,14 @@ def sample(
         seconds[name] = round(time.perf_counter() - started - sum(seconds.values()), 3)
 
     if isinstance(base, str):
-        fitted = fit_base(target, base, chains=chains, seed=fit_seed, nuts=settings.nuts)
+        fitted = fit_base(
+            target,
+            base,
+            chains=chains,
+            seed=fit_seed,
+            nuts=settings.nuts,
+            progress=progress,
+        )
         current, bias = fitted.base, Bias.linear(fitted.log_zeta)
         cost["gradients"] += fitted.gradients
         cost["evaluations"] += fitted.evaluations
