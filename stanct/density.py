@@ -95,6 +95,31 @@ class Density:
         """The constrained parameters at the unconstrained `x`, in the order of `names`."""
         return self._model.param_constrain(np.ascontiguousarray(x, float))
 
+    def variables(self, points: Array, seed: int) -> dict[str, Array]:
+        """Parameters, transformed parameters and generated quantities at unconstrained points.
+
+        Parameters
+        ----------
+        points : shape (n, D)
+        seed
+            Of the generated quantities' own random numbers.
+
+        Returns
+        -------
+        dict
+            Variable name to shape (n, ...). Where Stan rejects the transformed parameters or
+            generated quantities of a point, they are NaN there.
+        """
+        names = self._model.param_names(include_tp=True, include_gq=True)
+        rng = self._model.new_rng(seed)
+        flat = np.full((len(points), len(names)), np.nan)
+        for row, x in zip(flat, np.ascontiguousarray(points, float), strict=True):
+            try:
+                row[:] = self._model.param_constrain(x, include_tp=True, include_gq=True, rng=rng)
+            except RuntimeError:
+                row[: len(self.names)] = self.constrain(x)
+        return _by_name(names, flat)
+
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
         """The unconstrained point, shape (D,), of constrained parameters.
 
@@ -130,3 +155,23 @@ class Density:
     def handle(self) -> int:
         """The model handle that goes first into the function at `address`."""
         return int(self._model.model or 0)
+
+
+def _by_name(names: list[str], flat: Array) -> dict[str, Array]:
+    """Split columns named like ``x.2.1`` into one array a variable."""
+    places: dict[str, list[tuple[int, ...]]] = {}
+    columns: dict[str, list[int]] = {}
+    for column, name in enumerate(names):
+        stem, *index = name.split(".")
+        # The two halves of a complex number come as .real and .imag.
+        place = tuple({"real": 0, "imag": 1}[i] if i.isalpha() else int(i) - 1 for i in index)
+        places.setdefault(stem, []).append(place)
+        columns.setdefault(stem, []).append(column)
+    result = {}
+    for stem, indices in places.items():
+        shape = tuple(max(axis) + 1 for axis in zip(*indices, strict=True))
+        values = np.empty((len(flat), *shape))
+        for place, column in zip(indices, columns[stem], strict=True):
+            values[(slice(None), *place)] = flat[:, column]
+        result[stem] = values
+    return result

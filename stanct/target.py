@@ -10,6 +10,7 @@ import numpy as np
 
 from stanct import embedded
 from stanct.base import GaussianBase
+from stanct.chains import stan_seed
 from stanct.codegen import generate
 from stanct.data import StanData, explain
 from stanct.density import Density
@@ -112,6 +113,38 @@ class Target:
             if name in names:
                 groups.setdefault(".".join([name, *index[:-1]]), []).append(position)
         return list(groups.values())
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """The generated program that Python samplers evaluate, by kind."""
+        return {"density": self.code("density")}
+
+    @property
+    def data_text(self) -> str:
+        """JSON text of the data."""
+        return self.data.text
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Provenance of program and data."""
+        return {
+            "program": self.program.label,
+            "parameters": list(self.program.parameter_names),
+            "program_sha256": self.program.source_hash,
+            "data_origin": self.data.origin,
+            "data_sha256": self.data.sha256,
+        }
+
+    def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
+        """The program's variables at unconstrained points, shape (chains, draws, D).
+
+        Each chain's generated quantities have a stream of their own.
+        """
+        chains = [
+            self.user_variables(self.density.variables(points, stan_seed(child)))
+            for points, child in zip(x, seed.spawn(len(x)), strict=True)
+        ]
+        return {name: np.stack([chain[name] for chain in chains]) for name in chains[0]}
 
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names."""

@@ -1,0 +1,379 @@
+"""Compiled inner loops: Hamiltonian Monte Carlo on the tempered density in whitened coordinates.
+
+At a fixed β the density over z, x = m + L z, is, up to a constant,
+
+    log π_β(z) = β v(z) − (1 − β) ½ |z|²,   v(z) = −φ(m + L z) + log det L,
+
+with unit masses. Nothing here returns to the interpreter between leapfrog steps: the density is a C
+function with the signature of BridgeStan's ``bs_log_density_gradient``, be it a Stan program's or
+the callback of a `FunctionDensity`.
+
+What goes wrong numerically is counted, never raised: a point that Stan rejects, a value that is not
+finite (both *rejections*), and an energy error above `DIVERGENCE` (a *divergence*) end a trajectory
+and leave the chain where it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numba
+import numpy as np
+
+from stanct.base import GaussianBase
+
+Array = np.ndarray
+
+# int(handle, propto, jacobian, x, log density, gradient, error): see `Density.address`.
+SIGNATURE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 4
+)
+
+DIVERGENCE = 1000.0
+OK, REJECTED, DIVERGED = 0, 1, 2
+
+# The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
+# near β = 0.
+STEP_KNOTS = 17
+TARGET_ACCEPT = 0.8
+JITTER = 0.2
+HALF_LOG_2PI = float(0.5 * np.log(2 * np.pi))
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile without the interpreter's lock; keep the machine code on disk where that works."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no folder that numba could write to
+        return numba.njit(nogil=True)(function)
+
+
+class CallableDensity(Protocol):
+    """The share of `Density` that compiled loops need."""
+
+    @property
+    def address(self) -> int:
+        """Of the C function."""
+        ...
+
+    @property
+    def handle(self) -> int:
+        """Its first argument."""
+        ...
+
+
+class Problem(NamedTuple):
+    """A density and a base in the form that compiled code takes.
+
+    Valid as long as the density that it was made from lives.
+
+    Attributes
+    ----------
+    call, handle
+        The C function and its first argument.
+    mean : shape (D,)
+        m.
+    lower : shape (D, D)
+        L.
+    flipped : shape (D, D)
+        Lᵀ with both axes reversed: lower triangular too, so that one fast loop serves L z and Lᵀ g.
+    log_det
+        log det L.
+    """
+
+    call: Any
+    handle: int
+    mean: Array
+    lower: Array
+    flipped: Array
+    log_det: float
+
+
+class State(NamedTuple):
+    """Where a chain is, updated in place.
+
+    Attributes
+    ----------
+    z, gradient : shape (D,)
+        Whitened position and ∇v there.
+    value : shape (1,)
+        v(z); −inf where the target vanishes.
+    """
+
+    z: Array
+    gradient: Array
+    value: Array
+
+
+class Scratch(NamedTuple):
+    """Room for one trajectory, so that the loops allocate nothing."""
+
+    x: Array
+    x_gradient: Array
+    reversed_gradient: Array
+    z: Array
+    momentum: Array
+    gradient: Array
+    value: Array
+
+
+class StepTable(NamedTuple):
+    """Step size as a function of β, learned in place by stochastic approximation.
+
+    Attributes
+    ----------
+    log_step, visits : shape (STEP_KNOTS,)
+        log ε and the number of transitions that have informed each knot.
+    """
+
+    log_step: Array
+    visits: Array
+
+
+def make_problem(density: CallableDensity, base: GaussianBase) -> Problem:
+    """Join a density and a base for compiled code."""
+    return Problem(
+        SIGNATURE(density.address),
+        density.handle,
+        np.ascontiguousarray(base.mean),
+        np.ascontiguousarray(base.scale),
+        np.ascontiguousarray(base.scale.T[::-1, ::-1]),
+        base.log_det_scale,
+    )
+
+
+def make_state(problem: Problem, z: Array) -> State:
+    """The state at a whitened point, shape (D,), with its value and gradient."""
+    state = State(np.array(z, float), np.zeros(z.size), np.full(1, -np.inf))
+    evaluate(problem, state.z, state.gradient, state.value, make_scratch(z.size))
+    return state
+
+
+def make_scratch(dimension: int) -> Scratch:
+    """Fresh room for trajectories in D dimensions."""
+    return Scratch(*[np.zeros(dimension) for _ in range(6)], np.zeros(1))
+
+
+def make_table(dimension: int) -> StepTable:
+    """A table to start learning from, at the D^(−1/4) of a D-dimensional normal."""
+    return StepTable(np.full(STEP_KNOTS, -0.25 * np.log(dimension)), np.zeros(STEP_KNOTS))
+
+
+def pool_tables(tables: list[StepTable]) -> StepTable:
+    """Join what several chains learned; knots that none has seen follow their neighbours."""
+    visits = np.sum([table.visits for table in tables], axis=0)
+    total = np.sum([table.visits * table.log_step for table in tables], axis=0)
+    seen = visits >= 1
+    if not seen.any():
+        return StepTable(tables[0].log_step.copy(), visits)
+    knots = np.arange(STEP_KNOTS)
+    log_step = np.interp(knots, knots[seen], total[seen] / visits[seen])
+    return StepTable(log_step, visits)
+
+
+def copy_table(table: StepTable) -> StepTable:
+    """A table to go on learning from, with little weight on its past."""
+    return StepTable(table.log_step.copy(), np.minimum(table.visits, 10.0))
+
+
+@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+def _triangular(lower: Array, vector: Array, out: Array) -> None:
+    """out += lower · vector, four rows at a time; sums are reordered to use the vector unit."""
+    i = 0
+    while i + 4 <= vector.size:
+        one = two = three = four = 0.0
+        for j in range(i + 4):  # what lies above the diagonal is zero
+            v = vector[j]
+            one += lower[i, j] * v
+            two += lower[i + 1, j] * v
+            three += lower[i + 2, j] * v
+            four += lower[i + 3, j] * v
+        out[i] += one
+        out[i + 1] += two
+        out[i + 2] += three
+        out[i + 3] += four
+        i += 4
+    while i < vector.size:
+        one = 0.0
+        for j in range(i + 1):
+            one += lower[i, j] * vector[j]
+        out[i] += one
+        i += 1
+
+
+@compiled
+def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
+    """Put v(z) and ∇v(z) into `value` and `gradient`; returns OK, REJECTED or DIVERGED."""
+    dimension = z.size
+    x, inner, turned = scratch.x, scratch.x_gradient, scratch.reversed_gradient
+    x[:] = problem.mean
+    _triangular(problem.lower, z, x)
+    code = problem.call(
+        problem.handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
+    )
+    if code != 0 or not np.isfinite(value[0]):
+        value[0] = -np.inf
+        gradient[:] = 0.0
+        # A trajectory that left for infinity is no fault of the program's.
+        return REJECTED if np.isfinite(z.sum()) else DIVERGED
+    value[0] += problem.log_det
+    for i in range(dimension):
+        turned[i] = inner[dimension - 1 - i]
+    inner[:] = 0.0
+    _triangular(problem.flipped, turned, inner)
+    for i in range(dimension):
+        gradient[i] = inner[dimension - 1 - i]
+    return OK
+
+
+@compiled
+def leapfrog(
+    problem: Problem,
+    z: Array,
+    momentum: Array,
+    gradient: Array,
+    value: Array,
+    beta: float,
+    step: float,
+    steps: int,
+    scratch: Scratch,
+) -> tuple[int, int]:
+    """Take leapfrog steps on log π_β in place.
+
+    Returns
+    -------
+    status, gradients
+        OK or what ended the trajectory early, and the gradients spent.
+    """
+    for i in range(z.size):
+        momentum[i] += 0.5 * step * (beta * gradient[i] - (1 - beta) * z[i])
+    for n in range(steps):
+        for i in range(z.size):
+            z[i] += step * momentum[i]
+        status = evaluate(problem, z, gradient, value, scratch)
+        if status != OK:
+            return status, n + 1
+        kick = step if n < steps - 1 else 0.5 * step
+        for i in range(z.size):
+            momentum[i] += kick * (beta * gradient[i] - (1 - beta) * z[i])
+    return OK, steps
+
+
+@compiled
+def log_tempered(value: float, z: Array, beta: float) -> float:
+    """log π_β up to a constant; at β = 0 the target does not matter, even where it vanishes."""
+    total = 0.0
+    for i in range(z.size):
+        total += z[i] * z[i]
+    return -0.5 * (1 - beta) * total + (beta * value if beta > 0 else 0.0)
+
+
+@compiled
+def delta_of(value: float, z: Array) -> float:
+    """δ = φ − ψ at a whitened point, from v."""
+    total = 0.0
+    for i in range(z.size):
+        total += z[i] * z[i]
+    return -0.5 * total - z.size * HALF_LOG_2PI - value
+
+
+@compiled
+def transition(
+    problem: Problem,
+    state: State,
+    beta: float,
+    step: float,
+    steps: int,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> tuple[float, int, int]:
+    """One HMC transition that leaves π_β invariant; updates `state` if accepted.
+
+    Step size and number of steps may depend on β and on fresh random numbers, not on z.
+
+    Returns
+    -------
+    probability, status, gradients
+        Of acceptance; OK, REJECTED or DIVERGED; gradients spent.
+    """
+    kinetic = 0.0
+    for i in range(state.z.size):
+        scratch.momentum[i] = rng.standard_normal()
+        kinetic += scratch.momentum[i] ** 2
+    scratch.z[:] = state.z
+    scratch.gradient[:] = state.gradient
+    start = log_tempered(state.value[0], state.z, beta) - 0.5 * kinetic
+    status, gradients = leapfrog(
+        problem,
+        scratch.z,
+        scratch.momentum,
+        scratch.gradient,
+        scratch.value,
+        beta,
+        step,
+        steps,
+        scratch,
+    )
+    uniform = rng.random()
+    if status != OK:
+        return 0.0, status, gradients
+    kinetic = 0.0
+    for i in range(state.z.size):
+        kinetic += scratch.momentum[i] ** 2
+    gain = log_tempered(scratch.value[0], scratch.z, beta) - 0.5 * kinetic - start
+    # A gradient that is not a number shows only here; the comparison below then fails as it must.
+    if not gain > -DIVERGENCE:
+        return 0.0, DIVERGED, gradients
+    probability = 1.0 if gain >= 0 else np.exp(gain)
+    if uniform < probability:
+        state.z[:] = scratch.z
+        state.gradient[:] = scratch.gradient
+        state.value[0] = scratch.value[0]
+    return probability, OK, gradients
+
+
+@compiled
+def step_at(log_step: Array, beta: float) -> float:
+    """ε(β) from its table."""
+    place = np.sqrt(beta) * (log_step.size - 1)
+    k = min(int(place), log_step.size - 2)
+    return np.exp(log_step[k] + (place - k) * (log_step[k + 1] - log_step[k]))
+
+
+@compiled
+def learn_step(table: StepTable, beta: float, probability: float) -> None:
+    """Move log ε at the knots next to β towards the wanted acceptance (Robbins–Monro)."""
+    place = np.sqrt(beta) * (table.log_step.size - 1)
+    k = min(int(place), table.log_step.size - 2)
+    for knot, weight in ((k, 1 - (place - k)), (k + 1, place - k)):
+        table.visits[knot] += weight
+        gain = 2.0 * weight / (table.visits[knot] + 10.0) ** 0.6
+        table.log_step[knot] += gain * (probability - TARGET_ACCEPT)
+
+
+@compiled
+def tempered_move(
+    problem: Problem,
+    state: State,
+    beta: float,
+    table: StepTable,
+    learn: bool,
+    path_length: float,
+    max_steps: int,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> tuple[float, int, int]:
+    """A transition with the table's step size, jittered, and a jittered length.
+
+    The number of steps is uniform from 1 to 2 `path_length` / ε, at most `max_steps`.
+    """
+    step = step_at(table.log_step, beta)
+    longest = min(max(2.0 * path_length / step, 1.0), max_steps * 1.0)
+    steps = min(1 + int(longest * rng.random()), max_steps)
+    step *= 1.0 - JITTER + 2.0 * JITTER * rng.random()
+    probability, status, gradients = transition(problem, state, beta, step, steps, rng, scratch)
+    if learn:
+        learn_step(table, beta, probability)
+    return probability, status, gradients
