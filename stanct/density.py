@@ -85,7 +85,9 @@ class Density:
             value, gradient = self._model.log_density_gradient(np.ascontiguousarray(x, float))
         except RuntimeError:
             return -np.inf, np.zeros(self.dimension)
-        return (value, gradient) if value < np.inf else (-np.inf, np.zeros(self.dimension))
+        if not value < np.inf:
+            return -np.inf, np.zeros(self.dimension)
+        return value, np.asarray(gradient)
 
     def log_densities(self, points: Array) -> Array:
         """−φ at every row of `points`, shapes (n, D) to (n,)."""
@@ -93,32 +95,38 @@ class Density:
 
     def constrain(self, x: Array) -> Array:
         """The constrained parameters at the unconstrained `x`, in the order of `names`."""
-        return self._model.param_constrain(np.ascontiguousarray(x, float))
+        return np.asarray(self._model.param_constrain(np.ascontiguousarray(x, float)))
 
-    def variables(self, points: Array, seed: int) -> dict[str, Array]:
+    def variables(self, points: Array, *, seed: int) -> dict[str, Array]:
         """Parameters, transformed parameters and generated quantities at unconstrained points.
 
         Parameters
         ----------
-        points : shape (n, D)
+        points : shape (..., D)
         seed
-            Of the generated quantities' own random numbers.
+            For the random numbers of generated quantities.
 
         Returns
         -------
         dict
-            Variable name to shape (n, ...). Where Stan rejects the transformed parameters or
-            generated quantities of a point, they are NaN there.
+            Name to shape (..., *dims). Where Stan rejects a point the values are NaN.
         """
         names = self._model.param_names(include_tp=True, include_gq=True)
+        flat_points = np.reshape(points, (-1, self.dimension))
+        values = np.full((len(flat_points), len(names)), np.nan)
         rng = self._model.new_rng(seed)
-        flat = np.full((len(points), len(names)), np.nan)
-        for row, x in zip(flat, np.ascontiguousarray(points, float), strict=True):
+        for row, x in zip(values, flat_points, strict=True):
             try:
-                row[:] = self._model.param_constrain(x, include_tp=True, include_gq=True, rng=rng)
+                row[:] = self._model.param_constrain(
+                    np.ascontiguousarray(x), include_tp=True, include_gq=True, rng=rng
+                )
             except RuntimeError:
-                row[: len(self.names)] = self.constrain(x)
-        return _by_name(names, flat)
+                continue
+        lead = np.shape(points)[:-1]
+        return {
+            name: values[:, columns].reshape(*lead, *columns.shape)
+            for name, columns in _columns_by_variable(names).items()
+        }
 
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
         """The unconstrained point, shape (D,), of constrained parameters.
@@ -135,8 +143,9 @@ class Density:
         """
         try:
             if isinstance(theta, Mapping):
-                return self._model.param_unconstrain_json(stanio.dump_stan_json(dict(theta)))
-            return self._model.param_unconstrain(np.ascontiguousarray(theta, float))
+                text = stanio.dump_stan_json(dict(theta))
+                return np.asarray(self._model.param_unconstrain_json(text))
+            return np.asarray(self._model.param_unconstrain(np.ascontiguousarray(theta, float)))
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
 
@@ -157,21 +166,22 @@ class Density:
         return int(self._model.model or 0)
 
 
-def _by_name(names: list[str], flat: Array) -> dict[str, Array]:
-    """Split columns named like ``x.2.1`` into one array a variable."""
-    places: dict[str, list[tuple[int, ...]]] = {}
-    columns: dict[str, list[int]] = {}
-    for column, name in enumerate(names):
-        stem, *index = name.split(".")
-        # The two halves of a complex number come as .real and .imag.
-        place = tuple({"real": 0, "imag": 1}[i] if i.isalpha() else int(i) - 1 for i in index)
-        places.setdefault(stem, []).append(place)
-        columns.setdefault(stem, []).append(column)
+def _columns_by_variable(names: list[str]) -> dict[str, Array]:
+    """Name of each variable to the columns of its elements, an integer array of its shape.
+
+    Flat names are Stan's, e.g. ``theta.2.1`` with indices from 1.
+    """
+    places: dict[str, dict[tuple[int, ...], int]] = {}
+    for column, flat in enumerate(names):
+        name, *index = flat.split(".")
+        if not all(part.isdigit() for part in index):  # e.g. z.real, an element of its own
+            name, index = flat, []
+        places.setdefault(name, {})[tuple(int(part) - 1 for part in index)] = column
     result = {}
-    for stem, indices in places.items():
-        shape = tuple(max(axis) + 1 for axis in zip(*indices, strict=True))
-        values = np.empty((len(flat), *shape))
-        for place, column in zip(indices, columns[stem], strict=True):
-            values[(slice(None), *place)] = flat[:, column]
-        result[stem] = values
+    for name, elements in places.items():
+        shape = tuple(max(index) + 1 for index in zip(*elements, strict=True))
+        columns = np.empty(shape, int)
+        for index, column in elements.items():
+            columns[index] = column
+        result[name] = columns
     return result

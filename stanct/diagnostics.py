@@ -17,6 +17,9 @@ Array = np.ndarray
 LOW_BETA, HIGH_BETA = 0.1, 0.9
 BATCHES_PER_CHAIN = 20
 
+# Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
+EVEN_WEIGHTS = 0.5
+
 
 @dataclass(frozen=True)
 class Check:
@@ -121,6 +124,12 @@ def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
     return BaseCheck(score(mean), score(excess), limit)
 
 
+def _even_share(log_weights: Array) -> float:
+    """Kish's effective share of the draws, (Σ w)² / (n Σ w²)."""
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.mean() ** 2 / np.square(weights).mean())
+
+
 def check_run(
     *,
     estimator: PathEstimator,
@@ -141,9 +150,10 @@ def check_run(
     divergent = float(statistics["divergent__"].mean())
     deep = float((statistics["treedepth__"] >= max_depth).mean())
     outside = float(np.mean(~np.isfinite(estimator.base_delta)))
+    kept = _even_share(estimator.log_weights(1.0))
     moving = effective_size(beta, method="bulk")
     more = "Run longer chains (draws=)."
-    other_base = "Fit the base again with more rounds (bootstrap=2), or pass a wider one."
+    refit = "refit the base in more rounds (bootstrap=2), or pass a wider one (base=)."
     return (
         Check(
             "interrupted",
@@ -159,7 +169,7 @@ def check_run(
             5,
             trips >= 5,
             f"The slowest chain went {trips} times from base to target and back.",
-            f"{more} If it stays near zero: {other_base[0].lower()}{other_base[1:]}",
+            f"{more} If that does not help, {refit}",
         ),
         Check(
             "r_hat",
@@ -181,9 +191,10 @@ def check_run(
             "pareto_k",
             evidence.pareto_k,
             0.7,
-            evidence.pareto_k <= 0.7,
-            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f}.",
-            f"A few draws dominate: {other_base[0].lower()}{other_base[1:]}",
+            evidence.pareto_k <= 0.7 or kept > EVEN_WEIGHTS,
+            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f} and use {kept:.0%} of "
+            "the draws.",
+            f"A few draws dominate: {refit}",
         ),
         Check(
             "base",

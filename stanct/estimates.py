@@ -21,10 +21,9 @@ from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from stanct.arviz_bridge import effective_size, pareto_k
-from stanct.path import Array, Bias
+from stanct.path import Array, Bias, log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class PathEstimator:
 
     def _solve_log_c(self, log_mass: Array) -> float:
         if self.base_delta.size == 0:
-            return float(np.log(log_mass.size) - logsumexp(-log_mass))
+            return float(np.log(log_mass.size) - log_sum_exp(-log_mass))
 
         def excess(log_c: float) -> float:
             chain = np.exp(self._log_g(log_mass, log_c)).mean()
@@ -182,7 +181,8 @@ class PathEstimator:
 
         finite = self._base_log_mass[np.isfinite(self._base_log_mass)]
         everything = np.concatenate([log_mass.ravel(), finite])
-        return float(brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12))
+        root = brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12)
+        return float(np.asarray(root))
 
     def _log_g(self, log_mass: Array, log_c: float) -> Array:
         """Log of 1 / (s₀ + s₁ M/C), one over the mixture's density relative to the base."""
@@ -195,10 +195,10 @@ class PathEstimator:
         return self._log_z(beta, self.delta, self.log_mass, self.log_c)
 
     def _log_z(self, beta: float, delta: Array, log_mass: Array, log_c: float) -> float:
-        chain = logsumexp(-beta * delta + self._log_g(log_mass, log_c)) - np.log(delta.size)
+        chain = log_sum_exp(-beta * delta + self._log_g(log_mass, log_c)) - np.log(delta.size)
         if self.base_delta.size == 0:
             return float(chain)
-        base = logsumexp(self._base_log_h(beta, log_c)) - np.log(self.base_delta.size)
+        base = log_sum_exp(self._base_log_h(beta, log_c)) - np.log(self.base_delta.size)
         return float(np.logaddexp(np.log(self.share) + chain, np.log1p(-self.share) + base))
 
     def _base_log_h(self, beta: float, log_c: float) -> Array:
@@ -270,7 +270,7 @@ class PathEstimator:
             std_error=float(np.hypot(chain_error, base)),
             method=f"{method}, {estimator}",
             within_error=within,
-            between_error=between,
+            between_error=float(between),
             effective_size=size,
             pareto_k=pareto_k(self.log_weights(1.0)),
             chain_log_z=tuple(float(value) for value in by_chain),

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,6 @@ class TemperedRun:
     @cached_property
     def evidence(self) -> Evidence:
         """log Z with its standard error, method, effective size and warnings."""
-        from dataclasses import replace
-
         return replace(self._bare_evidence, warnings=self.warnings)
 
     @cached_property
@@ -319,7 +317,7 @@ class TemperedRun:
         }
         arrays |= {f"variable {name}": values for name, values in self.variables.items()}
         arrays |= {f"statistic {name}": values for name, values in self.statistics.items()}
-        np.savez(folder / "draws.npz", **arrays)
+        np.savez(folder / "draws.npz", allow_pickle=False, **arrays)
         head = {
             "format": FORMAT,
             "method": self.method,

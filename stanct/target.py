@@ -138,13 +138,9 @@ class Target:
     def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
         """The program's variables at unconstrained points, shape (chains, draws, D).
 
-        Each chain's generated quantities have a stream of their own.
+        The generated quantities have a stream of their own.
         """
-        chains = [
-            self.user_variables(self.density.variables(points, stan_seed(child)))
-            for points, child in zip(x, seed.spawn(len(x)), strict=True)
-        ]
-        return {name: np.stack([chain[name] for chain in chains]) for name in chains[0]}
+        return self.user_variables(self.density.variables(x, seed=stan_seed(seed)))
 
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names."""
@@ -181,3 +177,21 @@ def check_program(program: Program) -> None:
             path=program.label,
             remedy="Correct the program; the message above is Stan's own.",
         ) from cause
+
+
+def refuse_random_data(program: Program) -> None:
+    """Refuse to sample a program whose transformed data are random.
+
+    The engine draws them anew for every seed, and chains and blocks have seeds of their own.
+    """
+    block = program.blocks.get("transformed data")
+    if block is None:
+        return
+    for token in program.syntax.tokens[block.opening : block.closing]:
+        if token.text.endswith("_rng"):
+            raise program.syntax.source.error(
+                token.start,
+                f"`{token.text}` makes the transformed data random, so every chain would have data "
+                "of its own.",
+                "Draw the numbers once, outside the program, and pass them as data.",
+            )
