@@ -37,7 +37,6 @@ OK, REJECTED, DIVERGED = 0, 1, 2
 # The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
 # near β = 0.
 STEP_KNOTS = 17
-TARGET_ACCEPT = 0.8
 JITTER = 0.2
 HALF_LOG_2PI = float(0.5 * np.log(2 * np.pi))
 
@@ -130,6 +129,27 @@ class StepTable(NamedTuple):
 
     log_step: Array
     visits: Array
+
+
+class Moves(NamedTuple):
+    """How transitions are made; whether they also teach the step table.
+
+    Attributes
+    ----------
+    path_length
+        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+    max_steps
+        Most leapfrog steps of one trajectory.
+    target_accept
+        Acceptance that the step sizes are tuned to.
+    learn
+        Adapt the table; False once draws count.
+    """
+
+    path_length: float
+    max_steps: int
+    target_accept: float
+    learn: bool
 
 
 def make_problem(density: CallableDensity, base: GaussianBase) -> Problem:
@@ -343,14 +363,14 @@ def step_at(log_step: Array, beta: float) -> float:
 
 
 @compiled
-def learn_step(table: StepTable, beta: float, probability: float) -> None:
+def learn_step(table: StepTable, beta: float, probability: float, target: float) -> None:
     """Move log ε at the knots next to β towards the wanted acceptance (Robbins–Monro)."""
     place = np.sqrt(beta) * (table.log_step.size - 1)
     k = min(int(place), table.log_step.size - 2)
     for knot, weight in ((k, 1 - (place - k)), (k + 1, place - k)):
         table.visits[knot] += weight
         gain = 2.0 * weight / (table.visits[knot] + 10.0) ** 0.6
-        table.log_step[knot] += gain * (probability - TARGET_ACCEPT)
+        table.log_step[knot] += gain * (probability - target)
 
 
 @compiled
@@ -359,9 +379,7 @@ def tempered_move(
     state: State,
     beta: float,
     table: StepTable,
-    learn: bool,
-    path_length: float,
-    max_steps: int,
+    moves: Moves,
     rng: np.random.Generator,
     scratch: Scratch,
 ) -> tuple[float, int, int]:
@@ -370,10 +388,10 @@ def tempered_move(
     The number of steps is uniform from 1 to 2 `path_length` / ε, at most `max_steps`.
     """
     step = step_at(table.log_step, beta)
-    longest = min(max(2.0 * path_length / step, 1.0), max_steps * 1.0)
-    steps = min(1 + int(longest * rng.random()), max_steps)
+    longest = min(max(2.0 * moves.path_length / step, 1.0), moves.max_steps * 1.0)
+    steps = min(1 + int(longest * rng.random()), moves.max_steps)
     step *= 1.0 - JITTER + 2.0 * JITTER * rng.random()
     probability, status, gradients = transition(problem, state, beta, step, steps, rng, scratch)
-    if learn:
-        learn_step(table, beta, probability)
+    if moves.learn:
+        learn_step(table, beta, probability, moves.target_accept)
     return probability, status, gradients

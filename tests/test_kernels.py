@@ -174,7 +174,9 @@ def test_step_size_is_learned_along_beta(rng) -> None:
 
     def sweep(table: kernels.StepTable, learn: bool) -> list[float]:
         return [
-            kernels.tempered_move(problem, state, beta, table, learn, 1.5, 20, rng, scratch)[0]
+            kernels.tempered_move(
+                problem, state, beta, table, kernels.Moves(1.5, 20, 0.8, learn), rng, scratch
+            )[0]
             for state, beta in zip(states, ladder, strict=True)
         ]
 
