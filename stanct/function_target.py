@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stanct.errors import SamplingError
-from stanct.kernels import SIGNATURE
+from stanct.workspace import SIGNATURE
 
 Array = np.ndarray
 
@@ -74,7 +74,7 @@ class FunctionDensity:
             row = ctypes.c_double * self.dimension
             found, slope = self.function(np.array(row.from_address(x)))
             ctypes.c_double.from_address(value).value = float(found)
-            np.frombuffer(row.from_address(gradient))[:] = slope
+            np.ctypeslib.as_array(row.from_address(gradient))[:] = slope
         except BaseException as failure:
             self.failure = failure
             return 1

@@ -11,32 +11,26 @@ the callback of a `FunctionDensity`.
 What goes wrong numerically is counted, never raised: a point that Stan rejects, a value that is not
 finite (both *rejections*), and an energy error above `DIVERGENCE` (a *divergence*) end a trajectory
 and leave the chain where it was.
+
+All compiled code lives in this one file: numba keeps machine code on disk by the file of the
+function that was called, and would not notice a change in another file that it had compiled in.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numba
 import numpy as np
 
-from stanct.base import GaussianBase
+from stanct.workspace import GibbsOut, Moves, Problem, Scratch, State, StepTable, make_scratch
 
 Array = np.ndarray
-
-# int(handle, propto, jacobian, x, log density, gradient, error): see `Density.address`.
-SIGNATURE = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 4
-)
 
 DIVERGENCE = 1000.0
 OK, REJECTED, DIVERGED = 0, 1, 2
 
-# The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
-# near β = 0.
-STEP_KNOTS = 17
 JITTER = 0.2
 HALF_LOG_2PI = float(0.5 * np.log(2 * np.pi))
 
@@ -49,153 +43,11 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(nogil=True)(function)
 
 
-class CallableDensity(Protocol):
-    """The share of `Density` that compiled loops need."""
-
-    @property
-    def address(self) -> int:
-        """Of the C function."""
-        ...
-
-    @property
-    def handle(self) -> int:
-        """Its first argument."""
-        ...
-
-
-class Problem(NamedTuple):
-    """A density and a base in the form that compiled code takes.
-
-    Valid as long as the density that it was made from lives.
-
-    Attributes
-    ----------
-    call, handle
-        The C function and its first argument.
-    mean : shape (D,)
-        m.
-    lower : shape (D, D)
-        L.
-    flipped : shape (D, D)
-        Lᵀ with both axes reversed: lower triangular too, so that one fast loop serves L z and Lᵀ g.
-    log_det
-        log det L.
-    """
-
-    call: Any
-    handle: int
-    mean: Array
-    lower: Array
-    flipped: Array
-    log_det: float
-
-
-class State(NamedTuple):
-    """Where a chain is, updated in place.
-
-    Attributes
-    ----------
-    z, gradient : shape (D,)
-        Whitened position and ∇v there.
-    value : shape (1,)
-        v(z); −inf where the target vanishes.
-    """
-
-    z: Array
-    gradient: Array
-    value: Array
-
-
-class Scratch(NamedTuple):
-    """Room for one trajectory, so that the loops allocate nothing."""
-
-    x: Array
-    x_gradient: Array
-    reversed_gradient: Array
-    z: Array
-    momentum: Array
-    gradient: Array
-    value: Array
-
-
-class StepTable(NamedTuple):
-    """Step size as a function of β, learned in place by stochastic approximation.
-
-    Attributes
-    ----------
-    log_step, visits : shape (STEP_KNOTS,)
-        log ε and the number of transitions that have informed each knot.
-    """
-
-    log_step: Array
-    visits: Array
-
-
-class Moves(NamedTuple):
-    """How transitions are made; whether they also teach the step table.
-
-    Attributes
-    ----------
-    path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
-    max_steps
-        Most leapfrog steps of one trajectory.
-    target_accept
-        Acceptance that the step sizes are tuned to.
-    learn
-        Adapt the table; False once draws count.
-    """
-
-    path_length: float
-    max_steps: int
-    target_accept: float
-    learn: bool
-
-
-def make_problem(density: CallableDensity, base: GaussianBase) -> Problem:
-    """Join a density and a base for compiled code."""
-    return Problem(
-        SIGNATURE(density.address),
-        density.handle,
-        np.ascontiguousarray(base.mean),
-        np.ascontiguousarray(base.scale),
-        np.ascontiguousarray(base.scale.T[::-1, ::-1]),
-        base.log_det_scale,
-    )
-
-
 def make_state(problem: Problem, z: Array) -> State:
     """The state at a whitened point, shape (D,), with its value and gradient."""
     state = State(np.array(z, float), np.zeros(z.size), np.full(1, -np.inf))
     evaluate(problem, state.z, state.gradient, state.value, make_scratch(z.size))
     return state
-
-
-def make_scratch(dimension: int) -> Scratch:
-    """Fresh room for trajectories in D dimensions."""
-    return Scratch(*[np.zeros(dimension) for _ in range(6)], np.zeros(1))
-
-
-def make_table(dimension: int) -> StepTable:
-    """A table to start learning from, at the D^(−1/4) of a D-dimensional normal."""
-    return StepTable(np.full(STEP_KNOTS, -0.25 * np.log(dimension)), np.zeros(STEP_KNOTS))
-
-
-def pool_tables(tables: list[StepTable]) -> StepTable:
-    """Join what several chains learned; knots that none has seen follow their neighbours."""
-    visits = np.sum([table.visits for table in tables], axis=0)
-    total = np.sum([table.visits * table.log_step for table in tables], axis=0)
-    seen = visits >= 1
-    if not seen.any():
-        return StepTable(tables[0].log_step.copy(), visits)
-    knots = np.arange(STEP_KNOTS)
-    log_step = np.interp(knots, knots[seen], total[seen] / visits[seen])
-    return StepTable(log_step, visits)
-
-
-def copy_table(table: StepTable) -> StepTable:
-    """A table to go on learning from, with little weight on its past."""
-    return StepTable(table.log_step.copy(), np.minimum(table.visits, 10.0))
 
 
 @numba.njit(nogil=True, fastmath={"reassoc", "contract"})
@@ -395,3 +247,72 @@ def tempered_move(
     if moves.learn:
         learn_step(table, beta, probability, moves.target_accept)
     return probability, status, gradients
+
+
+@compiled
+def draw_beta(
+    delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
+) -> float:
+    """β given x for a piecewise-linear bias, as `Bias.sample_beta`, from two uniforms."""
+    pieces = knots.size - 1
+    top = -np.inf
+    for k in range(pieces):
+        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
+        size = abs(end - start)
+        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
+        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
+        top = max(top, masses[k])
+    total = 0.0
+    for k in range(pieces):
+        total += np.exp(masses[k] - top)
+        masses[k] = total
+    piece = 0
+    while piece < pieces - 1 and masses[piece] <= choose * total:
+        piece += 1
+    width = knots[piece + 1] - knots[piece]
+    r = -width * delta - (values[piece + 1] - values[piece])
+    if abs(r) < 1e-12:
+        t = place
+    else:
+        v = 1 - place if r > 0 else place
+        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
+        t = 1 - t if r > 0 else t
+    return knots[piece] + width * min(max(t, 0.0), 1.0)
+
+
+@compiled
+def gibbs_draws(
+    problem: Problem,
+    state: State,
+    beta: float,
+    table: StepTable,
+    moves: Moves,
+    knots: Array,
+    values: Array,
+    transitions: int,
+    rng: np.random.Generator,
+    scratch: Scratch,
+    out: GibbsOut,
+) -> float:
+    """Fill `out` with draws of `transitions` alternations each; returns the last β."""
+    masses = np.empty(knots.size - 1)
+    delta = 0.0
+    for n in range(out.beta.size):
+        for _ in range(transitions):
+            probability, status, gradients = tempered_move(
+                problem, state, beta, table, moves, rng, scratch
+            )
+            out.accept[n] += probability / transitions
+            out.gradients[n] += gradients
+            out.step[n] += step_at(table.log_step, beta) / transitions
+            out.divergent[n] += status == DIVERGED
+            out.rejected[n] += status == REJECTED
+            k = min(int(beta * out.bins.shape[1]), out.bins.shape[1] - 1)
+            out.bins[0, k] += 1
+            out.bins[1, k] += probability
+            delta = delta_of(state.value[0], state.z)
+            beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
+        out.z[n] = state.z
+        out.beta[n] = beta
+        out.delta[n] = delta
+    return beta

@@ -18,6 +18,7 @@ from stanct import kernels
 from stanct.base import GaussianBase
 from stanct.errors import SamplingError
 from stanct.rounds import SampledDensity
+from stanct.workspace import Problem, State, make_problem, make_scratch
 
 Array = np.ndarray
 T = TypeVar("T")
@@ -38,13 +39,13 @@ class Lane:
     def __init__(self, density: SampledDensity, seed: np.random.SeedSequence) -> None:
         self.density = density.clone()
         self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.scratch = kernels.make_scratch(density.dimension)
+        self.scratch = make_scratch(density.dimension)
 
-    def problem(self, base: GaussianBase) -> kernels.Problem:
+    def problem(self, base: GaussianBase) -> Problem:
         """The density with a base; valid as long as the lane lives."""
-        return kernels.make_problem(self.density, base)
+        return make_problem(self.density, base)
 
-    def start(self, base: GaussianBase) -> kernels.State:
+    def start(self, base: GaussianBase) -> State:
         """A state drawn from the base inside the target's support.
 
         Raises

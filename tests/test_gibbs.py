@@ -10,9 +10,11 @@ import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.path import Bias
+from stanct.program import Program
 from stanct.results import TemperedRun, load
 from stanct.samplers import gibbs
 
@@ -39,7 +41,7 @@ def test_compiled_beta_is_the_library_s_beta(bias: Bias, delta: float, rng) -> N
     uniforms = rng.random((2, 200))
     masses = np.empty(bias.beta.size - 1)
     found = [
-        gibbs.draw_beta(delta, bias.beta, bias.value, masses, one, two) for one, two in uniforms.T
+        kernels.draw_beta(delta, bias.beta, bias.value, masses, one, two) for one, two in uniforms.T
     ]
     assert found == pytest.approx(bias.sample_beta(np.full(200, delta), uniforms), abs=1e-9)
 
@@ -85,7 +87,7 @@ def test_a_wildly_wrong_guess_is_overcome(seed: int) -> None:
 
 
 def test_draws_do_not_depend_on_threads(seed: int) -> None:
-    model = stanct.TemperedModel(stanct.program.Program.from_source(PROGRAM, name="pair"))
+    model = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair"))
     base = stanct.GaussianBase(np.array([0.5, -0.5]), 1.5 * np.eye(2))
     runs = [
         model.sample(
@@ -103,7 +105,7 @@ def test_draws_do_not_depend_on_threads(seed: int) -> None:
 
 
 def test_a_stan_program_from_its_own_pilot(seed: int, tmp_path) -> None:
-    model = stanct.TemperedModel(stanct.program.Program.from_source(PROGRAM, name="pair"))
+    model = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair"))
     done = model.sample({"y": 1.5}, method="gibbs", seed=seed, draws=500, progress=False)
     exact = -0.5 * np.log(2 * np.pi * 5) - 0.5 * 1.5**2 / 5
     evidence = done.evidence
@@ -173,6 +175,6 @@ def test_a_function_needs_a_base() -> None:
 
 
 def test_a_setting_of_another_method_is_refused() -> None:
-    model = stanct.TemperedModel(stanct.program.Program.from_source(PROGRAM, name="pair"))
+    model = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair"))
     with pytest.raises(SamplingError, match="'gibbs' has no setting 'max_depth'"):
         model.sample({"y": 1.5}, method="gibbs", max_depth=3)

@@ -9,7 +9,7 @@ the base too. Everything is frozen before the draws that count.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from stanct import kernels
 from stanct.base import GaussianBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
-from stanct.kernels import Moves, Problem, Scratch, State, StepTable, compiled
 from stanct.lanes import Lane, block_sizes, run_blocks
 from stanct.path import Array, Bias
 from stanct.results import TemperedRun
@@ -33,94 +32,12 @@ from stanct.rounds import (
     refit_base,
     refit_bias,
 )
+from stanct.workspace import GibbsOut, Moves, copy_table, make_gibbs_out, make_table, pool_tables
 
 BLOCK = 100
 # Shares of a warm-up after each of which the bias is learned anew.
 DOUBLING = (1, 1, 2, 4, 8)
-BETA_BINS = 10
 ROUND_DRAWS = 500
-
-
-class _Out(NamedTuple):
-    """What a block of draws fills; every array begins with the draws' axis but `bins`."""
-
-    z: Array
-    beta: Array
-    delta: Array
-    accept: Array
-    gradients: Array
-    step: Array
-    divergent: Array
-    rejected: Array
-    bins: Array
-
-
-@compiled
-def draw_beta(
-    delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
-) -> float:
-    """β given x for a piecewise-linear bias, as `Bias.sample_beta`, from two uniforms."""
-    pieces = knots.size - 1
-    top = -np.inf
-    for k in range(pieces):
-        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
-        size = abs(end - start)
-        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
-        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
-        top = max(top, masses[k])
-    total = 0.0
-    for k in range(pieces):
-        total += np.exp(masses[k] - top)
-        masses[k] = total
-    piece = 0
-    while piece < pieces - 1 and masses[piece] <= choose * total:
-        piece += 1
-    width = knots[piece + 1] - knots[piece]
-    r = -width * delta - (values[piece + 1] - values[piece])
-    if abs(r) < 1e-12:
-        t = place
-    else:
-        v = 1 - place if r > 0 else place
-        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
-        t = 1 - t if r > 0 else t
-    return knots[piece] + width * min(max(t, 0.0), 1.0)
-
-
-@compiled
-def _draw(
-    problem: Problem,
-    state: State,
-    beta: float,
-    table: StepTable,
-    moves: Moves,
-    knots: Array,
-    values: Array,
-    transitions: int,
-    rng: np.random.Generator,
-    scratch: Scratch,
-    out: _Out,
-) -> float:
-    """Fill `out` with draws of `transitions` alternations each; returns the last β."""
-    masses = np.empty(knots.size - 1)
-    for n in range(out.beta.size):
-        for _ in range(transitions):
-            probability, status, gradients = kernels.tempered_move(
-                problem, state, beta, table, moves, rng, scratch
-            )
-            out.accept[n] += probability / transitions
-            out.gradients[n] += gradients
-            out.step[n] += kernels.step_at(table.log_step, beta) / transitions
-            out.divergent[n] += status == kernels.DIVERGED
-            out.rejected[n] += status == kernels.REJECTED
-            k = min(int(beta * out.bins.shape[1]), out.bins.shape[1] - 1)
-            out.bins[0, k] += 1
-            out.bins[1, k] += probability
-            delta = kernels.delta_of(state.value[0], state.z)
-            beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
-        out.z[n] = state.z
-        out.beta[n] = beta
-        out.delta[n] = delta
-    return beta
 
 
 @dataclass(frozen=True)
@@ -159,7 +76,7 @@ class _Chain:
         self.lane = lane
         self.state = lane.start(base)
         self.beta = float(lane.rng.random())
-        self.table = kernels.make_table(base.dimension)
+        self.table = make_table(base.dimension)
 
     def rebase(self, old: GaussianBase, new: GaussianBase) -> None:
         """Keep the place x, express it in a new base's coordinates."""
@@ -168,11 +85,10 @@ class _Chain:
 
     def draw(
         self, base: GaussianBase, bias: Bias, settings: GibbsSettings, draws: int, learn: bool
-    ) -> _Out:
+    ) -> GibbsOut:
         """A block of draws under a frozen base and bias."""
-        empty = [np.zeros(draws) for _ in range(7)]
-        out = _Out(np.zeros((draws, base.dimension)), *empty, np.zeros((2, BETA_BINS)))
-        self.beta = _draw(
+        out = make_gibbs_out(draws, base.dimension)
+        self.beta = kernels.gibbs_draws(
             self.lane.problem(base),
             self.state,
             self.beta,
@@ -190,9 +106,9 @@ class _Chain:
 
 @dataclass(frozen=True)
 class _Draws:
-    """Blocks of all chains joined: fields of `_Out` of shape (chains, draws, ...), bins summed."""
+    """Blocks of all chains joined: fields of shape (chains, draws, ...), bins summed."""
 
-    out: _Out = field(repr=False)
+    out: GibbsOut = field(repr=False)
     interrupted: bool
 
 
@@ -341,9 +257,9 @@ def _learn(
         if drawn.interrupted:
             raise KeyboardInterrupt
         bias = refit_bias(_round(target, base, bias, drawn, child, ledger))
-        pooled = kernels.pool_tables([member.table for member in members])
+        pooled = pool_tables([member.table for member in members])
         for member in members:
-            member.table = kernels.copy_table(pooled)
+            member.table = copy_table(pooled)
     return bias
 
 
@@ -368,12 +284,14 @@ def _run(
         label=label,
         progress=progress,
     )
-    joined = [
-        np.stack([np.concatenate([getattr(block, name) for block in chain]) for chain in blocks])
-        for name in _Out._fields[:-1]
-    ]
+    joined = {
+        name: np.stack(
+            [np.concatenate([getattr(block, name) for block in chain]) for chain in blocks]
+        )
+        for name in GibbsOut._fields[:-1]
+    }
     bins = np.sum([block.bins for chain in blocks for block in chain], axis=0)
-    out = _Out(*joined, bins)
+    out = GibbsOut(bins=bins, **joined)
     ledger.gradients += int(out.gradients.sum())
     return _Draws(out, interrupted)
 
@@ -393,7 +311,7 @@ def _round(
     return Round(base, bias, drawn.out.z, drawn.out.delta, base_delta)
 
 
-def _statistics(out: _Out) -> dict[str, Array]:
+def _statistics(out: GibbsOut) -> dict[str, Array]:
     """Per-draw statistics, under CmdStan's names where it has them."""
     return {
         "accept_stat__": out.accept,
