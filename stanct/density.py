@@ -48,6 +48,7 @@ class Density:
             )
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
+        self._dimension = self._model.param_unc_num()
 
     def __reduce__(self) -> tuple[type[Density], tuple[Recipe]]:
         return Density, (self.recipe,)
@@ -56,10 +57,10 @@ class Density:
         """The same density with an engine handle of its own."""
         return Density(self.recipe)
 
-    @functools.cached_property
+    @property
     def dimension(self) -> int:
         """D, the number of unconstrained parameters."""
-        return self._model.param_unc_num()
+        return self._dimension
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ Array = np.ndarray
 
 # A round trip goes from β below the first bound to β above the second and back.
 LOW_BETA, HIGH_BETA = 0.1, 0.9
-BATCHES_PER_CHAIN = 20
+BATCHES_PER_CHAIN = 10
 
 # Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
 EVEN_WEIGHTS = 0.5
@@ -138,7 +138,7 @@ def check_run(
     z: Array,
     beta: Array,
     statistics: Mapping[str, Array],
-    max_depth: int,
+    max_depth: int | None,
     draws_wanted: int,
 ) -> tuple[Check, ...]:
     """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
@@ -147,8 +147,6 @@ def check_run(
     rate = r_hat(beta)
     gap = abs(evidence.log_z - rao_blackwell.log_z)
     gap_error = float(np.hypot(evidence.std_error, rao_blackwell.std_error))
-    divergent = float(statistics["divergent__"].mean())
-    deep = float((statistics["treedepth__"] >= max_depth).mean())
     outside = float(np.mean(~np.isfinite(estimator.base_delta)))
     kept = _even_share(estimator.log_weights(1.0))
     moving = effective_size(beta, method="bulk")
@@ -213,22 +211,7 @@ def check_run(
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
             f"One of them has not converged. {more}",
         ),
-        Check(
-            "divergences",
-            divergent,
-            0.05,
-            divergent <= 0.05,
-            f"{divergent:.1%} of the transitions diverged.",
-            "Raise target_accept to 0.95 or 0.99.",
-        ),
-        Check(
-            "max_depth",
-            deep,
-            0.05,
-            deep <= 0.05,
-            f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
-            "Raise max_depth.",
-        ),
+        *_transition_checks(statistics, max_depth),
         Check(
             "support",
             outside,
@@ -238,3 +221,44 @@ def check_run(
             "The base lies mostly outside the target's support: pass one that fits.",
         ),
     )
+
+
+def _transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
+    """Checks of the transitions themselves, those for which the sampler keeps a statistic."""
+    divergent = float((statistics["divergent__"] > 0).mean())
+    checks = [
+        Check(
+            "divergences",
+            divergent,
+            0.05,
+            divergent <= 0.05,
+            f"{divergent:.1%} of the draws had a divergent transition.",
+            "Raise target_accept to 0.95 or 0.99.",
+        )
+    ]
+    if "treedepth__" in statistics and max_depth is not None:
+        deep = float((statistics["treedepth__"] >= max_depth).mean())
+        checks.append(
+            Check(
+                "max_depth",
+                deep,
+                0.05,
+                deep <= 0.05,
+                f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
+                "Raise max_depth.",
+            )
+        )
+    if "rejected__" in statistics:
+        rejected = float((statistics["rejected__"] > 0).mean())
+        checks.append(
+            Check(
+                "rejections",
+                rejected,
+                0.2,
+                rejected <= 0.2,
+                f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log "
+                "density was not finite.",
+                "Look for reject(), overflow, or a support that the declarations do not state.",
+            )
+        )
+    return tuple(checks)

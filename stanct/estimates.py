@@ -208,12 +208,12 @@ class PathEstimator:
 
     def chain_log_z(self, beta: float = 1.0) -> Array:
         """log z(β) from each chain alone, each with all of the base draws, shape (chains,)."""
-        return np.array(
-            [
-                self._log_z(beta, delta, log_mass, self._solve_log_c(log_mass))
-                for delta, log_mass in zip(self.delta, self.log_mass, strict=True)
-            ]
-        )
+        parts = zip(self.delta, self.log_mass, self._chain_log_c, strict=True)
+        return np.array([self._log_z(beta, *part) for part in parts])
+
+    @cached_property
+    def _chain_log_c(self) -> list[float]:
+        return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
 
     def influence(self, beta: float) -> tuple[Array, Array]:
         """What each draw contributes to log ẑ(β), to first order.
@@ -263,11 +263,10 @@ class PathEstimator:
         within, base, size = self.error(1.0)
         by_chain = self.chain_log_z()
         between = _between(by_chain)
-        chain_error = np.fmax(within, between)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
         return Evidence(
             log_z=self.log_z(1.0),
-            std_error=float(np.hypot(chain_error, base)),
+            std_error=float(np.hypot(np.fmax(within, between), base)),
             method=f"{method}, {estimator}",
             within_error=within,
             between_error=float(between),
@@ -278,9 +277,12 @@ class PathEstimator:
         )
 
     def curve(self, beta: Array) -> Curve:
-        """log z at each value of `beta`, shape (points,), with the within-chain and base errors."""
+        """log z at each value of `beta`, shape (points,), with errors as `evidence` has them."""
         beta = np.asarray(beta, float)
-        errors = [np.hypot(*self.error(b)[:2]) for b in beta]
+        errors = []
+        for b in beta:
+            within, base, _ = self.error(b)
+            errors.append(np.hypot(np.fmax(within, _between(self.chain_log_z(b))), base))
         return Curve(beta, np.array([self.log_z(b) for b in beta]), np.array(errors))
 
     def log_weights(self, beta: float) -> Array:

@@ -55,7 +55,8 @@ class TemperedRun:
     base, bias
         Frozen before the first of these draws.
     statistics
-        NUTS statistics under their CmdStan names, each of shape (chains, draws).
+        Statistics of the transitions, under CmdStan's names where it has them, each of shape
+        (chains, draws).
     programs
         Kind of generated program to its text.
     data
@@ -122,7 +123,7 @@ class TemperedRun:
             z=self.z,
             beta=self.beta,
             statistics=self.statistics,
-            max_depth=self.provenance["settings"]["max_depth"],
+            max_depth=self.provenance["settings"].get("max_depth"),
             draws_wanted=self.provenance["settings"]["draws"],
         )
 

@@ -100,6 +100,12 @@ def test_curve_along_the_path(rng: np.random.Generator, base: int) -> None:
     assert np.all(curve.std_error < 0.06)
 
 
+def test_the_curve_ends_in_the_evidence(rng: np.random.Generator) -> None:
+    path, _ = estimator(rng, LINEAR, draws=100)
+    end, evidence = path.curve(np.array([1.0])), path.evidence("curve")
+    assert (end.log_z[0], end.std_error[0]) == (evidence.log_z, evidence.std_error)
+
+
 def test_hard_support(rng: np.random.Generator) -> None:
     """A target cut to x > 0.5: the Rao–Blackwell ratio misses log q(S), the bridge does not."""
     cut = 0.5
