@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from stanct.errors import StanctError
+from stanct.prior_likelihood import prior_likelihood
 from stanct.program import Program
 from stanct.render import library, render
 from stanct.rewrite import Edit, Rewriter
@@ -29,6 +30,7 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"joint"`: joint continuous tempering in whitened coordinates.
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
         temperature, estimated or fixed.
+        `"prior_likelihood"`: the user's parameters block, the likelihood alone tempered.
         The header of each text states its density, its `data` block what it needs.
     prefix
         With which every name of ours begins.
@@ -94,6 +96,7 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "density": _density,
     "joint": joint,
     "pseudo_extended": pseudo_extended,
+    "prior_likelihood": prior_likelihood,
 }
 KINDS = tuple(_WRITERS)
 """The kinds of program that `generate` writes."""

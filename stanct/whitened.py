@@ -87,6 +87,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
             plain = writer.unconstrained_type(spec)
             rewriter.edits.append(Edit(tokens[first].start, tokens[last].end, plain))
     return {
+        "whitened": True,
         "transforms": library(rewriter.functions | writer.functions, prefix),
         "functions": block_text(rewriter, "functions"),
         "data": block_text(rewriter, "data"),

@@ -32,6 +32,7 @@ DATA: dict[str, dict[str, Any]] = {
     "increments": {"N": 5, "y": [0.3, -1.2, 0.8, 2.0, 0.1]},
     "layout": {"N": 4, "y": [0.3, -1.2, 0.8, 2.0]},
     "includes": {"N": 3},
+    "split": {"N": 3, "y": [0.3, -1.2, 0.8], "group": [1, 2, 1], "scale": 2, "robust": 1},
 }
 RUNNABLE = sorted(DATA)
 KNOTS = np.array([0.0, 0.15, 0.7, 1.0])
