@@ -58,7 +58,8 @@ def pareto_k(log_weights: Array) -> float:
         if hasattr(_arviz(), "psislw"):
             return float(_arviz().psislw(log_weights.copy())[1])
         array_stats = importlib.import_module("arviz_stats.base").array_stats
-        return float(array_stats.psislw(log_weights.copy())[1])
+        # ArviZ 1.x takes log likelihoods, whose negatives are the log weights.
+        return float(array_stats.psislw(-log_weights)[1])
 
 
 def inference_data(groups: dict[str, dict[str, Array]], attributes: dict[str, Any]) -> Any:

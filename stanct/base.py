@@ -6,15 +6,14 @@ m = Σ π_i m_i, Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), log ζ = log �
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import logsumexp
 
 from stanct.errors import SamplingError
+from stanct.path import log_sum_exp
 
 Array = np.ndarray
 LOG_2PI = float(np.log(2 * np.pi))
@@ -129,14 +128,13 @@ class LocalFit:
 def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:
     """Join local fits into one Gaussian base; returns it with log ζ  ([GS] 25)."""
     evidence = np.array([fit.log_evidence for fit in fits])
-    log_zeta = float(logsumexp(evidence))
+    log_zeta = float(log_sum_exp(evidence))
     weights = np.exp(evidence - log_zeta)
     mean = np.einsum("i,id->d", weights, [fit.mean for fit in fits])
-    covariance = sum(
-        weight * (fit.covariance + np.outer(fit.mean - mean, fit.mean - mean))
-        for weight, fit in zip(weights, fits, strict=True)
-    )
-    return GaussianBase.from_covariance(mean, np.asarray(covariance)), log_zeta
+    offsets = np.array([fit.mean - mean for fit in fits])
+    covariance = np.einsum("i,ide->de", weights, [fit.covariance for fit in fits])
+    covariance += (offsets * weights[:, None]).T @ offsets
+    return GaussianBase.from_covariance(mean, covariance), log_zeta
 
 
 def distinct_modes(fits: Sequence[LocalFit]) -> list[list[int]]:
@@ -158,9 +156,7 @@ def _distance(one: LocalFit, other: LocalFit) -> float:
     return float(np.max(np.abs(one.mean - other.mean) / np.sqrt(variance)))
 
 
-def gaussian_moments(
-    points: Array, *, weights: Array | None = None, effective_size: float | None = None
-) -> tuple[Array, Array]:
+def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Array, Array]:
     """Mean and covariance of weighted points, the correlations shrunk for the sample's size.
 
     With n effective points the correlations are multiplied by n / (n + D): without it the base of a
@@ -171,16 +167,14 @@ def gaussian_moments(
     points : shape (n, D)
     weights : shape (n,)
         Non-negative; equal by default.
-    effective_size
-        Effective number of points; from the weights by default.
     """
     count, dimension = points.shape
-    weights = np.full(count, 1 / count) if weights is None else weights / weights.sum()
-    size = 1 / np.square(weights).sum()
-    mean = weights @ points
+    share = np.full(count, 1 / count) if weights is None else weights / weights.sum()
+    size = 1 / np.square(share).sum()
+    mean = share @ points
     centred = points - mean
-    covariance = (centred * weights[:, None]).T @ centred * (size / max(size - 1, 1e-9))
-    kept = (effective_size or size) / ((effective_size or size) + dimension)
+    covariance = (centred * share[:, None]).T @ centred * (size / max(size - 1, 1e-9))
+    kept = size / (size + dimension)
     variance = np.diag(covariance).copy()
     # A coordinate that never moved says nothing about its scale: keep it proper.
     variance[variance < 1e-20] = 1e-20
@@ -202,8 +196,8 @@ def bridge_log_evidence(
     log_share, log_rest = np.log(share), np.log1p(-share)
     log_z = float(np.median(ratio_draws))
     for _ in range(1000):
-        top = logsumexp(ratio_q - np.logaddexp(log_share + ratio_q, log_rest + log_z))
-        bottom = logsumexp(-np.logaddexp(log_share + ratio_draws, log_rest + log_z))
+        top = log_sum_exp(ratio_q - np.logaddexp(log_share + ratio_q, log_rest + log_z))
+        bottom = log_sum_exp(-np.logaddexp(log_share + ratio_draws, log_rest + log_z))
         new = float(top - np.log(ratio_q.size) - bottom + np.log(ratio_draws.size))
         if not np.isfinite(new):
             return log_z
@@ -213,13 +207,13 @@ def bridge_log_evidence(
     return log_z
 
 
-def hessian(gradient_at, point: Array) -> Array:
+def hessian(gradient_at: Callable[[Array], Array], point: Array) -> Array:
     """Symmetric matrix of second derivatives from central differences of a gradient function."""
     dimension = point.size
     result = np.empty((dimension, dimension))
-    for k, step in zip(range(dimension), itertools.repeat(1e-4), strict=False):
+    for k in range(dimension):
         offset = np.zeros(dimension)
-        offset[k] = step * max(1.0, abs(point[k]))
+        offset[k] = 1e-4 * max(1.0, abs(point[k]))
         result[k] = (gradient_at(point + offset) - gradient_at(point - offset)) / (2 * offset[k])
     return 0.5 * (result + result.T)
 

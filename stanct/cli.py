@@ -103,8 +103,8 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument(
         "--bootstrap", type=int, default=1, metavar="ROUNDS", help="rounds that refit the base"
     )
-    parser.add_argument("--target-accept", type=float, default=0.9)
-    parser.add_argument("--max-depth", type=int, default=10)
+    parser.add_argument("--target-accept", type=float, help="of the transitions")
+    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint)")
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
     parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -126,6 +126,7 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    special = {"target_accept": options.target_accept, "max_depth": options.max_depth}
     run = model.sample(
         options.data,
         method=options.method,
@@ -136,10 +137,9 @@ def _evidence(options: argparse.Namespace) -> int:
         warmup=options.warmup,
         base=options.base,
         bootstrap=options.bootstrap,
-        target_accept=options.target_accept,
-        max_depth=options.max_depth,
         threads=options.threads,
         progress=not options.quiet,
+        **{name: value for name, value in special.items() if value is not None},
     )
     if options.save is not None:
         run.save(options.save)

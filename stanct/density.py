@@ -48,6 +48,7 @@ class Density:
             )
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
+        self._dimension = self._model.param_unc_num()
 
     def __reduce__(self) -> tuple[type[Density], tuple[Recipe]]:
         return Density, (self.recipe,)
@@ -56,10 +57,10 @@ class Density:
         """The same density with an engine handle of its own."""
         return Density(self.recipe)
 
-    @functools.cached_property
+    @property
     def dimension(self) -> int:
         """D, the number of unconstrained parameters."""
-        return self._model.param_unc_num()
+        return self._dimension
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -85,7 +86,9 @@ class Density:
             value, gradient = self._model.log_density_gradient(np.ascontiguousarray(x, float))
         except RuntimeError:
             return -np.inf, np.zeros(self.dimension)
-        return (value, gradient) if value < np.inf else (-np.inf, np.zeros(self.dimension))
+        if not value < np.inf:
+            return -np.inf, np.zeros(self.dimension)
+        return value, np.asarray(gradient)
 
     def log_densities(self, points: Array) -> Array:
         """−φ at every row of `points`, shapes (n, D) to (n,)."""
@@ -93,7 +96,38 @@ class Density:
 
     def constrain(self, x: Array) -> Array:
         """The constrained parameters at the unconstrained `x`, in the order of `names`."""
-        return self._model.param_constrain(np.ascontiguousarray(x, float))
+        return np.asarray(self._model.param_constrain(np.ascontiguousarray(x, float)))
+
+    def variables(self, points: Array, *, seed: int) -> dict[str, Array]:
+        """Parameters, transformed parameters and generated quantities at unconstrained points.
+
+        Parameters
+        ----------
+        points : shape (..., D)
+        seed
+            For the random numbers of generated quantities.
+
+        Returns
+        -------
+        dict
+            Name to shape (..., *dims). Where Stan rejects a point the values are NaN.
+        """
+        names = self._model.param_names(include_tp=True, include_gq=True)
+        flat_points = np.reshape(points, (-1, self.dimension))
+        values = np.full((len(flat_points), len(names)), np.nan)
+        rng = self._model.new_rng(seed)
+        for row, x in zip(values, flat_points, strict=True):
+            try:
+                row[:] = self._model.param_constrain(
+                    np.ascontiguousarray(x), include_tp=True, include_gq=True, rng=rng
+                )
+            except RuntimeError:
+                continue
+        lead = np.shape(points)[:-1]
+        return {
+            name: values[:, columns].reshape(*lead, *columns.shape)
+            for name, columns in _columns_by_variable(names).items()
+        }
 
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
         """The unconstrained point, shape (D,), of constrained parameters.
@@ -110,8 +144,9 @@ class Density:
         """
         try:
             if isinstance(theta, Mapping):
-                return self._model.param_unconstrain_json(stanio.dump_stan_json(dict(theta)))
-            return self._model.param_unconstrain(np.ascontiguousarray(theta, float))
+                text = stanio.dump_stan_json(dict(theta))
+                return np.asarray(self._model.param_unconstrain_json(text))
+            return np.asarray(self._model.param_unconstrain(np.ascontiguousarray(theta, float)))
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
 
@@ -130,3 +165,24 @@ class Density:
     def handle(self) -> int:
         """The model handle that goes first into the function at `address`."""
         return int(self._model.model or 0)
+
+
+def _columns_by_variable(names: list[str]) -> dict[str, Array]:
+    """Name of each variable to the columns of its elements, an integer array of its shape.
+
+    Flat names are Stan's, e.g. ``theta.2.1`` with indices from 1.
+    """
+    places: dict[str, dict[tuple[int, ...], int]] = {}
+    for column, flat in enumerate(names):
+        name, *index = flat.split(".")
+        if not all(part.isdigit() for part in index):  # e.g. z.real, an element of its own
+            name, index = flat, []
+        places.setdefault(name, {})[tuple(int(part) - 1 for part in index)] = column
+    result = {}
+    for name, elements in places.items():
+        shape = tuple(max(index) + 1 for index in zip(*elements, strict=True))
+        columns = np.empty(shape, int)
+        for index, column in elements.items():
+            columns[index] = column
+        result[name] = columns
+    return result

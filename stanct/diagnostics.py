@@ -15,7 +15,10 @@ Array = np.ndarray
 
 # A round trip goes from β below the first bound to β above the second and back.
 LOW_BETA, HIGH_BETA = 0.1, 0.9
-BATCHES_PER_CHAIN = 20
+BATCHES_PER_CHAIN = 10
+
+# Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
+EVEN_WEIGHTS = 0.5
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,12 @@ def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
     return BaseCheck(score(mean), score(excess), limit)
 
 
+def _even_share(log_weights: Array) -> float:
+    """Kish's effective share of the draws, (Σ w)² / (n Σ w²)."""
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.mean() ** 2 / np.square(weights).mean())
+
+
 def check_run(
     *,
     estimator: PathEstimator,
@@ -129,7 +138,7 @@ def check_run(
     z: Array,
     beta: Array,
     statistics: Mapping[str, Array],
-    max_depth: int,
+    max_depth: int | None,
     draws_wanted: int,
 ) -> tuple[Check, ...]:
     """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
@@ -138,12 +147,11 @@ def check_run(
     rate = r_hat(beta)
     gap = abs(evidence.log_z - rao_blackwell.log_z)
     gap_error = float(np.hypot(evidence.std_error, rao_blackwell.std_error))
-    divergent = float(statistics["divergent__"].mean())
-    deep = float((statistics["treedepth__"] >= max_depth).mean())
     outside = float(np.mean(~np.isfinite(estimator.base_delta)))
+    kept = _even_share(estimator.log_weights(1.0))
     moving = effective_size(beta, method="bulk")
     more = "Run longer chains (draws=)."
-    other_base = "Fit the base again with more rounds (bootstrap=2), or pass a wider one."
+    refit = "refit the base in more rounds (bootstrap=2), or pass a wider one (base=)."
     return (
         Check(
             "interrupted",
@@ -159,7 +167,7 @@ def check_run(
             5,
             trips >= 5,
             f"The slowest chain went {trips} times from base to target and back.",
-            f"{more} If it stays near zero: {other_base[0].lower()}{other_base[1:]}",
+            f"{more} If that does not help, {refit}",
         ),
         Check(
             "r_hat",
@@ -181,9 +189,10 @@ def check_run(
             "pareto_k",
             evidence.pareto_k,
             0.7,
-            evidence.pareto_k <= 0.7,
-            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f}.",
-            f"A few draws dominate: {other_base[0].lower()}{other_base[1:]}",
+            evidence.pareto_k <= 0.7 or kept > EVEN_WEIGHTS,
+            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f} and use {kept:.0%} of "
+            "the draws.",
+            f"A few draws dominate: {refit}",
         ),
         Check(
             "base",
@@ -202,22 +211,7 @@ def check_run(
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
             f"One of them has not converged. {more}",
         ),
-        Check(
-            "divergences",
-            divergent,
-            0.05,
-            divergent <= 0.05,
-            f"{divergent:.1%} of the transitions diverged.",
-            "Raise target_accept to 0.95 or 0.99.",
-        ),
-        Check(
-            "max_depth",
-            deep,
-            0.05,
-            deep <= 0.05,
-            f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
-            "Raise max_depth.",
-        ),
+        *_transition_checks(statistics, max_depth),
         Check(
             "support",
             outside,
@@ -227,3 +221,44 @@ def check_run(
             "The base lies mostly outside the target's support: pass one that fits.",
         ),
     )
+
+
+def _transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
+    """Checks of the transitions themselves, those for which the sampler keeps a statistic."""
+    divergent = float((statistics["divergent__"] > 0).mean())
+    checks = [
+        Check(
+            "divergences",
+            divergent,
+            0.05,
+            divergent <= 0.05,
+            f"{divergent:.1%} of the draws had a divergent transition.",
+            "Raise target_accept to 0.95 or 0.99.",
+        )
+    ]
+    if "treedepth__" in statistics and max_depth is not None:
+        deep = float((statistics["treedepth__"] >= max_depth).mean())
+        checks.append(
+            Check(
+                "max_depth",
+                deep,
+                0.05,
+                deep <= 0.05,
+                f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
+                "Raise max_depth.",
+            )
+        )
+    if "rejected__" in statistics:
+        rejected = float((statistics["rejected__"] > 0).mean())
+        checks.append(
+            Check(
+                "rejections",
+                rejected,
+                0.2,
+                rejected <= 0.2,
+                f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log "
+                "density was not finite.",
+                "Look for reject(), overflow, or a support that the declarations do not state.",
+            )
+        )
+    return tuple(checks)

@@ -21,10 +21,9 @@ from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from stanct.arviz_bridge import effective_size, pareto_k
-from stanct.path import Array, Bias
+from stanct.path import Array, Bias, log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class PathEstimator:
 
     def _solve_log_c(self, log_mass: Array) -> float:
         if self.base_delta.size == 0:
-            return float(np.log(log_mass.size) - logsumexp(-log_mass))
+            return float(np.log(log_mass.size) - log_sum_exp(-log_mass))
 
         def excess(log_c: float) -> float:
             chain = np.exp(self._log_g(log_mass, log_c)).mean()
@@ -182,7 +181,8 @@ class PathEstimator:
 
         finite = self._base_log_mass[np.isfinite(self._base_log_mass)]
         everything = np.concatenate([log_mass.ravel(), finite])
-        return float(brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12))
+        root = brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12)
+        return float(np.asarray(root))
 
     def _log_g(self, log_mass: Array, log_c: float) -> Array:
         """Log of 1 / (s₀ + s₁ M/C), one over the mixture's density relative to the base."""
@@ -195,10 +195,10 @@ class PathEstimator:
         return self._log_z(beta, self.delta, self.log_mass, self.log_c)
 
     def _log_z(self, beta: float, delta: Array, log_mass: Array, log_c: float) -> float:
-        chain = logsumexp(-beta * delta + self._log_g(log_mass, log_c)) - np.log(delta.size)
+        chain = log_sum_exp(-beta * delta + self._log_g(log_mass, log_c)) - np.log(delta.size)
         if self.base_delta.size == 0:
             return float(chain)
-        base = logsumexp(self._base_log_h(beta, log_c)) - np.log(self.base_delta.size)
+        base = log_sum_exp(self._base_log_h(beta, log_c)) - np.log(self.base_delta.size)
         return float(np.logaddexp(np.log(self.share) + chain, np.log1p(-self.share) + base))
 
     def _base_log_h(self, beta: float, log_c: float) -> Array:
@@ -208,12 +208,12 @@ class PathEstimator:
 
     def chain_log_z(self, beta: float = 1.0) -> Array:
         """log z(β) from each chain alone, each with all of the base draws, shape (chains,)."""
-        return np.array(
-            [
-                self._log_z(beta, delta, log_mass, self._solve_log_c(log_mass))
-                for delta, log_mass in zip(self.delta, self.log_mass, strict=True)
-            ]
-        )
+        parts = zip(self.delta, self.log_mass, self._chain_log_c, strict=True)
+        return np.array([self._log_z(beta, *part) for part in parts])
+
+    @cached_property
+    def _chain_log_c(self) -> list[float]:
+        return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
 
     def influence(self, beta: float) -> tuple[Array, Array]:
         """What each draw contributes to log ẑ(β), to first order.
@@ -263,14 +263,13 @@ class PathEstimator:
         within, base, size = self.error(1.0)
         by_chain = self.chain_log_z()
         between = _between(by_chain)
-        chain_error = np.fmax(within, between)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
         return Evidence(
             log_z=self.log_z(1.0),
-            std_error=float(np.hypot(chain_error, base)),
+            std_error=float(np.hypot(np.fmax(within, between), base)),
             method=f"{method}, {estimator}",
             within_error=within,
-            between_error=between,
+            between_error=float(between),
             effective_size=size,
             pareto_k=pareto_k(self.log_weights(1.0)),
             chain_log_z=tuple(float(value) for value in by_chain),
@@ -278,9 +277,12 @@ class PathEstimator:
         )
 
     def curve(self, beta: Array) -> Curve:
-        """log z at each value of `beta`, shape (points,), with the within-chain and base errors."""
+        """log z at each value of `beta`, shape (points,), with errors as `evidence` has them."""
         beta = np.asarray(beta, float)
-        errors = [np.hypot(*self.error(b)[:2]) for b in beta]
+        errors = []
+        for b in beta:
+            within, base, _ = self.error(b)
+            errors.append(np.hypot(np.fmax(within, _between(self.chain_log_z(b))), base))
         return Curve(beta, np.array([self.log_z(b) for b in beta]), np.array(errors))
 
     def log_weights(self, beta: float) -> Array:

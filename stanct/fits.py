@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from stanct import embedded
 from stanct.base import (
@@ -55,7 +56,13 @@ class FittedBase:
 
 
 def fit_base(
-    target: Target, method: str, *, chains: int, seed: np.random.SeedSequence, nuts: Nuts
+    target: Target,
+    method: str,
+    *,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    progress: bool = False,
 ) -> FittedBase:
     """Fit a Gaussian base and log ζ.
 
@@ -70,6 +77,8 @@ def fit_base(
         At least this many pilots run.
     nuts
         Settings of the pilots; their acceptance target is Stan's own 0.8.
+    progress
+        Whether a bar on stderr counts the starts.
 
     Raises
     ------
@@ -78,18 +87,20 @@ def fit_base(
     """
     scout_seed, pilot_seed, rng_seed = seed.spawn(3)
     rng = np.random.default_rng(rng_seed)
-    if method == "laplace":
-        return _joined(_laplace_fits(target, scout_seed, rng))
     if method not in METHODS:
         raise SamplingError(
             f"There is no base {method!r}.",
             remedy=f"Use one of {', '.join(METHODS)}, or a GaussianBase.",
         )
-    draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
-    scouts = _pathfinder_fits(target, draws, scout_seed, rng)
-    if method == "pathfinder":
-        return _joined(scouts, evaluations=draws * len(scouts))
-    return _pilot_base(target, scouts, chains, pilot_seed, rng, nuts)
+    with tqdm(total=STARTS, desc="base", unit="start", disable=not progress, leave=False) as bar:
+        if method == "laplace":
+            return _joined(_laplace_fits(target, scout_seed, rng, bar))
+        draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
+        scouts = _pathfinder_fits(target, draws, scout_seed, rng, bar)
+        if method == "pathfinder":
+            return _joined(scouts, evaluations=draws * len(scouts))
+        bar.set_postfix_str("pilot chains")
+        return _pilot_base(target, scouts, chains, pilot_seed, rng, nuts)
 
 
 def _joined(fits: list[LocalFit], **cost: int) -> FittedBase:
@@ -104,10 +115,12 @@ def _pathfinder_fits(
     draws: int,
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
+    bar: tqdm,
 ) -> list[LocalFit]:
     fits = []
     failure: EngineError | None = None
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
+        bar.update()
         try:
             block = embedded.pathfinder(
                 target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
@@ -191,12 +204,13 @@ def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFi
 
 
 def _laplace_fits(
-    target: Target, seed: np.random.SeedSequence, rng: np.random.Generator
+    target: Target, seed: np.random.SeedSequence, rng: np.random.Generator, bar: tqdm
 ) -> list[LocalFit]:
     density = target.density
     fits = []
     failure: EngineError | None = None
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
+        bar.update()
         try:
             mode, value = embedded.mode(target.density_recipe, seed=stan_seed(child), radius=radius)
         except EngineError as cause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
 from stanct.program import Program
 from stanct.results import TemperedRun
-from stanct.samplers import joint
+from stanct.samplers import gibbs, joint
 from stanct.target import Target, check_program
 
-METHODS = {"joint": joint.sample}
+METHODS = {"joint": joint.sample, "gibbs": gibbs.sample}
 ENGINES = ("auto", "embedded")
 
 
@@ -92,8 +93,9 @@ class TemperedModel:
         data
             Path of a JSON file, variable name to value, or None for a program without data.
         method
-            ``"joint"``: joint continuous tempering; `settings` are those of
-            `stanct.samplers.joint.sample` (chains, draws, warmup, seed, base, …).
+            ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
+            by compiled HMC. `settings` are those of ``stanct.samplers.<method>.sample``; chains,
+            draws, warmup, seed, base, bootstrap, threads and progress go with every method.
         engine
             ``"auto"`` or ``"embedded"``; the run says which it was.
 
@@ -110,6 +112,13 @@ class TemperedModel:
             raise SamplingError(
                 f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
             )
+        known = list(inspect.signature(METHODS[method]).parameters)[1:]
+        for name in settings:
+            if name not in known:
+                raise SamplingError(
+                    f"Method {method!r} has no setting {name!r}.",
+                    remedy=f"It has: {', '.join(known)}.",
+                )
         return METHODS[method](self.target(data), **settings)
 
     def __repr__(self) -> str:

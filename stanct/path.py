@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp as _logsumexp
 
 from stanct.errors import StanctError
 
@@ -65,7 +65,7 @@ class Bias:
 
     def __call__(self, beta: Array | float) -> Array:
         """b at any β in [0, 1], same shape as `beta`."""
-        return np.interp(beta, self.beta, self.value)
+        return np.asarray(np.interp(beta, self.beta, self.value))
 
     def log_mass(self, delta: Array) -> Array:
         """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
@@ -84,7 +84,7 @@ class Bias:
             + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
             + _log_mean_exp(np.abs(np.diff(at_knots, axis=-1)))
         )
-        return np.where(finite, logsumexp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
+        return np.where(finite, log_sum_exp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
 
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
         """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
@@ -100,6 +100,34 @@ class Bias:
         """
         mass = self.log_mass(delta) if log_mass is None else log_mass
         return -beta * np.asarray(delta, float) - self(beta) - mass
+
+    def sample_beta(self, delta: Array, uniforms: Array) -> Array:
+        """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
+
+        The first uniform picks a linear piece by its mass, the second a place inside it, where the
+        density is a truncated exponential.
+
+        Parameters
+        ----------
+        delta : any shape
+            δ = φ − ψ, finite.
+        uniforms : shape (2, *delta.shape)
+            Independent and uniform on [0, 1).
+        """
+        delta = np.asarray(delta, float)
+        at_knots = -self.beta * delta[..., None] - self.value
+        rise = np.diff(at_knots, axis=-1)
+        pieces = (
+            np.log(np.diff(self.beta))
+            + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
+            + _log_mean_exp(np.abs(rise))
+        )
+        cumulative = np.exp(pieces - pieces.max(axis=-1, keepdims=True)).cumsum(axis=-1)
+        mark = uniforms[0][..., None] * cumulative[..., -1:]
+        piece = (cumulative <= mark).sum(axis=-1)
+        r = np.take_along_axis(rise, piece[..., None], axis=-1)[..., 0]
+        low, width = self.beta[piece], np.diff(self.beta)[piece]
+        return low + width * _truncated_exponential(r, uniforms[1])
 
     @classmethod
     def from_curve(
@@ -120,11 +148,27 @@ class Bias:
         return cls(beta[chosen], log_z[chosen])
 
 
+def log_sum_exp(values: Array, axis: int | None = None) -> Array:
+    """SciPy's logsumexp with the type that it has without its optional arguments."""
+    return np.asarray(_logsumexp(values, axis=axis))
+
+
 def _log_mean_exp(r: Array) -> Array:
     """Log of (1 − e^{−r}) / r for r ≥ 0, the mean of e^{−r t} over t in [0, 1]."""
     small = r < _SERIES
     near, far = np.where(small, r, 0.0), np.where(small, 1.0, r)
     return np.where(small, near * (near / 24 - 0.5), np.log(-np.expm1(-far)) - np.log(far))
+
+
+def _truncated_exponential(r: Array, uniform: Array) -> Array:
+    """Inverse distribution function of the density ∝ e^{r t} on [0, 1], for any sign of r."""
+    small = np.abs(r) < 1e-12
+    down = np.where(small, -1.0, -np.abs(r))
+    # For r > 0 the mirror image: t → 1 − t turns r into −r and v into 1 − v.
+    v = np.where(r > 0, 1 - uniform, uniform)
+    # v = 1 is one rounding away from minus infinity at steep slopes; both mean the far end.
+    t = np.log1p(np.maximum(v * np.expm1(down), -1 + 1e-16)) / down
+    return np.where(small, uniform, np.clip(np.where(r > 0, 1 - t, t), 0.0, 1.0))
 
 
 def beta_grid(points: int = 401) -> Array:

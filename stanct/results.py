@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ class TemperedRun:
     base, bias
         Frozen before the first of these draws.
     statistics
-        NUTS statistics under their CmdStan names, each of shape (chains, draws).
+        Statistics of the transitions, under CmdStan's names where it has them, each of shape
+        (chains, draws).
     programs
         Kind of generated program to its text.
     data
@@ -110,8 +111,6 @@ class TemperedRun:
     @cached_property
     def evidence(self) -> Evidence:
         """log Z with its standard error, method, effective size and warnings."""
-        from dataclasses import replace
-
         return replace(self._bare_evidence, warnings=self.warnings)
 
     @cached_property
@@ -124,7 +123,7 @@ class TemperedRun:
             z=self.z,
             beta=self.beta,
             statistics=self.statistics,
-            max_depth=self.provenance["settings"]["max_depth"],
+            max_depth=self.provenance["settings"].get("max_depth"),
             draws_wanted=self.provenance["settings"]["draws"],
         )
 
@@ -319,7 +318,7 @@ class TemperedRun:
         }
         arrays |= {f"variable {name}": values for name, values in self.variables.items()}
         arrays |= {f"statistic {name}": values for name, values in self.statistics.items()}
-        np.savez(folder / "draws.npz", **arrays)
+        np.savez(folder / "draws.npz", allow_pickle=False, **arrays)
         head = {
             "format": FORMAT,
             "method": self.method,

@@ -10,6 +10,7 @@ import numpy as np
 
 from stanct import embedded
 from stanct.base import GaussianBase
+from stanct.chains import stan_seed
 from stanct.codegen import generate
 from stanct.data import StanData, explain
 from stanct.density import Density
@@ -46,9 +47,9 @@ class Target:
         """The density program with the user's data."""
         return Recipe(self.code("density"), self.data.text)
 
-    @cached_property
+    @property
     def density(self) -> Density:
-        """The target's log density, −φ, all constants kept.
+        """The target's log density, −φ, all constants kept; made once.
 
         Raises
         ------
@@ -57,6 +58,10 @@ class Target:
         EngineError
             The engine cannot run the generated program although stanc accepts the user's.
         """
+        return self._density
+
+    @cached_property
+    def _density(self) -> Density:
         return make_density(self.density_recipe, self.program, self.data)
 
     def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
@@ -113,6 +118,34 @@ class Target:
                 groups.setdefault(".".join([name, *index[:-1]]), []).append(position)
         return list(groups.values())
 
+    @property
+    def programs(self) -> dict[str, str]:
+        """The generated program that Python samplers evaluate, by kind."""
+        return {"density": self.code("density")}
+
+    @property
+    def data_text(self) -> str:
+        """JSON text of the data."""
+        return self.data.text
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Provenance of program and data."""
+        return {
+            "program": self.program.label,
+            "parameters": list(self.program.parameter_names),
+            "program_sha256": self.program.source_hash,
+            "data_origin": self.data.origin,
+            "data_sha256": self.data.sha256,
+        }
+
+    def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
+        """The program's variables at unconstrained points, shape (chains, draws, D).
+
+        The generated quantities have a stream of their own.
+        """
+        return self.user_variables(self.density.variables(x, seed=stan_seed(seed)))
+
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names."""
         return {k: v for k, v in variables.items() if not k.startswith(self.prefix)}
@@ -148,3 +181,21 @@ def check_program(program: Program) -> None:
             path=program.label,
             remedy="Correct the program; the message above is Stan's own.",
         ) from cause
+
+
+def refuse_random_data(program: Program) -> None:
+    """Refuse to sample a program whose transformed data are random.
+
+    The engine draws them anew for every seed, and chains and blocks have seeds of their own.
+    """
+    block = program.blocks.get("transformed data")
+    if block is None:
+        return
+    for token in program.syntax.tokens[block.opening : block.closing]:
+        if token.text.endswith("_rng"):
+            raise program.syntax.source.error(
+                token.start,
+                f"`{token.text}` makes the transformed data random, so every chain would have data "
+                "of its own.",
+                "Draw the numbers once, outside the program, and pass them as data.",
+            )

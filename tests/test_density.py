@@ -120,7 +120,7 @@ def test_compiled_code_calls_the_address(density: Density) -> None:
         return value[0], gradient
 
     value, gradient = descend(function, density.handle, np.zeros(4))
-    x = np.zeros(4)
+    x, expected = np.zeros(4), (np.nan, np.zeros(4))
     for _ in range(3):
         expected = density.log_density_gradient(x)
         x = x + 0.01 * expected[1]

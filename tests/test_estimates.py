@@ -100,6 +100,12 @@ def test_curve_along_the_path(rng: np.random.Generator, base: int) -> None:
     assert np.all(curve.std_error < 0.06)
 
 
+def test_the_curve_ends_in_the_evidence(rng: np.random.Generator) -> None:
+    path, _ = estimator(rng, LINEAR, draws=100)
+    end, evidence = path.curve(np.array([1.0])), path.evidence("curve")
+    assert (end.log_z[0], end.std_error[0]) == (evidence.log_z, evidence.std_error)
+
+
 def test_hard_support(rng: np.random.Generator) -> None:
     """A target cut to x > 0.5: the Rao–Blackwell ratio misses log q(S), the bridge does not."""
     cut = 0.5
@@ -117,8 +123,9 @@ def test_hard_support(rng: np.random.Generator) -> None:
 
 def test_influence_matches_finite_differences(rng: np.random.Generator) -> None:
     """Reweighting one draw slightly moves log ẑ by its influence over the sample's size."""
-    path, _ = estimator(rng, TABLE, base=50, draws=20)
-    share, _ = path.share, path.log_c
+    path, _ = estimator(rng, Bias.linear(-10.0), base=50, draws=20)  # far off, so that C is not 1
+    share = path.share
+    assert abs(path.log_c) > 0.5
     chain, base = path.influence(0.7)
     step = 1e-5
 
@@ -126,6 +133,7 @@ def test_influence_matches_finite_differences(rng: np.random.Generator) -> None:
         log_r = path.log_mass.ravel()
         base_log_r = path.bias.log_mass(path.base_delta)
         log_c = path.log_c
+        g, base_g = chain_weight, base_weight
         for _ in range(200):  # Newton's method on the constraint that defines C
             g = 1 / (1 - share + share * np.exp(log_r - log_c))
             base_g = 1 / (1 - share + share * np.exp(base_log_r - log_c))
@@ -174,6 +182,19 @@ def test_between_chain_error_wins_when_chains_disagree(rng: np.random.Generator)
     assert found.std_error >= values.mean(axis=1).std(ddof=1) / 2
     single = expectation(values[:1], np.zeros((1, 500)), 1.0)
     assert np.isfinite(single.std_error)
+
+
+def test_the_larger_of_both_errors_is_reported(rng: np.random.Generator) -> None:
+    """Over twenty short runs each of the two errors wins sometimes."""
+    wins = []
+    for _ in range(20):
+        path, _ = estimator(rng, LINEAR, draws=50)
+        evidence, base_error = path.evidence("short"), path.error(1.0)[1]
+        larger = max(evidence.within_error, evidence.between_error)
+        assert evidence.std_error == pytest.approx(np.hypot(larger, base_error))
+        assert evidence.between_error == pytest.approx(np.std(evidence.chain_log_z, ddof=1) / 2)
+        wins.append(evidence.between_error > evidence.within_error)
+    assert 0 < sum(wins) < 20
 
 
 def test_autocorrelation_widens_the_error(rng: np.random.Generator) -> None:

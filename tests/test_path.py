@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.stats import kstest
 
 from stanct.errors import StanctError
 from stanct.path import Bias, beta_grid
@@ -52,6 +53,39 @@ def test_weights_integrate_to_one_over_beta(bias: Bias) -> None:
     grid = np.linspace(0, 1, 200_001)
     weights = np.exp([bias.log_weights(delta, b) for b in grid[::100]])
     assert np.trapezoid(weights, grid[::100], axis=0) == pytest.approx(np.ones(3), rel=1e-4)
+
+
+def beta_by_quadrature(bias: Bias, delta: float, beta: np.ndarray) -> np.ndarray:
+    """Distribution function of β given x on a grid, scaled by the integrand's peak."""
+    grid = np.unique(np.concatenate([np.linspace(0, 1, 400_001), bias.beta]))
+    log_density = -grid * delta - bias(grid)
+    density = np.exp(log_density - log_density.max())
+    mass = np.concatenate([[0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid))])
+    return np.interp(beta, grid, mass / mass[-1])
+
+
+@pytest.mark.parametrize("bias", [LINEAR, TABLE], ids=["linear", "table"])
+@pytest.mark.parametrize("delta", [-300.0, -40.0, -2.5, 0.0, 3.0, 3.0 + 1e-11, 3.001, 9.0, 400.0])
+def test_beta_given_x_has_the_law_that_quadrature_says(
+    bias: Bias, delta: float, rng: np.random.Generator
+) -> None:
+    uniforms = rng.random((2, 4000))
+    beta = bias.sample_beta(np.full(4000, delta), uniforms)
+    assert np.all((beta >= 0) & (beta <= 1))
+    # The distribution function at draws is uniform; 1e-4 would catch a wrong piece of 2 % mass.
+    assert kstest(beta_by_quadrature(bias, delta, beta), "uniform").pvalue > 1e-4
+
+
+def test_beta_within_one_piece_inverts_the_distribution_function() -> None:
+    v = np.linspace(0, 0.999, 50)
+    for delta in (-40.0, -0.2, 3.0, 2.9, 11.0):
+        beta = LINEAR.sample_beta(np.full(50, delta), np.stack([np.zeros(50), v]))
+        assert beta_by_quadrature(LINEAR, delta, beta) == pytest.approx(v, abs=2e-6)
+
+
+def test_beta_at_extreme_delta_stays_at_the_right_end() -> None:
+    beta = TABLE.sample_beta(np.array([1e300, 1e8, -1e8, -1e300]), np.full((2, 4), 0.5))
+    assert beta == pytest.approx([0, 0, 1, 1], abs=1e-7)
 
 
 def test_linear_bias_gives_the_papers_weights() -> None:

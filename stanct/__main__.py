@@ -1,0 +1,7 @@
+"""`python -m stanct` is the `stanct` command."""
+
+import sys
+
+from stanct.cli import main
+
+sys.exit(main())

@@ -1,0 +1,318 @@
+"""Compiled inner loops: Hamiltonian Monte Carlo on the tempered density in whitened coordinates.
+
+At a fixed β the density over z, x = m + L z, is, up to a constant,
+
+    log π_β(z) = β v(z) − (1 − β) ½ |z|²,   v(z) = −φ(m + L z) + log det L,
+
+with unit masses. Nothing here returns to the interpreter between leapfrog steps: the density is a C
+function with the signature of BridgeStan's ``bs_log_density_gradient``, be it a Stan program's or
+the callback of a `FunctionDensity`.
+
+What goes wrong numerically is counted, never raised: a point that Stan rejects, a value that is not
+finite (both *rejections*), and an energy error above `DIVERGENCE` (a *divergence*) end a trajectory
+and leave the chain where it was.
+
+All compiled code lives in this one file: numba keeps machine code on disk by the file of the
+function that was called, and would not notice a change in another file that it had compiled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+from stanct.workspace import GibbsOut, Moves, Problem, Scratch, State, StepTable, make_scratch
+
+Array = np.ndarray
+
+DIVERGENCE = 1000.0
+OK, REJECTED, DIVERGED = 0, 1, 2
+
+JITTER = 0.2
+HALF_LOG_2PI = float(0.5 * np.log(2 * np.pi))
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile without the interpreter's lock; keep the machine code on disk where that works."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no folder that numba could write to
+        return numba.njit(nogil=True)(function)
+
+
+def make_state(problem: Problem, z: Array) -> State:
+    """The state at a whitened point, shape (D,), with its value and gradient."""
+    state = State(np.array(z, float), np.zeros(z.size), np.full(1, -np.inf))
+    evaluate(problem, state.z, state.gradient, state.value, make_scratch(z.size))
+    return state
+
+
+@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+def _triangular(lower: Array, vector: Array, out: Array) -> None:
+    """out += lower · vector, four rows at a time; sums are reordered to use the vector unit."""
+    i = 0
+    while i + 4 <= vector.size:
+        one = two = three = four = 0.0
+        for j in range(i + 4):  # what lies above the diagonal is zero
+            v = vector[j]
+            one += lower[i, j] * v
+            two += lower[i + 1, j] * v
+            three += lower[i + 2, j] * v
+            four += lower[i + 3, j] * v
+        out[i] += one
+        out[i + 1] += two
+        out[i + 2] += three
+        out[i + 3] += four
+        i += 4
+    while i < vector.size:
+        one = 0.0
+        for j in range(i + 1):
+            one += lower[i, j] * vector[j]
+        out[i] += one
+        i += 1
+
+
+@compiled
+def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
+    """Put v(z) and ∇v(z) into `value` and `gradient`; returns OK, REJECTED or DIVERGED."""
+    dimension = z.size
+    x, inner, turned = scratch.x, scratch.x_gradient, scratch.reversed_gradient
+    x[:] = problem.mean
+    _triangular(problem.lower, z, x)
+    code = problem.call(
+        problem.handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
+    )
+    if code != 0 or not np.isfinite(value[0]):
+        value[0] = -np.inf
+        gradient[:] = 0.0
+        # A trajectory that left for infinity is no fault of the program's.
+        return REJECTED if np.isfinite(z.sum()) else DIVERGED
+    value[0] += problem.log_det
+    for i in range(dimension):
+        turned[i] = inner[dimension - 1 - i]
+    inner[:] = 0.0
+    _triangular(problem.flipped, turned, inner)
+    for i in range(dimension):
+        gradient[i] = inner[dimension - 1 - i]
+    return OK
+
+
+@compiled
+def leapfrog(
+    problem: Problem,
+    z: Array,
+    momentum: Array,
+    gradient: Array,
+    value: Array,
+    beta: float,
+    step: float,
+    steps: int,
+    scratch: Scratch,
+) -> tuple[int, int]:
+    """Take leapfrog steps on log π_β in place.
+
+    Returns
+    -------
+    status, gradients
+        OK or what ended the trajectory early, and the gradients spent.
+    """
+    for i in range(z.size):
+        momentum[i] += 0.5 * step * (beta * gradient[i] - (1 - beta) * z[i])
+    for n in range(steps):
+        for i in range(z.size):
+            z[i] += step * momentum[i]
+        status = evaluate(problem, z, gradient, value, scratch)
+        if status != OK:
+            return status, n + 1
+        kick = step if n < steps - 1 else 0.5 * step
+        for i in range(z.size):
+            momentum[i] += kick * (beta * gradient[i] - (1 - beta) * z[i])
+    return OK, steps
+
+
+@compiled
+def log_tempered(value: float, z: Array, beta: float) -> float:
+    """log π_β up to a constant; at β = 0 the target does not matter, even where it vanishes."""
+    total = 0.0
+    for i in range(z.size):
+        total += z[i] * z[i]
+    return -0.5 * (1 - beta) * total + (beta * value if beta > 0 else 0.0)
+
+
+@compiled
+def delta_of(value: float, z: Array) -> float:
+    """δ = φ − ψ at a whitened point, from v."""
+    total = 0.0
+    for i in range(z.size):
+        total += z[i] * z[i]
+    return -0.5 * total - z.size * HALF_LOG_2PI - value
+
+
+@compiled
+def transition(
+    problem: Problem,
+    state: State,
+    beta: float,
+    step: float,
+    steps: int,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> tuple[float, int, int]:
+    """One HMC transition that leaves π_β invariant; updates `state` if accepted.
+
+    Step size and number of steps may depend on β and on fresh random numbers, not on z.
+
+    Returns
+    -------
+    probability, status, gradients
+        Of acceptance; OK, REJECTED or DIVERGED; gradients spent.
+    """
+    kinetic = 0.0
+    for i in range(state.z.size):
+        scratch.momentum[i] = rng.standard_normal()
+        kinetic += scratch.momentum[i] ** 2
+    scratch.z[:] = state.z
+    scratch.gradient[:] = state.gradient
+    start = log_tempered(state.value[0], state.z, beta) - 0.5 * kinetic
+    status, gradients = leapfrog(
+        problem,
+        scratch.z,
+        scratch.momentum,
+        scratch.gradient,
+        scratch.value,
+        beta,
+        step,
+        steps,
+        scratch,
+    )
+    uniform = rng.random()
+    if status != OK:
+        return 0.0, status, gradients
+    kinetic = 0.0
+    for i in range(state.z.size):
+        kinetic += scratch.momentum[i] ** 2
+    gain = log_tempered(scratch.value[0], scratch.z, beta) - 0.5 * kinetic - start
+    # A gradient that is not a number shows only here; the comparison below then fails as it must.
+    if not gain > -DIVERGENCE:
+        return 0.0, DIVERGED, gradients
+    probability = 1.0 if gain >= 0 else np.exp(gain)
+    if uniform < probability:
+        state.z[:] = scratch.z
+        state.gradient[:] = scratch.gradient
+        state.value[0] = scratch.value[0]
+    return probability, OK, gradients
+
+
+@compiled
+def step_at(log_step: Array, beta: float) -> float:
+    """ε(β) from its table."""
+    place = np.sqrt(beta) * (log_step.size - 1)
+    k = min(int(place), log_step.size - 2)
+    return np.exp(log_step[k] + (place - k) * (log_step[k + 1] - log_step[k]))
+
+
+@compiled
+def learn_step(table: StepTable, beta: float, probability: float, target: float) -> None:
+    """Move log ε at the knots next to β towards the wanted acceptance (Robbins–Monro)."""
+    place = np.sqrt(beta) * (table.log_step.size - 1)
+    k = min(int(place), table.log_step.size - 2)
+    for knot, weight in ((k, 1 - (place - k)), (k + 1, place - k)):
+        table.visits[knot] += weight
+        gain = 2.0 * weight / (table.visits[knot] + 10.0) ** 0.6
+        table.log_step[knot] += gain * (probability - target)
+
+
+@compiled
+def tempered_move(
+    problem: Problem,
+    state: State,
+    beta: float,
+    table: StepTable,
+    moves: Moves,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> tuple[float, int, int]:
+    """A transition with the table's step size, jittered, and a jittered length.
+
+    The number of steps is uniform from 1 to 2 `path_length` / ε, at most `max_steps`.
+    """
+    step = step_at(table.log_step, beta)
+    longest = min(max(2.0 * moves.path_length / step, 1.0), moves.max_steps * 1.0)
+    steps = min(1 + int(longest * rng.random()), moves.max_steps)
+    step *= 1.0 - JITTER + 2.0 * JITTER * rng.random()
+    probability, status, gradients = transition(problem, state, beta, step, steps, rng, scratch)
+    if moves.learn:
+        learn_step(table, beta, probability, moves.target_accept)
+    return probability, status, gradients
+
+
+@compiled
+def draw_beta(
+    delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
+) -> float:
+    """β given x for a piecewise-linear bias, as `Bias.sample_beta`, from two uniforms."""
+    pieces = knots.size - 1
+    top = -np.inf
+    for k in range(pieces):
+        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
+        size = abs(end - start)
+        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
+        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
+        top = max(top, masses[k])
+    total = 0.0
+    for k in range(pieces):
+        total += np.exp(masses[k] - top)
+        masses[k] = total
+    piece = 0
+    while piece < pieces - 1 and masses[piece] <= choose * total:
+        piece += 1
+    width = knots[piece + 1] - knots[piece]
+    r = -width * delta - (values[piece + 1] - values[piece])
+    if abs(r) < 1e-12:
+        t = place
+    else:
+        v = 1 - place if r > 0 else place
+        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
+        t = 1 - t if r > 0 else t
+    return knots[piece] + width * min(max(t, 0.0), 1.0)
+
+
+@compiled
+def gibbs_draws(
+    problem: Problem,
+    state: State,
+    beta: float,
+    table: StepTable,
+    moves: Moves,
+    knots: Array,
+    values: Array,
+    transitions: int,
+    rng: np.random.Generator,
+    scratch: Scratch,
+    out: GibbsOut,
+) -> float:
+    """Fill `out` with draws of `transitions` alternations each; returns the last β."""
+    masses = np.empty(knots.size - 1)
+    delta = 0.0
+    for n in range(out.beta.size):
+        for _ in range(transitions):
+            probability, status, gradients = tempered_move(
+                problem, state, beta, table, moves, rng, scratch
+            )
+            out.accept[n] += probability / transitions
+            out.gradients[n] += gradients
+            out.step[n] += step_at(table.log_step, beta) / transitions
+            out.divergent[n] += status == DIVERGED
+            out.rejected[n] += status == REJECTED
+            k = min(int(beta * out.bins.shape[1]), out.bins.shape[1] - 1)
+            out.bins[0, k] += 1
+            out.bins[1, k] += probability
+            delta = delta_of(state.value[0], state.z)
+            beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
+        out.z[n] = state.z
+        out.beta[n] = beta
+        out.delta[n] = delta
+    return beta

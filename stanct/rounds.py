@@ -1,0 +1,240 @@
+"""What samplers of the continuous path share: a first base and bias, and their refits by rounds.
+
+A round is a run under one frozen base and bias. The next round's base and bias follow from it;
+rounds are never pooled, their weights belong to different densities.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import numpy as np
+
+from stanct import embedded
+from stanct.base import GaussianBase, gaussian_moments, standard_log_density
+from stanct.embedded import Nuts
+from stanct.errors import SamplingError
+from stanct.estimates import PathEstimator
+from stanct.fits import fit_base
+from stanct.path import Array, Bias, beta_grid, log_sum_exp
+from stanct.target import Target
+
+# A refit never shrinks the base's variance in any direction below this factor: a pilot round that
+# missed a mode must not lock it out.
+LEAST_SHRINKAGE = 0.2
+
+
+class SampledDensity(Protocol):
+    """What samplers need of a density: `Density` and `FunctionDensity` have it."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def handle(self) -> int: ...
+
+    def clone(self) -> Any: ...
+
+    def log_densities(self, points: Array) -> Array: ...
+
+
+class SampledTarget(Protocol):
+    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
+
+    @property
+    def density(self) -> SampledDensity: ...
+
+    @property
+    def programs(self) -> dict[str, str]: ...
+
+    @property
+    def data_text(self) -> str: ...
+
+    @property
+    def origin(self) -> dict[str, Any]: ...
+
+    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """A first base with the guess log ζ and what they cost."""
+
+    base: GaussianBase
+    log_zeta: float
+    gradients: int = 0
+    evaluations: int = 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """Base and bias of one round, its draws in whitened coordinates, and their δ.
+
+    Attributes
+    ----------
+    z : shape (chains, draws, D)
+    delta : shape (chains, draws)
+    base_delta : shape (base draws,)
+        δ at independent draws of the base.
+    """
+
+    base: GaussianBase
+    bias: Bias
+    z: Array = field(repr=False)
+    delta: Array = field(repr=False)
+    base_delta: Array = field(repr=False)
+
+    @property
+    def estimator(self) -> PathEstimator:
+        """Of everything along the path."""
+        return PathEstimator(self.delta, self.base_delta, self.bias)
+
+
+def first_base(
+    target: SampledTarget,
+    base: str | GaussianBase,
+    log_zeta: float | None,
+    *,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    progress: bool = False,
+) -> Start:
+    """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
+
+    Raises
+    ------
+    SamplingError
+        The settings contradict each other or the target.
+    """
+    if isinstance(base, str):
+        if log_zeta is not None:
+            raise SamplingError(
+                "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
+            )
+        if not isinstance(target, Target):
+            raise SamplingError(
+                f"The base {base!r} is fitted to a Stan program, and this target has none.",
+                remedy="Pass base=GaussianBase(...).",
+            )
+        fitted = fit_base(target, base, chains=chains, seed=seed, nuts=nuts, progress=progress)
+        return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+    if base.dimension != target.density.dimension:
+        raise SamplingError(
+            f"The base has {base.dimension} dimensions, the program "
+            f"{target.density.dimension} unconstrained parameters."
+        )
+    if log_zeta is not None:
+        return Start(base, log_zeta)
+    return Start(base, _rough_log_zeta(target, base, seed), evaluations=200)
+
+
+def _rough_log_zeta(
+    target: SampledTarget, base: GaussianBase, seed: np.random.SeedSequence
+) -> float:
+    """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
+    z = np.random.default_rng(seed).standard_normal((200, base.dimension))
+    delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
+    finite = delta[np.isfinite(delta)]
+    if finite.size == 0:
+        raise SamplingError(
+            "The target vanishes at all of 200 draws from the given base.",
+            remedy="Pass a base that overlaps the target.",
+        )
+    return float(-np.median(finite))
+
+
+def base_deltas(
+    target: SampledTarget, base: GaussianBase, count: int, seed: np.random.SeedSequence
+) -> Array:
+    """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
+    z = np.random.default_rng(seed).standard_normal((count, base.dimension))
+    return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+
+def refit_base(done: Round) -> GaussianBase:
+    """The Gaussian with a round's moments, weighted to β = 1."""
+    log_weights = done.estimator.log_weights(1.0)
+    weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
+    z = done.z.reshape(weights.size, -1)
+    shift, covariance = gaussian_moments(z, weights=weights)
+    variances, axes = np.linalg.eigh(covariance)
+    scale = done.base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
+    return GaussianBase.from_covariance(done.base.unwhiten(shift), scale @ scale.T)
+
+
+def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
+    """log z(β) under another base, by importance weights of a round's draws; (grid, values).
+
+    The round's x has density q M / C, so z'(β) ∝ mean of exp(−β φ − (1 − β) ψ') / (q M).
+    """
+    x = done.base.unwhiten(done.z)
+    log_q = standard_log_density(done.z) - done.base.log_det_scale
+    log_new = base.log_density(x)
+    delta = done.delta + log_new - log_q
+    log_start = log_new - log_q - done.estimator.log_mass
+    grid = beta_grid(101)
+    log_z = np.array([log_sum_exp(log_start - beta * delta) for beta in grid])
+    log_z -= log_z[0]
+    # The end is known better than by importance weights from the old base's end.
+    return grid, log_z + grid * (done.estimator.log_z(1.0) - log_z[-1])
+
+
+def refit_bias(done: Round, tolerance: float = 0.3) -> Bias:
+    """The piecewise-linear bias along a round's own curve log z(β), base draws included."""
+    grid, estimator = beta_grid(101), done.estimator
+    return Bias.from_curve(
+        grid, np.array([estimator.log_z(beta) for beta in grid]), tolerance=tolerance
+    )
+
+
+class Ledger:
+    """Counts what a run spends: gradients, evaluations, and seconds by stage."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self.gradients = 0
+        self.evaluations = 0
+        self.stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """Close a stage: the time since the last one closed goes to it."""
+        spent = time.perf_counter() - self._started - sum(self.stages.values())
+        self.stages[stage] = round(spent, 3)
+
+    def record(self) -> dict[str, Any]:
+        """For the run's provenance."""
+        return {
+            "gradients": self.gradients,
+            "evaluations": self.evaluations,
+            "seconds": round(time.perf_counter() - self._started, 3),
+            "stage_seconds": dict(self.stages),
+        }
+
+
+def provenance(
+    target: SampledTarget, settings: Mapping[str, Any], ledger: Ledger, **more: Any
+) -> dict[str, Any]:
+    """Everything about a run that is neither draws nor estimates; JSON values only."""
+    from stanct import __version__
+
+    return {
+        **target.origin,
+        "settings": dict(settings),
+        **more,
+        **ledger.record(),
+        "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def fresh_seed() -> int:
+    """A seed for a run that was given none, to be recorded with it."""
+    return int(np.random.SeedSequence().generate_state(1)[0])

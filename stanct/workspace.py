@@ -1,0 +1,197 @@
+"""What compiled loops work on: the problem, a chain's state, its room, and its step sizes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from stanct.base import GaussianBase
+
+Array = np.ndarray
+
+# int(handle, propto, jacobian, x, log density, gradient, error): see `Density.address`.
+SIGNATURE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 4
+)
+
+# The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
+# near β = 0.
+STEP_KNOTS = 17
+
+# Acceptances are reported in this many equal bins of β.
+BETA_BINS = 10
+
+
+class CallableDensity(Protocol):
+    """The share of `Density` that compiled loops need."""
+
+    @property
+    def address(self) -> int:
+        """Of the C function."""
+        ...
+
+    @property
+    def handle(self) -> int:
+        """Its first argument."""
+        ...
+
+
+class Problem(NamedTuple):
+    """A density and a base in the form that compiled code takes.
+
+    Valid as long as the density that it was made from lives.
+
+    Attributes
+    ----------
+    call, handle
+        The C function and its first argument.
+    mean : shape (D,)
+        m.
+    lower : shape (D, D)
+        L.
+    flipped : shape (D, D)
+        Lᵀ with both axes reversed: lower triangular too, so that one fast loop serves L z and Lᵀ g.
+    log_det
+        log det L.
+    """
+
+    call: Any
+    handle: int
+    mean: Array
+    lower: Array
+    flipped: Array
+    log_det: float
+
+
+class State(NamedTuple):
+    """Where a chain is, updated in place.
+
+    Attributes
+    ----------
+    z, gradient : shape (D,)
+        Whitened position and ∇v there.
+    value : shape (1,)
+        v(z); −inf where the target vanishes.
+    """
+
+    z: Array
+    gradient: Array
+    value: Array
+
+
+class Scratch(NamedTuple):
+    """Room for one trajectory, so that the loops allocate nothing."""
+
+    x: Array
+    x_gradient: Array
+    reversed_gradient: Array
+    z: Array
+    momentum: Array
+    gradient: Array
+    value: Array
+
+
+class StepTable(NamedTuple):
+    """Step size as a function of β, learned in place by stochastic approximation.
+
+    Attributes
+    ----------
+    log_step, visits : shape (STEP_KNOTS,)
+        log ε and the number of transitions that have informed each knot.
+    """
+
+    log_step: Array
+    visits: Array
+
+
+class Moves(NamedTuple):
+    """How transitions are made; whether they also teach the step table.
+
+    Attributes
+    ----------
+    path_length
+        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+    max_steps
+        Most leapfrog steps of one trajectory.
+    target_accept
+        Acceptance that the step sizes are tuned to.
+    learn
+        Adapt the table; False once draws count.
+    """
+
+    path_length: float
+    max_steps: int
+    target_accept: float
+    learn: bool
+
+
+def make_problem(density: CallableDensity, base: GaussianBase) -> Problem:
+    """Join a density and a base for compiled code."""
+    return Problem(
+        SIGNATURE(density.address),
+        density.handle,
+        np.ascontiguousarray(base.mean),
+        np.ascontiguousarray(base.scale),
+        np.ascontiguousarray(base.scale.T[::-1, ::-1]),
+        base.log_det_scale,
+    )
+
+
+def make_scratch(dimension: int) -> Scratch:
+    """Fresh room for trajectories in D dimensions."""
+    room = np.zeros((6, dimension))
+    return Scratch(room[0], room[1], room[2], room[3], room[4], room[5], np.zeros(1))
+
+
+def make_table(dimension: int) -> StepTable:
+    """A table to start learning from, at the D^(−1/4) of a D-dimensional normal."""
+    return StepTable(np.full(STEP_KNOTS, -0.25 * np.log(dimension)), np.zeros(STEP_KNOTS))
+
+
+def pool_tables(tables: list[StepTable]) -> StepTable:
+    """Join what several chains learned; knots that none has seen follow their neighbours."""
+    visits = np.sum([table.visits for table in tables], axis=0)
+    total = np.sum([table.visits * table.log_step for table in tables], axis=0)
+    seen = visits >= 1
+    if not seen.any():
+        return StepTable(tables[0].log_step.copy(), visits)
+    knots = np.arange(STEP_KNOTS)
+    log_step = np.interp(knots, knots[seen], total[seen] / visits[seen])
+    return StepTable(log_step, visits)
+
+
+def copy_table(table: StepTable) -> StepTable:
+    """A table to go on learning from, with little weight on its past."""
+    return StepTable(table.log_step.copy(), np.minimum(table.visits, 10.0))
+
+
+class GibbsOut(NamedTuple):
+    """What a block of draws fills; every array begins with the draws' axis but `bins`."""
+
+    z: Array
+    beta: Array
+    delta: Array
+    accept: Array
+    gradients: Array
+    step: Array
+    divergent: Array
+    rejected: Array
+    bins: Array
+
+
+def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
+    """Room for a block of draws."""
+    zeros = np.zeros((7, draws))
+    return GibbsOut(
+        np.zeros((draws, dimension)),
+        zeros[0],
+        zeros[1],
+        zeros[2],
+        zeros[3],
+        zeros[4],
+        zeros[5],
+        zeros[6],
+        np.zeros((2, BETA_BINS)),
+    )

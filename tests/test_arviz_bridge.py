@@ -1,0 +1,39 @@
+"""What we take from ArviZ means the same in 0.x and 1.x."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stanct.arviz_bridge import effective_size, inference_data, pareto_k, r_hat
+
+
+@pytest.mark.parametrize("shape", [0.3, 0.9, 1.5])
+def test_pareto_k_finds_the_tail_s_shape(rng: np.random.Generator, shape: float) -> None:
+    log_weights = shape * rng.standard_exponential((4, 5000))
+    assert pareto_k(log_weights) == pytest.approx(shape, abs=0.25)
+    assert pareto_k(log_weights - 1000) == pytest.approx(shape, abs=0.25)
+
+
+def test_equal_weights_have_no_tail() -> None:
+    assert pareto_k(np.zeros((4, 100))) == -np.inf
+
+
+def test_effective_size_and_r_hat(rng: np.random.Generator) -> None:
+    chains = rng.standard_normal((4, 1000))
+    assert effective_size(chains) == pytest.approx(4000, rel=0.2)
+    assert r_hat(chains) == pytest.approx(1, abs=0.01)
+    chains[0] += 3
+    assert effective_size(chains, method="bulk") < 20
+    assert r_hat(chains) > 1.3
+    assert effective_size(np.ones((4, 100))) == 400
+    assert np.isnan(r_hat(np.ones((4, 100))))
+
+
+def test_inference_data_carries_groups_and_attributes(rng: np.random.Generator) -> None:
+    x, weight = rng.standard_normal((2, 5, 3)), rng.standard_normal((2, 5))
+    groups = {"posterior": {"x": x}, "sample_stats": {"log_weight": weight}}
+    container = inference_data(groups, {"log_z": -1.5})
+    assert np.array_equal(container["posterior"]["x"].values, x)
+    assert np.array_equal(container["sample_stats"]["log_weight"].values, weight)
+    assert container["posterior"].attrs["log_z"] == -1.5

@@ -1,0 +1,137 @@
+"""The command line as users see it: stdout, stderr, exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from targets import SKEWED
+
+import stanct
+from stanct.cli import main
+
+DATA = {"N": 2, "y": [0, 1]}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "counts.stan"
+    path.write_text(SKEWED.source)
+    (tmp_path / "counts.data.json").write_text(json.dumps(DATA))
+    return path
+
+
+def test_evidence_json(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
+) -> None:
+    save = tmp_path / "run"
+    arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--json"]
+    arguments += ["--seed", str(seed), "--draws", "600", "--save", str(save)]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert captured.out.count("\n") == 1
+    wanted = {"log_z", "std_error", "method", "engine", "gradients", "seconds", "warnings"}
+    assert wanted <= set(found)
+    assert abs(found["log_z"] - SKEWED.log_z) < 4 * found["std_error"] < 0.4
+    assert found["engine"] == "embedded" and found["gradients"] > 2000
+    assert stanct.load(save).evidence.log_z == found["log_z"]
+
+
+def test_evidence_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(model.with_name("counts.data.json"))
+    status = main(["evidence", str(model), data, "--draws", "100", "--seed", "1", "--quiet"])
+    captured = capsys.readouterr()
+    assert status == 0
+    assert captured.out.startswith("log Z = -")
+    assert "engine embedded, seed 1" in captured.out
+    assert "std_error" in captured.out and "\nr " in captured.out
+    assert "%|" not in captured.err  # no progress bar
+
+
+def test_temper_to_stdout_and_folder(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["temper", str(model)]) == 0
+    assert "ct_log_weight_target" in capsys.readouterr().out
+    assert main(["temper", str(model), "--kind", "density", "--out", str(tmp_path / "made")]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path == tmp_path / "made" / "counts_density.stan"
+    assert "target += gamma_lpdf(r | 1.5, 0.5);" in path.read_text()
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "embedded: stanli" in out and ": works" in out and stanct.__version__ in out
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "words"),
+    [
+        (None, {}, "counts.stan: There is no such file"),
+        ("parameters { real x }", {}, "counts.stan:1:"),
+        ("parameters { real x; } model { x ~ normol(0, 1); }", {}, 'distribution \n?"normol"'),
+        ("data { int N; } model { }", {"N": 1}, "no parameters"),
+        ("parameters { real ct_u; } model { }", {}, "counts.stan:1:19: `ct_u` uses the reserved"),
+        (SKEWED.source, {"N": 2}, "counts.stan:2:41: `y` is declared here"),
+        (SKEWED.source, {"N": 2, "y": [1]}, r"counts.stan:2:41: `y` is declared with size \[N = 2"),
+        (SKEWED.source, {"N": 2, "y": [1, -1]}, r"`y\[2\]` is -1 in .*, below the declared lower"),
+    ],
+    ids=["missing", "syntax", "type", "parameters", "prefix", "data", "shape", "range"],
+)
+def test_bad_input(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    source: str | None,
+    data: dict,
+    words: str,
+) -> None:
+
+    model, file = tmp_path / "counts.stan", tmp_path / "counts.data.json"
+    if source is not None:
+        model.write_text(source)
+    file.write_text(json.dumps(data))
+    started = time.perf_counter()
+    assert main(["evidence", str(model), str(file), "--quiet"]) == 1
+    assert time.perf_counter() - started < 5
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.search(words, captured.err), captured.err
+    assert "Traceback" not in captured.err
+    assert len(captured.err.splitlines()) > 1  # the remedy or the excerpt
+
+
+def test_a_folder_that_is_not_a_run_is_refused_before_any_work(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "counts.data.json")
+    assert main(["evidence", str(model), data, "--save", str(tmp_path)]) == 1
+    assert "not overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stanct", "evidence", str(model)]
+    command += [str(tmp_path / "counts.data.json"), "--json", "--draws", "2000000", "--seed", "1"]
+    command += ["--save", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    seen = ""
+    while "joint:   0%|          | 1" not in seen:  # some blocks of the final run are done
+        piece = process.stderr.read(1)
+        assert piece, seen
+        seen += piece
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    assert "interrupted" in found["warnings"] and found["draws"] >= 50
+    assert abs(found["log_z"] - SKEWED.log_z) < 5 * found["std_error"]
+    assert stanct.load(tmp_path / "run").draws == found["draws"]

@@ -1,0 +1,108 @@
+"""Diagnostics: quiet on good runs, and each one loud on the fault that it is there for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from conftest import SEED, target_of
+from targets import LINE, TWO_MODES
+
+from stanct.base import GaussianBase
+from stanct.diagnostics import Check, base_check, round_trips
+from stanct.results import TemperedRun
+from stanct.samplers import joint
+
+
+@pytest.fixture(scope="module")
+def run() -> TemperedRun:
+    return joint.sample(target_of(LINE.source, LINE.data), seed=SEED, draws=800, progress=False)
+
+
+def check(run: TemperedRun, name: str) -> Check:
+    return next(c for c in run.diagnostics if c.name == name)
+
+
+def changed(run: TemperedRun, **fields: object) -> TemperedRun:
+    return dataclasses.replace(run, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_good_run_passes_everything(run: TemperedRun) -> None:
+    assert run.warnings == (), run.diagnostics
+    assert all(c.remedy and c.message for c in run.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("beta", "trips"),
+    [
+        ([0.05, 0.5, 0.95, 0.5, 0.05], 1),
+        ([0.95, 0.05, 0.95, 0.05], 1),
+        ([0.05, 0.95, 0.05, 0.95, 0.05], 2),
+        ([0.5, 0.6, 0.4], 0),
+        ([0.95, 0.05], 0),
+        ([0.05, 0.95], 0),
+        ([0.05, 0.4, 0.05, 0.95, 0.95, 0.2, 0.05], 1),
+    ],
+)
+def test_round_trips(beta: list[float], trips: int) -> None:
+    assert round_trips(np.array([beta])).tolist() == [trips]
+
+
+def test_base_check_accepts_the_base_and_sees_a_shift(rng: np.random.Generator) -> None:
+    z = rng.standard_normal((4, 1000, 5))
+    good = base_check(z, np.zeros((4, 1000)))
+    assert good.worst < good.limit
+    shifted = base_check(z + np.array([0, 0, 0.3, 0, 0]), np.zeros((4, 1000)))
+    assert np.abs(shifted.mean).argmax() == 2 and shifted.worst > shifted.limit
+    wide = z.copy()
+    wide[..., 3] *= 1.3
+    seen = base_check(wide, np.zeros((4, 1000)))
+    assert np.unravel_index(np.abs(seen.covariance).argmax(), (5, 5)) == (3, 3)
+    assert seen.worst > seen.limit
+
+
+def test_base_check_s_limit_holds_on_correct_draws(rng: np.random.Generator) -> None:
+    worst = [base_check(rng.standard_normal((4, 200, 3)), np.zeros((4, 200))) for _ in range(300)]
+    assert np.mean([c.worst > c.limit for c in worst]) < 0.02
+
+
+def test_stuck_chains_are_seen() -> None:
+    """A base that covers one mode only, and no round to mend it: nobody crosses."""
+    base = GaussianBase(np.array([-6.0, -3.0]), np.array([[1.0, 0.0], [0.5, 1.0]]))
+    run = joint.sample(
+        target_of(TWO_MODES.source),
+        seed=SEED,
+        draws=400,
+        base=base,
+        log_zeta=3.0,
+        bootstrap=0,
+        progress=False,
+    )
+    stuck = changed(run, beta=np.full_like(run.beta, 0.5))
+    assert not check(stuck, "round_trips").passed
+    apart = run.beta.copy()
+    apart[0] = 0.99
+    assert not check(changed(run, beta=apart), "r_hat").passed
+
+
+def test_dominant_weights_are_seen(run: TemperedRun, rng: np.random.Generator) -> None:
+    heavy = changed(run, delta=-np.exp(rng.standard_exponential(run.delta.shape) * 1.5))
+    assert not check(heavy, "pareto_k").passed
+    assert "pareto_k" in heavy.evidence.warnings
+
+
+def test_statistics_are_seen(run: TemperedRun) -> None:
+    statistics = dict(run.statistics)
+    statistics["divergent__"] = np.ones_like(run.beta)
+    statistics["treedepth__"] = np.full_like(run.beta, 10)
+    bad = changed(run, statistics=statistics)
+    assert {"divergences", "max_depth"} <= set(bad.warnings)
+
+
+def test_support_and_disagreeing_estimators_are_seen(run: TemperedRun) -> None:
+    outside = run.base_delta.copy()
+    outside[: outside.size * 3 // 4] = np.inf
+    bad = changed(run, base_delta=outside)
+    assert not check(bad, "support").passed
+    assert not check(bad, "estimators").passed

@@ -1,0 +1,78 @@
+"""What ships: the wheel holds the templates and models, and works without the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import stanct
+from stanct.errors import StanctError
+from stanct.resources import resource_folder
+
+
+def test_public_names_exist_and_are_documented() -> None:
+    for name in stanct.__all__:
+        assert getattr(stanct, name).__doc__, name
+
+
+def test_an_editable_install_finds_the_folders_of_the_checkout() -> None:
+    assert resource_folder("templates") == ROOT / "templates"
+    assert resource_folder("stan_models") == ROOT / "stan_models"
+    with pytest.raises(StanctError, match="'nothing' is missing"):
+        resource_folder("nothing")
+
+
+def test_the_wheel_works_alone(tmp_path: Path) -> None:
+    """Build the wheel, unpack it, and temper a program with nothing else of ours in sight."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    assert (site / "stanct" / "py.typed").exists()
+    assert not (site / "templates").exists()
+    model = tmp_path / "line.stan"
+    model.write_text("parameters { real<lower=0> s; } model { s ~ exponential(1); }")
+    code = (
+        "import json, sys, stanct; from stanct.resources import resource_folder\n"
+        "print(json.dumps([stanct.__file__, stanct.temper(sys.argv[1]).stan_code(),"
+        " str(resource_folder('stan_models'))]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(model)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, program, models = json.loads(done.stdout)
+    assert file.startswith(str(site)) and models.startswith(str(site))
+    assert "ct_log_weight_target" in program
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "stan_models").iterdir()), ids=lambda p: p.name)
+def test_shipped_models_reach_their_truth(folder: Path, seed: int) -> None:
+    """log Z and the recorded means of every model in stan_models, by a short joint run."""
+    truth = json.loads((folder / "truth.json").read_text())
+    data = folder / f"{folder.name}.data.json"
+    run = stanct.temper(folder / f"{folder.name}.stan").sample(
+        data if data.exists() else None, draws=1500, seed=seed, progress=False
+    )
+    assert abs(run.evidence.log_z - truth["log_z"]) < 4 * run.evidence.std_error
+    assert run.evidence.std_error < 0.25
+    for name, mean in truth["mean"].items():
+        found = run.expect(name)
+        assert (abs(found.value - mean) < 4 * found.std_error + 1e-9).all(), name

@@ -1,0 +1,73 @@
+"""From draws of constrained variables back to unconstrained points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import target_of
+from scipy.stats import kstest, norm
+
+from stanct.embedded import Block, CompilerMessageError, compile_program
+from stanct.errors import EngineError, ProgramError
+from stanct.program import Program
+from stanct.target import Target, check_program, make_density
+
+SHAPES = """
+parameters {
+  matrix[2, 3] m;
+  array[2] simplex[3] p;
+  array[2, 2] real<lower=0> s;
+  cholesky_factor_corr[3] L;
+}
+transformed parameters { matrix[2, 2] t = m * m'; }
+model { to_vector(m) ~ std_normal(); to_array_1d(s) ~ exponential(1); L ~ lkj_corr_cholesky(2); }
+"""
+
+
+def test_unconstrain_inverts_every_shape(rng: np.random.Generator) -> None:
+    target = target_of(SHAPES)
+    points = rng.standard_normal((1, 7, target.density.dimension))
+    block = Block(target.density.variables(points, seed=1), {})
+    assert block.variables["m"].shape == (1, 7, 2, 3)
+    assert block.variables["p"].shape == (1, 7, 2, 3)
+    assert block.variables["t"].shape == (1, 7, 2, 2)
+    m = block.variables["m"][0, 0]
+    assert block.variables["t"][0, 0] == pytest.approx(m @ m.T)
+    assert target.unconstrain(block, 0, rng) == pytest.approx(points[0])
+
+
+def test_a_unit_vector_gets_its_length_back(rng: np.random.Generator) -> None:
+    """Only the direction is known; the length of a standard normal vector is drawn anew."""
+    target = target_of("parameters { real a; unit_vector[3] v; } model { a ~ std_normal(); }")
+    points = rng.standard_normal((1, 3000, 4))
+    block = Block(target.density.variables(points, seed=1), {})
+    found = target.unconstrain(block, 0, rng)
+    assert found[:, 0] == pytest.approx(points[0, :, 0])
+    length = np.linalg.norm(points[0, :, 1:], axis=1, keepdims=True)
+    direction = found[:, 1:] / np.linalg.norm(found[:, 1:], axis=1, keepdims=True)
+    assert direction == pytest.approx(points[0, :, 1:] / length)
+    assert kstest(found[:, 2], norm.cdf).pvalue > 1e-3
+
+
+def test_values_on_a_bound_are_left_out(rng: np.random.Generator) -> None:
+    target = target_of("parameters { real<lower=0> s; } model { s ~ exponential(1); }")
+    block = Block({"s": np.array([[1.0, 0.0, -1.0, 2.0]])}, {})
+    kept = target.unconstrain(block, 0, rng)[:, 0]
+    assert kept[np.isfinite(kept)] == pytest.approx(np.log([1.0, 2.0]))
+
+
+def test_stanc_s_message_comes_back_in_the_user_s_file() -> None:
+    program = Program.from_source(
+        "parameters { real x; } model { x ~ normol(0, 1); }", path="a.stan"
+    )
+    with pytest.raises(ProgramError, match=r"(?s)^a.stan: Stan does not accept.*normol"):
+        check_program(program)
+
+
+def test_a_fault_of_ours_says_so() -> None:
+    target: Target = target_of("parameters { real x; } model { x ~ std_normal(); }")
+    broken = type(target.density_recipe)("parameters { real x; } model { y ~ std_normal(); }", "{}")
+    with pytest.raises(CompilerMessageError):
+        compile_program(broken.source)
+    with pytest.raises(EngineError, match=r"(?s)fault of stanct"):
+        make_density(broken, target.program, target.data)
