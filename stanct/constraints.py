@@ -93,6 +93,8 @@ class ParameterWriter:
         Of every name of ours.
     functions
         Library functions, without prefix, that the statements call; filled as they are written.
+    jacobian
+        Whether the statements add to the log Jacobian.
     """
 
     syntax: Syntax
@@ -100,6 +102,7 @@ class ParameterWriter:
     scope: Scope
     prefix: str
     functions: set[str] = field(default_factory=set[str])
+    jacobian: bool = True
 
     def unconstrained_type(self, spec: TypeSpec) -> str:
         """Return the base type and sizes without the constraint."""
@@ -157,7 +160,7 @@ class ParameterWriter:
         if spec.base == "tuple" or (spec.array and not self._vectorises(spec)):
             position = f"{self.prefix}p"
             lines = self._elements(name, spec, position, ())
-            return ["{", f"{_INDENT}int {position} = {start};", *_indented(lines), "}"]
+            return ["{", f"{_INDENT}int {position} = {start};", *indented(lines), "}"]
         if spec.array:
             return self._real_array(name, spec, start)
         return self._one(name, spec, start, ())
@@ -192,10 +195,10 @@ class ParameterWriter:
         segment = self._segment(start, size)
         if not spec.constraints:
             return [f"{name} = to_array_1d({segment});"]
-        function, bounds = self._bounds(spec)
+        function, bounds = self.bounds(spec)
 
         def write(source: str) -> list[str]:
-            value = self._call(f"{function}_vector", [source, *bounds])
+            value = self.call(f"{function}_vector", [source, *bounds])
             added = self._add(f"{function}_vector", source, bounds)
             return [f"{name} = to_array_1d({value});", *added]
 
@@ -214,11 +217,12 @@ class ParameterWriter:
         `scoped` says that the lines stand in a scope of their own already.
         """
         lines = write(source)
-        if len(lines) < 2 or max(map(len, lines)) + _MARGIN <= WIDTH:
+        alone = len(lines) < 2 and self.jacobian
+        if alone or max(map(len, lines)) + _MARGIN <= WIDTH:
             return lines
         y = f"{self.prefix}y"
         lines = [f"{source_type} {y} = {source};", *write(y)]
-        return lines if scoped else ["{", *_indented(lines), "}"]
+        return lines if scoped else ["{", *indented(lines), "}"]
 
     def _elements(
         self, target: str, spec: TypeSpec, position: str, indices: tuple[str, ...]
@@ -237,7 +241,7 @@ class ParameterWriter:
             lines = self._one(element, spec, position, mine)
             lines.append(f"{position} += {self.element_size(spec)};")
         for loop in reversed(loops):
-            lines = [loop, *_indented(lines), "}"]
+            lines = [loop, *indented(lines), "}"]
         return lines
 
     def _one(self, target: str, spec: TypeSpec, start: str, indices: tuple[str, ...]) -> list[str]:
@@ -265,8 +269,8 @@ class ParameterWriter:
             value = source
             added: list[str] = []
             if spec.constraints:
-                function, bounds = self._bounds(spec, indices)
-                value = self._call(function, [source, *bounds])
+                function, bounds = self.bounds(spec, indices)
+                value = self.call(function, [source, *bounds])
                 added = self._add(function, source, bounds)
             if spec.base == "row_vector":
                 value += "'"
@@ -277,7 +281,7 @@ class ParameterWriter:
         arguments = list[str]()
         if _PLAIN[spec.base] == "matrix":
             arguments = dims if spec.base in _SQUARE else [dims[0], dims[-1]]
-        lines = [f"{target} = {self._call(function, [source, *arguments])};"]
+        lines = [f"{target} = {self.call(function, [source, *arguments])};"]
         if spec.base not in _WITHOUT_JACOBIAN:
             lines += self._add(function, source, arguments)
         return lines
@@ -293,7 +297,7 @@ class ParameterWriter:
         count = times(*dims)
         lines = [f"matrix[2, {count}] {parts} = to_matrix({pair}, 2, {count});"]
         if base == "complex_matrix":
-            rows, row, col = dims[0], f"{self.prefix}m", f"{self.prefix}n"
+            rows, row, col = dims[0], f"{self.prefix}row", f"{self.prefix}col"
             lines.append(f"int {i} = 1;")
             lines += [
                 f"for ({col} in 1 : {dims[1]}) {{",
@@ -305,15 +309,15 @@ class ParameterWriter:
             ]
         else:
             lines += [f"for ({i} in 1 : {count}) {{", f"  {target}[{i}] = {halves};", "}"]
-        return ["{", *_indented(lines), "}"]
+        return ["{", *indented(lines), "}"]
 
     def _segment(self, start: str, size: str) -> str:
         x = f"{self.prefix}x"
         if size.isdecimal() and int(size) > 0:
             return f"segment({x}, {start}, {size})"
-        return self._call("segment", [x, start, size])
+        return self.call("segment", [x, start, size])
 
-    def _bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
+    def bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
         """Return the transform's function and its bounds for one element of the array.
 
         There is a function for a real, a vector with scalar bounds, a vector with vector bounds.
@@ -366,16 +370,20 @@ class ParameterWriter:
         name = text if re.fullmatch(r"\w+", text) else f"({text})"
         return f"{name}[{', '.join(indices[:outer])}]", own_rank
 
-    def _call(self, function: str, arguments: list[str]) -> str:
+    def call(self, function: str, arguments: list[str]) -> str:
+        """Write the call of a library function, which then goes into the program."""
         self.functions.add(function)
         return f"{self.prefix}{function}({', '.join(arguments)})"
 
     def _add(self, function: str, source: str, arguments: list[str]) -> list[str]:
-        call = self._call(f"{function}_lj", [source, *arguments])
+        if not self.jacobian:
+            return []
+        call = self.call(f"{function}_lj", [source, *arguments])
         return [f"{self.prefix}log_jacobian += {call};"]
 
 
-def _indented(lines: list[str]) -> list[str]:
+def indented(lines: list[str]) -> list[str]:
+    """Shift lines right by one level."""
     return [_INDENT + line for line in lines]
 
 

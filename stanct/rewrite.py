@@ -99,7 +99,7 @@ class Rewriter:
                 scope = self.shapes.arguments(function)
                 for statement, seen in self.shapes.walk([function.body], scope):
                     if isinstance(statement, Tilde):
-                        self._tilde(statement, seen, "target")
+                        self.tilde(statement, seen, "target")
 
     def model(self, accumulator: str) -> None:
         """Send what the model block adds to the target, every constant kept, to `accumulator`."""
@@ -108,7 +108,7 @@ class Rewriter:
             return
         for statement, scope in self.shapes.walk(block.statements, self.shapes.globals()):
             if isinstance(statement, Tilde):
-                self._tilde(statement, scope, accumulator)
+                self.tilde(statement, scope, accumulator)
             elif isinstance(statement, Increment) and accumulator != "target":
                 self.redirect(statement, scope, accumulator)
 
@@ -124,7 +124,8 @@ class Rewriter:
             self.edits.append(Edit(start, start, f"{self.prefix}total("))
             self.edits.append(Edit(end, end, ")"))
 
-    def _tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
+    def tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
+        """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
         start = syntax.start(statement.tokens.first)

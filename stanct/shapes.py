@@ -203,7 +203,8 @@ class Shapes:
                 shape = self.shape(inside, scope)
             else:
                 shape = Shape(2) if "[" in syntax.word(first + 1) else Shape(1)
-                shape = None if after < stop else shape
+                # Behind `[a, b]` only the sign of transposition leaves that much known.
+                shape = shape if all(syntax.word(k) == "'" for k in range(after, stop)) else None
         elif kind == "name" and syntax.word(after) == "(" and after < stop:
             shape = self._call(first, scope)
             after = syntax.partner[after] + 1

@@ -17,14 +17,18 @@ from stanct.program import Program
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.stan"))
+REFUSED = {("functions", "pseudo_extended")} | {
+    (name, "prior_likelihood")  # no data are the variate of a statement
+    for name in ("bounds", "includes", "matrices", "stochastic", "tuples", "vectors")
+}
+GENERATED = [(name, kind) for name in NAMES for kind in KINDS if (name, kind) not in REFUSED]
 
 
 def joint_of(source: str) -> str:
     return generate(Program.from_source(source, name="bad"), "joint")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kind"), GENERATED)
 def test_golden(name: str, kind: str) -> None:
     """Set STANCT_UPDATE_GOLDEN=1 to write the files anew, then read the diff."""
     code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind)
@@ -36,8 +40,7 @@ def test_golden(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["ct_", "tempered_"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kind"), GENERATED)
 def test_stanc_accepts(name: str, kind: str, prefix: str) -> None:
     code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind, prefix=prefix)
     assert stanli.stan_to_mir(code)
@@ -65,11 +68,13 @@ def test_density_changes_only_statements(name: str) -> None:
             assert line in lines
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_our_lines_are_not_wide(name: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), GENERATED)
+def test_our_lines_are_not_wide(name: str, kind: str) -> None:
     program = Program.from_file(PROGRAMS / f"{name}.stan")
-    for line in generate(program, "joint").splitlines():
-        assert len(line) <= 90, line
+    # The user's own lines grow by as much as the names of the accumulators are longer.
+    limit = 94 if kind == "prior_likelihood" else 90
+    for line in generate(program, kind).splitlines():
+        assert len(line) <= limit, line
 
 
 def test_header_names_the_source() -> None:
@@ -158,7 +163,7 @@ def test_density_and_mass_function_of_one_name_are_told_apart_by_the_variate() -
 
 def test_user_text_is_never_a_template() -> None:
     source = "// {{ 1 / 0 }} {% bad %} {# gone #}\nparameters { real x; }\n"
-    for kind in KINDS:
+    for kind in ("density", "joint", "pseudo_extended"):
         assert "// {{ 1 / 0 }} {% bad %} {# gone #}" in generate(Program.from_source(source), kind)
 
 

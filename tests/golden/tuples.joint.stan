@@ -180,9 +180,9 @@ transformed parameters {
       matrix[2, 2 * N] ct_parts
         = to_matrix(ct_segment(ct_x, ct_at_q, 4 * N), 2, 2 * N);
       int ct_k = 1;
-      for (ct_n in 1 : N) {
-        for (ct_m in 1 : 2) {
-          q[ct_m, ct_n] = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
+      for (ct_col in 1 : N) {
+        for (ct_row in 1 : 2) {
+          q[ct_row, ct_col] = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
           ct_k += 1;
         }
       }

@@ -1,0 +1,390 @@
+"""Tells the prior from the likelihood by how a model's statements depend on the data.
+
+A term is likelihood where its *variate* depends on data: what stands left of `~` or of the bar in
+`normal_lpdf(y | ...)`, or else whatever enters the value. Indices do not count, nor do data among
+the parameters of a distribution: those are constants of the prior. Transformed data count as data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stanct.program import Program
+from stanct.syntax import (
+    Assign,
+    Compound,
+    Declare,
+    Increment,
+    Range,
+    Statement,
+    Tilde,
+    TypeSpec,
+)
+
+PARTS = ("prior", "likelihood")
+
+# What these return says nothing of their arguments' values, or of all but the first one's.
+_SIZE_NAMES = """
+    rows cols size num_elements dims zeros_vector zeros_row_vector zeros_array zeros_int_array
+    ones_vector ones_row_vector ones_array ones_int_array identity_matrix one_hot_vector
+    one_hot_row_vector one_hot_array one_hot_int_array
+"""
+_FIRST_NAMES = """
+    rep_vector rep_row_vector rep_matrix rep_array segment head tail block sub_col sub_row col row
+    to_matrix
+"""
+_BOUNDED_TYPES = """
+    simplex unit_vector cholesky_factor_corr corr_matrix column_stochastic_matrix
+    row_stochastic_matrix
+"""
+_SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
+_BOUNDED = frozenset(_BOUNDED_TYPES.split())
+_DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
+_ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
+Scope = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A summand of a target increment: its tokens, whether it is subtracted, and its part."""
+
+    tokens: Range
+    negative: bool
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A statement with the variables it sees and the conditions under which it runs."""
+
+    statement: Statement
+    scope: Scope
+    conditions: frozenset[int]
+    heads: tuple[int, ...]
+
+
+class Dependence:
+    """Which parameters and data each statement of one program's model depends on.
+
+    Parameters
+    ----------
+    program
+        The program.
+
+    Raises
+    ------
+    ProgramError
+        An annotation cannot be read or belongs to no statement.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._syntax = program, program.syntax
+        # For each variable the data and parameters whose values enter it, and those that have any
+        # say in it, by an index or as the parameter of a distribution.
+        self._roots: list[set[int]] = []
+        self._says: list[set[int]] = []
+        # Variables that hold log densities, such as a sum of priors.
+        self._densities: set[int] = set()
+        self._data: set[int] = set()
+        self._flags: set[int] = set()
+        self._parameters: dict[int, str] = {}
+        self._flows: list[tuple[int, frozenset[int], frozenset[int]]] = []
+        self._seen: list[_Seen] = []
+        self._covered: set[int] = set()
+        scope: Scope = {}
+        for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
+            block = program.blocks.get(name)
+            if block is None:
+                continue
+            for seen in self._walk(block.statements, scope, frozenset(), ()):
+                self._note(seen, name)
+        self._settle()
+        self._annotations = _Annotations(program)
+        self._parts = {
+            id(seen.statement): self._terms(seen)
+            for seen in self._seen
+            if isinstance(seen.statement, (Tilde, Increment))
+        }
+        self._calls = [self._call_part(*call) for call in self._lp_calls()]
+        self._annotations.finish()
+
+    def terms(self, statement: Tilde | Increment) -> list[Term]:
+        """Return the terms of a statement of the model block."""
+        return self._parts[id(statement)]
+
+    @property
+    def has_likelihood(self) -> bool:
+        """Whether any term of the model is likelihood."""
+        return any(term.part == "likelihood" for terms in self._parts.values() for term in terms)
+
+    @property
+    def likelihood_call(self) -> int | None:
+        """The token of a call that adds likelihood to the target behind our back, if any."""
+        return next((token for token, part in self._calls if part == "likelihood"), None)
+
+    def without_prior(self) -> list[str]:
+        """Return the parameters of unbounded support that are the variate of no prior term.
+
+        That every other one has a prior is necessary for a proper prior, not sufficient.
+        """
+        covered = {self._parameters[root] for root in self._covered}
+        return [
+            self._syntax.word(name)
+            for _, name, spec in self._program.parameter_declarations()
+            if self._syntax.word(name) not in covered and not _is_bounded(spec)
+        ]
+
+    # Data flow
+
+    def _declare(self, name: str, scope: Scope) -> int:
+        scope[name] = len(self._roots)
+        self._roots.append(set())
+        self._says.append(set())
+        return scope[name]
+
+    def _walk(
+        self,
+        statements: Sequence[Statement],
+        scope: Scope,
+        conditions: frozenset[int],
+        heads: tuple[int, ...],
+    ) -> Iterator[_Seen]:
+        """Yield every statement; declarations enter `scope`, which Stan never shadows."""
+        for statement in statements:
+            yield _Seen(statement, scope, conditions, heads)
+            if not isinstance(statement, Compound):
+                continue
+            inner, under = dict(scope), conditions
+            if statement.word == "for":
+                head = statement.heads[0]
+                variable = self._declare(self._syntax.word(head.first), inner)
+                over = Range(head.first + 2, head.stop)
+                if len(self._syntax.split(over, ":")) == 1:
+                    self._add_flow(variable, over, scope, frozenset())
+            elif statement.word in ("if", "while"):
+                for head in statement.heads:
+                    under = under | self._names(head, scope)
+            inside = (*heads, statement.tokens.first)
+            yield from self._walk(statement.body, inner, under, inside)
+
+    def _note(self, seen: _Seen, block: str) -> None:
+        statement, scope = seen.statement, seen.scope
+        if isinstance(statement, Declare):
+            for token, value in statement.names:
+                name = self._syntax.word(token)
+                variable = self._declare(name, scope)
+                if block in ("data", "transformed data"):
+                    self._data.add(variable)
+                    if statement.type.base == "int" and statement.type.rank == 0:
+                        self._flags.add(variable)
+                elif block == "parameters":
+                    self._parameters[variable] = name
+                if value is not None:
+                    self._flow(variable, value, seen)
+        elif isinstance(statement, Assign):
+            for variable in self._names(statement.left, scope):
+                self._flow(variable, statement.value, seen)
+        if block in ("transformed parameters", "model"):
+            self._seen.append(seen)
+
+    def _flow(self, variable: int, value: Range, seen: _Seen) -> None:
+        # A scalar integer in a condition is a switch, not an observation.
+        conditions = seen.conditions - self._flags
+        self._add_flow(variable, value, seen.scope, conditions)
+
+    def _add_flow(
+        self, variable: int, value: Range, scope: Scope, conditions: frozenset[int]
+    ) -> None:
+        values = self._names(value, scope) | conditions
+        self._flows.append((variable, values, self._names(value, scope, every=True) | conditions))
+        if self._has_density(value):
+            self._densities.add(variable)
+
+    def _has_density(self, tokens: Range) -> bool:
+        return any(_DENSITY.fullmatch(self._syntax.word(token)) for token in range(*tokens))
+
+    def _settle(self) -> None:
+        """Let dependence flow through the assignments until nothing changes."""
+        for root in (*self._data, *self._parameters):
+            self._roots[root].add(root)
+            self._says[root].add(root)
+        changed = True
+        while changed:
+            changed = False
+            for variable, *sources in self._flows:
+                if variable in self._data:
+                    continue
+                for roots, names in zip((self._roots, self._says), sources, strict=True):
+                    known = roots[variable]
+                    before = len(known)
+                    for name in names:
+                        known |= roots[name]
+                    changed |= len(known) > before
+                if variable not in self._densities and sources[0] & self._densities:
+                    self._densities.add(variable)
+                    changed = True
+
+    def _names(self, tokens: Range, scope: Scope, *, every: bool = False) -> frozenset[int]:
+        """Return the variables whose values enter an expression, or `every` one that it names."""
+        found: set[int] = set()
+        syntax, token = self._syntax, tokens.first
+        while token < tokens.stop:
+            word = syntax.word(token)
+            closing = syntax.partner.get(token)
+            if syntax.tokens[token].kind == "name" and syntax.word(token + 1) == "(":
+                closing = syntax.partner[token + 1]
+                inside = self._values_of_call(word, Range(token + 2, closing), every)
+                found |= self._names(inside, scope, every=every)
+                token = closing
+            elif syntax.tokens[token].kind == "name" and word in scope:
+                found.add(scope[word])
+            elif word == "[" and closing is not None and not every and token > tokens.first:
+                before = syntax.tokens[token - 1]
+                if before.kind == "name" or before.text in (")", "]", "}", "'"):
+                    token = closing
+            token += 1
+        return frozenset(found)
+
+    def _values_of_call(self, name: str, arguments: Range, every: bool) -> Range:
+        if every:
+            return arguments
+        if name in _SIZES:
+            return Range(arguments.first, arguments.first)
+        if name in _FIRST or _DENSITY.fullmatch(name):
+            separator = "," if name in _FIRST else "|"
+            return next(iter(self._syntax.split(arguments, separator)), arguments)
+        return arguments
+
+    def _reaches(self, names: frozenset[int]) -> set[int]:
+        return set[int]().union(*(self._roots[name] for name in names))
+
+    # Classification
+
+    def _terms(self, seen: _Seen) -> list[Term]:
+        statement = seen.statement
+        annotated = self._annotations.part(statement.tokens, seen.heads)
+        if isinstance(statement, Tilde):
+            whole = Range(statement.tokens.first, statement.tokens.stop - 1)
+            return [Term(whole, False, self._part(statement.variate, whole, seen, annotated))]
+        assert isinstance(statement, Increment)
+        terms = [
+            Term(tokens, negative, self._part(tokens, tokens, seen, annotated))
+            for tokens, negative in self._summands(statement.value)
+        ]
+        if len({term.part for term in terms}) == 1:
+            return [Term(statement.value, False, terms[0].part)]
+        return terms
+
+    def _part(self, variate: Range, whole: Range, seen: _Seen, annotated: str | None) -> str:
+        values = self._reaches(self._names(variate, seen.scope))
+        named = self._names(whole, seen.scope, every=True)
+        everything = set[int]().union(*(self._says[name] for name in named))
+        parameters = values & self._parameters.keys()
+        density = variate != whole or self._has_density(whole) or bool(named & self._densities)
+        if values & self._data:
+            part = "likelihood"
+        elif parameters and density:
+            part = "prior"
+        else:
+            observed = self._reaches(seen.conditions - self._flags) | everything
+            free = everything & self._parameters.keys()
+            part = "likelihood" if observed & self._data and free else "prior"
+        part = annotated or part
+        if part == "prior":
+            self._covered |= parameters or everything & self._parameters.keys()
+        return part
+
+    def _summands(self, value: Range) -> list[tuple[Range, bool]]:
+        """Cut a sum at its outermost signs; the second value says whether one is subtracted."""
+        syntax = self._syntax
+        outer = list(syntax.outermost(value))
+        if any(
+            syntax.word(k) in ("?", "||", "&&", "==", "!=", "<", "<=", ">", ">=") for k in outer
+        ):
+            return [(value, False)]
+        terms: list[tuple[Range, bool]] = []
+        first, negative = value.first, False
+        for token in outer:
+            if syntax.word(token) not in ("+", "-") or token == first:
+                continue
+            before = syntax.tokens[token - 1]
+            if before.kind == "mark" and before.text not in (")", "]", "}", "'"):
+                continue
+            terms.append((Range(first, token), negative))
+            first, negative = token + 1, syntax.word(token) == "-"
+        return [*terms, (Range(first, value.stop), negative)]
+
+    def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
+        """Yield every call of a function ending in `_lp`, which adds to the target by itself."""
+        for seen in self._seen:
+            statement = seen.statement
+            ranges = statement.heads if isinstance(statement, Compound) else [statement.tokens]
+            for tokens in ranges:
+                for token in range(*tokens):
+                    word = self._syntax.word(token)
+                    if word.endswith("_lp") and self._syntax.word(token + 1) == "(":
+                        yield token, seen
+
+    def _call_part(self, token: int, seen: _Seen) -> tuple[int, str]:
+        arguments = Range(token + 2, self._syntax.partner[token + 1])
+        roots = self._reaches(self._names(arguments, seen.scope))
+        annotated = self._annotations.part(seen.statement.tokens, seen.heads)
+        part = annotated or ("likelihood" if roots & self._data else "prior")
+        if part == "prior":
+            self._covered |= roots & self._parameters.keys()
+        return token, part
+
+
+class _Annotations:
+    """The comments `// stanct: prior` and `// stanct: likelihood`, by line."""
+
+    def __init__(self, program: Program) -> None:
+        self._syntax = program.syntax
+        self._text = program.expanded
+        self._by_line: dict[int, tuple[int, str]] = {}
+        self._used: set[int] = set()
+        behind = 0
+        for start, end in [
+            *((t.start, t.end) for t in self._syntax.tokens),
+            (len(self._text),) * 2,
+        ]:
+            for match in _ANNOTATION.finditer(self._text, behind, start):
+                part = match.group("part").strip()
+                if part not in PARTS:
+                    raise self._syntax.source.error(
+                        match.start(),
+                        f"`{part}` is no part of a model.",
+                        "Write `// stanct: prior` or `// stanct: likelihood`.",
+                    )
+                self._by_line[self._line(match.start())] = match.start(), part
+            behind = end
+
+    def _line(self, offset: int) -> int:
+        return self._text.rfind("\n", 0, offset)
+
+    def part(self, tokens: Range, heads: Sequence[int]) -> str | None:
+        """Return what is said at the end of a statement's line, or of an enclosing one's head."""
+        last = self._line(self._syntax.tokens[tokens.stop - 1].start)
+        lines = [last, self._line(self._syntax.start(tokens.first))]
+        lines += [self._line(self._syntax.start(head)) for head in reversed(heads)]
+        said = [line for line in lines if line in self._by_line]
+        self._used.update(said)
+        return self._by_line[said[0]][1] if said else None
+
+    def finish(self) -> None:
+        """Object to an annotation that no statement has read."""
+        for line, (offset, _) in self._by_line.items():
+            if line not in self._used:
+                raise self._syntax.source.error(
+                    offset,
+                    "This annotation belongs to no statement that adds to the target.",
+                    "Put it at the end of the statement's line, or behind the `{` of a loop.",
+                )
+
+
+def _is_bounded(spec: TypeSpec) -> bool:
+    if spec.base == "tuple":
+        return all(_is_bounded(element) for element in spec.elements)
+    return spec.base in _BOUNDED or {"lower", "upper"} <= spec.constraints.keys()

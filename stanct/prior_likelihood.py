@@ -1,0 +1,161 @@
+"""The kind `prior_likelihood`: the path p(theta) L(theta)^beta from the prior to the posterior."""
+
+from __future__ import annotations
+
+from stanct.dependence import Dependence, Term
+from stanct.errors import ProgramError
+from stanct.program import Program
+from stanct.render import block_text, comment_before, library, render
+from stanct.rewrite import Edit, Rewriter
+from stanct.shapes import Scope, Shapes
+from stanct.syntax import Increment, Tilde
+
+_INSTEAD = 'use kind="joint", whose base is always proper'
+
+
+def prior_likelihood(program: Program, prefix: str) -> str:
+    """Write the program whose likelihood alone is tempered; its parameters block stays."""
+    dependence = Dependence(program)
+    _refuse(program, dependence)
+    rewriter = Rewriter(program, prefix, Shapes(program.syntax))
+    rewriter.normalise_names()
+    rewriter.keep_constants()
+    accumulators = {part: f"{prefix}log_{part}" for part in ("prior", "likelihood")}
+    block = program.blocks["model"]
+    for statement, scope in rewriter.shapes.walk(block.statements, rewriter.shapes.globals()):
+        if isinstance(statement, Tilde):
+            part = dependence.terms(statement)[0].part
+            rewriter.tilde(statement, scope, accumulators[part])
+        elif isinstance(statement, Increment):
+            terms = dependence.terms(statement)
+            if len(terms) == 1:
+                rewriter.redirect(statement, scope, accumulators[terms[0].part])
+            else:
+                _distribute(rewriter, statement, scope, terms, accumulators)
+    _read_target(rewriter, " + ".join(["target()", *accumulators.values()]))
+    return render(
+        "prior_likelihood.stan.jinja",
+        program,
+        prefix,
+        whitened=False,
+        transforms=library(rewriter.functions, prefix),
+        tempering=library({"bias_value", "log_mass"}, prefix),
+        functions=block_text(rewriter, "functions"),
+        data=block_text(rewriter, "data"),
+        transformed_data=block_text(rewriter, "transformed data"),
+        parameters=block_text(rewriter, "parameters"),
+        transformed_parameters=block_text(rewriter, "transformed parameters"),
+        model=block_text(rewriter, "model", 4),
+        generated_quantities=block_text(rewriter, "generated quantities"),
+        comment=comment_before(program, next(iter(program.blocks))),
+    )
+
+
+def _refuse(program: Program, dependence: Dependence) -> None:
+    syntax = program.syntax
+    call = dependence.likelihood_call
+    if call is not None:
+        raise syntax.source.error(
+            syntax.start(call),
+            f"`{syntax.word(call)}` is given data, and adds to the target what cannot be split.",
+            "Write its terms in the model block, or as `target += f(...)` of a plain function; "
+            "mark the call `// stanct: prior` if it adds no likelihood.",
+        )
+    if not dependence.has_likelihood:
+        block = program.blocks.get("model")
+        raise syntax.source.error(
+            syntax.start(block.keyword) if block else 0,
+            "No statement of the model is a likelihood: the variate of none depends on data.",
+            "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
+            f"{_INSTEAD}.",
+        )
+    for name in dependence.without_prior():
+        token = next(
+            token for _, token, _ in program.parameter_declarations() if syntax.word(token) == name
+        )
+        raise syntax.source.error(
+            syntax.start(token),
+            f"`{name}` has no prior and no bounded support, so the prior at β = 0 is improper.",
+            f"Give it one, such as `{name} ~ normal(0, 1);` (mark a statement that was taken for "
+            f"likelihood by `// stanct: prior`), or {_INSTEAD}.",
+        )
+
+
+def _distribute(
+    rewriter: Rewriter,
+    statement: Increment,
+    scope: Scope,
+    terms: list[Term],
+    accumulators: dict[str, str],
+) -> None:
+    """Write one increment as several, one a term; the comments between them stay."""
+    syntax = rewriter.program.syntax
+    shapes = [rewriter.shapes.shape(term.tokens, scope) for term in terms]
+    ranks = {None if shape is None else min(shape.rank, 1) for shape in shapes}
+    if len(ranks) > 1 or None in ranks:
+        raise _mixed(rewriter, statement)
+    opening, closing = "", ""
+    if ranks == {1}:
+        rewriter.functions.add("total")
+        opening, closing = f"{rewriter.prefix}total(", ")"
+    text, tokens = rewriter.program.expanded, syntax.tokens
+    start = tokens[statement.tokens.first].start
+    line = text[text.rfind("\n", 0, start) + 1 : start]
+    indent = line[: len(line) - len(line.lstrip())]
+    alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
+    if alone:
+        indent += "  "
+    behind, head = start, f"{{\n{indent}" if alone else ""
+    for term in terms:
+        first, last = tokens[term.tokens.first], tokens[term.tokens.stop - 1]
+        sign = "-" if term.negative else ""
+        new = f"{head}{accumulators[term.part]} += {sign}{opening}"
+        rewriter.edits.append(Edit(behind, first.start, new))
+        rewriter.edits.append(Edit(last.end, last.end, closing))
+        behind = last.end
+        operator = tokens[term.tokens.stop]
+        comments = " ".join(
+            part.strip()
+            for part in (
+                text[behind : operator.start],
+                text[operator.end : tokens[term.tokens.stop + 1].start]
+                if operator.text != ";"
+                else "",
+            )
+            if part.strip()
+        )
+        head = f";{' ' + comments if comments else ''}\n{indent}"
+    if alone:
+        end = tokens[statement.tokens.stop - 1].end
+        rewriter.edits.append(Edit(end, end, f"\n{indent[:-2]}}}"))
+
+
+def _mixed(rewriter: Rewriter, statement: Increment) -> ProgramError:
+    syntax = rewriter.program.syntax
+    return syntax.source.error(
+        syntax.start(statement.tokens.first),
+        "This increment adds prior and likelihood terms of which it cannot be told whether they "
+        "are scalars or containers.",
+        "Write one `target +=` for the prior and one for the likelihood, or mark the statement "
+        "`// stanct: prior` or `// stanct: likelihood`.",
+    )
+
+
+def _read_target(rewriter: Rewriter, own: str) -> None:
+    """Let `target()` in the model block mean what it meant before."""
+    program, syntax = rewriter.program, rewriter.program.syntax
+    functions = program.blocks.get("functions")
+    functions_end = functions.closing if functions else -1
+    model = program.blocks["model"]
+    for index, token in enumerate(syntax.tokens):
+        if token.text != "target" or syntax.word(index + 1) != "(":
+            continue
+        if index < functions_end:
+            raise syntax.source.error(
+                token.start,
+                "The prior_likelihood program cannot express `target()` read inside a function.",
+                'Use kind="density", which keeps it as it is.',
+            )
+        if model.opening < index < model.closing:
+            end = syntax.tokens[index + 2].end
+            rewriter.word_edits.append(Edit(token.start, end, f"({own})"))

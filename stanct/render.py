@@ -1,0 +1,107 @@
+"""Assembles generated programs: the Jinja environment, the Stan library, the user's blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from stanct.program import Program
+from stanct.resources import resource_folder
+from stanct.rewrite import Rewriter
+
+_OUR_NAME = re.compile(r"\bct_(?=\w)")
+_LIBRARY_CALL = re.compile(r"\bct_(\w+)\(")
+
+
+def library(functions: Iterable[str], prefix: str) -> str:
+    """Return the library functions of these names and all that they call, callees first."""
+    ordered: list[str] = []
+
+    def add(name: str) -> None:
+        if name not in ordered:
+            for callee in _callees(name):
+                add(callee)
+            ordered.append(name)
+
+    for name in sorted(functions):
+        add(name)
+    texts = [_function_text(name) for name in ordered]
+    # A comment introduces a function; overloads and log Jacobians follow without one.
+    parts = [f"\n{text}" if text.startswith("//") else text for text in texts]
+    text = _OUR_NAME.sub(prefix, "".join(parts)).lstrip("\n")
+    return "\n".join("  " + line if line else line for line in text.rstrip().split("\n"))
+
+
+@cache
+def _function_text(name: str) -> str:
+    file = resource_folder("templates") / "functions" / f"{name}.stanfunctions"
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _callees(name: str) -> tuple[str, ...]:
+    called = _LIBRARY_CALL.findall(_function_text(name))
+    return tuple(dict.fromkeys(callee for callee in called if callee != name))
+
+
+def block_text(rewriter: Rewriter, name: str, indent: int = 2) -> str:
+    """Return a block's inside as whole lines, shifted right where they stand left of `indent`.
+
+    A comment between the blocks comes first; that in front of the first block is the header's.
+    """
+    program = rewriter.program
+    if name not in program.blocks:
+        return ""
+    lines = rewriter.inside(name).split("\n")
+    if lines[0].strip():
+        # Code behind the opening brace has lost its line's indentation.
+        margin = next((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), 0)
+        lines[0] = " " * margin + lines[0].strip()
+    lead = comment_before(program, name) if name != next(iter(program.blocks)) else ""
+    return "\n".join(_shifted(lead.split("\n"), indent) + _shifted(lines, indent))
+
+
+def _shifted(lines: list[str], indent: int) -> list[str]:
+    """Drop blank lines at both ends, and shift the rest right as far as `indent`."""
+    lines = [line.rstrip() for line in lines]
+    while lines and not lines[0]:
+        del lines[0]
+    while lines and not lines[-1]:
+        del lines[-1]
+    shift = indent - min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
+    return [" " * max(shift, 0) + line if line else line for line in lines]
+
+
+def comment_before(program: Program, block_name: str) -> str:
+    """Return the comments between the block before and this one."""
+    keyword = program.blocks[block_name].keyword
+    tokens = program.syntax.tokens
+    start = tokens[keyword - 1].end if keyword else 0
+    return program.expanded[start : tokens[keyword].start].strip()
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(resource_folder("templates")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(template: str, program: Program, prefix: str, **values: object) -> str:
+    from stanct import __version__
+
+    file_name = re.sub(r"[^ -~]", "?", Path(program.label).name)
+    return (
+        _environment()
+        .get_template(template)
+        .render(ct=prefix, version=__version__, file_name=file_name, program=program, **values)
+    )

@@ -1,0 +1,216 @@
+"""The kinds whose parameters are whitened unconstrained vectors: `joint`, `pseudo_extended`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stanct.checks import check_lines
+from stanct.constraints import ParameterWriter, plus
+from stanct.errors import ProgramError
+from stanct.program import Program
+from stanct.render import block_text, comment_before, library, render
+from stanct.rewrite import Edit, Rewriter
+from stanct.shapes import Shapes
+from stanct.syntax import Declare, Increment
+
+
+def joint(program: Program, prefix: str) -> str:
+    """Write the joint program: one copy of the parameters, one inverse temperature."""
+    rewriter, writer = _prepare(program, prefix)
+    extra_target = _adjust_target(rewriter, "joint", "target()")
+    values = _common(rewriter, writer)
+    return render(
+        "joint.stan.jinja",
+        program,
+        prefix,
+        **values,
+        tempering=library({"bias_value", "log_mass"}, prefix),
+        parameters=block_text(rewriter, "parameters"),
+        transformed_parameters=block_text(rewriter, "transformed parameters"),
+        model=block_text(rewriter, "model", 4),
+        extra_target=extra_target,
+    )
+
+
+def pseudo_extended(program: Program, prefix: str) -> str:
+    """Write the pseudo-extended program: N copies of the parameters in one loop."""
+    rewriter, writer = _prepare(program, prefix)
+    extra_target = _adjust_target(rewriter, "pseudo_extended", f"target() - {prefix}target_before")
+    _refuse_repetition(rewriter)
+    chosen = _chosen_copy(rewriter)
+    checks = _unconstrain_transformed(rewriter, writer)
+    values = _common(rewriter, writer)
+    without_jacobian = ParameterWriter(
+        program.syntax, rewriter.shapes, writer.scope, prefix, jacobian=False
+    )
+    chosen_fills: list[str] = []
+    for _, name, spec in program.parameter_declarations():
+        chosen_fills += without_jacobian.write(program.syntax.word(name), name, spec)
+    return render(
+        "pseudo_extended.stan.jinja",
+        program,
+        prefix,
+        **values,
+        tempering=library({"bias_value", "weighted"}, prefix),
+        parameters=block_text(rewriter, "parameters", 4),
+        transformed_parameters=block_text(rewriter, "transformed parameters", 4),
+        checks=checks,
+        model=block_text(rewriter, "model", 6),
+        extra_target=extra_target,
+        chosen_parameters=block_text(rewriter, "parameters"),
+        chosen_fills=chosen_fills,
+        chosen_transformed_parameters=block_text(chosen, "transformed parameters"),
+    )
+
+
+def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter]:
+    """Make the edits that all these kinds share, but for what touches `target()`."""
+    shapes = Shapes(program.syntax)
+    rewriter = Rewriter(program, prefix, shapes)
+    rewriter.normalise_names()
+    rewriter.keep_constants()
+    rewriter.model(f"{prefix}log_p")
+    return rewriter, ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
+
+
+def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
+    """Write the parameters as functions of the unconstrained vector, and the shared blocks."""
+    program, prefix = rewriter.program, rewriter.prefix
+    tokens = program.syntax.tokens
+    fills: list[str] = []
+    sizes: list[tuple[str, str]] = []
+    for statement, name, spec in program.parameter_declarations():
+        fills += writer.write(program.syntax.word(name), name, spec)
+        sizes.append((program.syntax.word(name), writer.size(spec)))
+        first, last = spec.base_range.first, spec.base_range.stop - 1
+        if name == statement.names[0][0]:
+            plain = writer.unconstrained_type(spec)
+            rewriter.edits.append(Edit(tokens[first].start, tokens[last].end, plain))
+    return {
+        "whitened": True,
+        "transforms": library(rewriter.functions | writer.functions, prefix),
+        "functions": block_text(rewriter, "functions"),
+        "data": block_text(rewriter, "data"),
+        "transformed_data": block_text(rewriter, "transformed data"),
+        "generated_quantities": block_text(rewriter, "generated quantities"),
+        "comment": comment_before(program, next(iter(program.blocks))),
+        "starts": _starts(sizes, prefix),
+        "fills": fills,
+    }
+
+
+def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
+    """Make locals of the transformed parameters; returns the lines that check what they promise."""
+    syntax = rewriter.program.syntax
+    block = rewriter.program.blocks.get("transformed parameters")
+    lines: list[str] = []
+    for statement in block.statements if block else ():
+        if not isinstance(statement, Declare):
+            continue
+        checks = [
+            line
+            for name, _ in statement.names
+            for line in check_lines(syntax.word(name), statement.type, writer)
+        ]
+        plain = writer.unconstrained_type(statement.type)
+        whole = statement.type.base_range
+        if checks or statement.type.constraints or plain.split("[")[0] != statement.type.base:
+            start, end = syntax.start(whole.first), syntax.tokens[whole.stop - 1].end
+            rewriter.edits.append(Edit(start, end, plain))
+        lines += checks
+    return lines
+
+
+def _chosen_copy(rewriter: Rewriter) -> Rewriter:
+    """Return the edits for computing the transformed parameters once more, outside the target."""
+    program = rewriter.program
+    chosen = Rewriter(program, rewriter.prefix, rewriter.shapes)
+    chosen.normalise_names()
+    block = program.blocks.get("transformed parameters")
+    syntax = program.syntax
+    scope = rewriter.shapes.globals()
+    for statement, _ in rewriter.shapes.walk(block.statements if block else (), scope):
+        if isinstance(statement, Increment):
+            start = syntax.start(statement.tokens.first)
+            end = syntax.tokens[statement.tokens.stop - 1].end
+            chosen.edits.append(Edit(start, end, "{ /* counted above */ }"))
+    return chosen
+
+
+def _refuse_repetition(rewriter: Rewriter) -> None:
+    """Refuse transformed parameters that generated quantities cannot compute again."""
+    syntax = rewriter.program.syntax
+    block = rewriter.program.blocks.get("transformed parameters")
+    for token in range(block.opening, block.closing) if block else ():
+        name = syntax.word(token)
+        if name.endswith("_lp") and syntax.word(token + 1) == "(":
+            raise syntax.source.error(
+                syntax.start(token),
+                f"The pseudo_extended program has to compute the transformed parameters again in "
+                f"generated quantities, where Stan forbids the call of `{name}`.",
+                "Add its terms in the model block, and compute its value by a plain function.",
+            )
+
+
+def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
+    """Name where each parameter begins; the last entry is one past the end."""
+    starts, behind = list[tuple[str, str]](), "1"
+    for name, size in sizes:
+        starts.append((f"{prefix}at_{name}", behind))
+        behind = plus(f"{prefix}at_{name}", size)
+    return [*starts, (f"{prefix}end", behind)]
+
+
+def _adjust_target(rewriter: Rewriter, kind: str, added: str) -> bool:
+    """Handle what reads or moves the target behind our back.
+
+    Returns whether user functions ending in `_lp` add to Stan's own target, which the program
+    then has to collect; `added` is the Stan expression for it.
+    """
+    program, prefix = rewriter.program, rewriter.prefix
+    syntax = program.syntax
+    adds = False
+    functions = program.blocks.get("functions")
+    functions_end = functions.closing if functions else -1
+    for index, token in enumerate(syntax.tokens):
+        if token.kind != "name" or syntax.word(index + 1) not in ("(", "+="):
+            continue
+        if index < functions_end:
+            if token.text == "target" and syntax.word(index + 1) == "(":
+                raise _cannot(rewriter, kind, index, "`target()` read inside a function")
+            continue
+        if token.text.endswith("_jacobian"):
+            raise _cannot(rewriter, kind, index, f"the call of `{token.text}`")
+        if token.text.endswith("_lp"):
+            adds = True
+    own = f"({prefix}log_jacobian + {prefix}log_p" + (f" + {added})" if adds else ")")
+    for index, token in enumerate(syntax.tokens):
+        if index > functions_end and token.text == "target" and syntax.word(index + 1) == "(":
+            if index < _first_token(program, "model"):
+                raise _cannot(rewriter, kind, index, "`target()` read outside of the model block")
+            end = syntax.tokens[index + 2].end
+            rewriter.word_edits.append(Edit(token.start, end, own))
+    _redirect_jacobian(rewriter)
+    return adds
+
+
+def _redirect_jacobian(rewriter: Rewriter) -> None:
+    block = rewriter.program.blocks.get("transformed parameters")
+    scope = rewriter.shapes.globals()
+    for statement, seen in rewriter.shapes.walk(block.statements if block else (), scope):
+        if isinstance(statement, Increment):
+            rewriter.redirect(statement, seen, f"{rewriter.prefix}log_jacobian")
+
+
+def _first_token(program: Program, block_name: str) -> int:
+    block = program.blocks.get(block_name)
+    return block.opening if block else len(program.syntax.tokens)
+
+
+def _cannot(rewriter: Rewriter, kind: str, token: int, what: str) -> ProgramError:
+    syntax = rewriter.program.syntax
+    return syntax.source.error(
+        syntax.start(token),
+        f"The {kind} program cannot express {what}.",
+        'Use kind="density", which keeps it as it is.',
+    )
