@@ -35,8 +35,8 @@ ROUND_WARMUP, ROUND_DRAWS = 300, 800
 # passes the least likely β, and the kinks of a table cost NUTS some of its step size.
 MOST_DIP = 5.0
 
-# Independent draws of the base for each draw of the chains. One costs a density, NUTS many gradients,
-# and where chains move well the base has the larger share of the error.
+# Independent draws of the base for each draw of the chains. One costs a density, a draw of NUTS
+# many gradients, and where chains move well the base has the larger share of the error.
 BASE_DRAWS = 4
 
 
