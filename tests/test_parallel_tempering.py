@@ -13,7 +13,7 @@ import stanct
 from stanct.errors import SamplingError
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.ladder import LadderEstimator, equal_rejection
-from stanct.ladder_results import LadderRun, load_ladder
+from stanct.ladder_results import LadderRun
 from stanct.program import Program
 from stanct.samplers import parallel_tempering
 
@@ -138,7 +138,8 @@ def test_threads_stan_and_saving(seed: int, tmp_path) -> None:
     assert abs(one.evidence.log_z - exact) < 4 * one.evidence.std_error < 0.1
     assert one.summary(["mu", "twice"]).loc["twice", "mean"] == pytest.approx(2.4, abs=0.3)
     one.save(tmp_path / "run")
-    again = load_ladder(tmp_path / "run")
+    again = stanct.load(tmp_path / "run")
+    assert isinstance(again, LadderRun)
     assert again.evidence == one.evidence and again.summary().equals(one.summary())
     assert one.to_arviz() is not None
     assert "log Z" in repr(one) and len(repr(one).splitlines()) <= 3
