@@ -16,7 +16,7 @@ import pandas as pd
 from stanct import weighted
 from stanct.arviz_bridge import effective_size, inference_data, r_hat
 from stanct.base import GaussianBase
-from stanct.diagnostics import Check
+from stanct.diagnostics import MOST_DIVERGENT, Check
 from stanct.errors import SavedRunError
 from stanct.estimates import Curve, Evidence, Expectation
 from stanct.ladder import LadderEstimator
@@ -265,7 +265,7 @@ def _checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         check("acceptance", low, 0.5, low >= 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),
-        check("divergences", divergent / max(tries, 1), 0.01, divergent <= 0.01 * tries,
+        check("divergences", divergent / max(tries, 1), MOST_DIVERGENT, divergent <= MOST_DIVERGENT * tries,
               f"{divergent / max(tries, 1):.1%} of the transitions diverged.",
               "Raise target_accept."),
         check("rejections", rejected / max(tries, 1), 0.1, rejected <= 0.1 * tries,

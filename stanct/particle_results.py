@@ -16,7 +16,7 @@ import pandas as pd
 from stanct import weighted
 from stanct.arviz_bridge import inference_data, pareto_k
 from stanct.base import GaussianBase
-from stanct.diagnostics import Check
+from stanct.diagnostics import MOST_DIVERGENT, Check
 from stanct.errors import SavedRunError
 from stanct.estimates import Evidence, Expectation
 from stanct.path import Array, log_sum_exp
@@ -152,7 +152,7 @@ class ParticleRun:
                   "Nothing was tempered: the base is the target, or δ is constant."),
             check("acceptance", accept, 0.5, accept >= 0.5,
                   f"HMC accepts {accept:.0%} of its transitions.", "Use a longer warm-up."),
-            check("divergences", divergences, 0.01, divergences <= 0.01,
+            check("divergences", divergences, MOST_DIVERGENT, divergences <= MOST_DIVERGENT,
                   f"{divergences:.1%} of the transitions diverged.", "Raise target_accept."),
             check("rejections", rejections, 0.1, rejections <= 0.1,
                   f"Stan rejected, or gave no finite number, in {rejections:.1%} of the "
