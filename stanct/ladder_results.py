@@ -236,6 +236,7 @@ def _checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     gap = abs(run.forward_evidence.log_z - run.backward_evidence.log_z)
     gap_error = float(np.hypot(run.forward_evidence.std_error, run.backward_evidence.std_error))
     tries, _, divergent, rejected = run.counts.sum(axis=0)[:, 1:].sum(axis=1)
+    diverging = divergent / max(tries, 1)
     outside = float(np.mean(~np.isfinite(run.delta[..., 0])))
     low, high = float(run.acceptance.min()), float(run.acceptance.max())
 
@@ -265,8 +266,8 @@ def _checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         check("acceptance", low, 0.5, low >= 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),
-        check("divergences", divergent / max(tries, 1), MOST_DIVERGENT, divergent <= MOST_DIVERGENT * tries,
-              f"{divergent / max(tries, 1):.1%} of the transitions diverged.",
+        check("divergences", diverging, MOST_DIVERGENT, diverging <= MOST_DIVERGENT,
+              f"{diverging:.1%} of the transitions diverged.",
               "Raise target_accept."),
         check("rejections", rejected / max(tries, 1), 0.1, rejected <= 0.1 * tries,
               f"Stan rejected, or gave no finite number, in {rejected / max(tries, 1):.1%} of the "
