@@ -15,9 +15,11 @@ from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
 from stanct.ladder_results import LadderRun
-from stanct.model import ENGINES, METHODS, temper
+from stanct.model import ENGINES, METHODS, TemperedModel, temper
 from stanct.particle_results import ParticleRun
 from stanct.results import TemperedRun, check_save_folder
+from stanct.target import check_generated
+from stanct.verify import compare
 
 INTERRUPTED = 130
 
@@ -82,9 +84,21 @@ def _add_temper(commands: Any) -> None:
     )
     _add_program(parser)
     parser.add_argument(
-        "--kind", choices=KINDS, default="joint", help="what to generate (default: %(default)s)"
+        "--kind",
+        choices=KINDS,
+        help="what to generate (default: joint; density with --diff)",
     )
     parser.add_argument("--out", metavar="FOLDER", help="write <model>_<kind>.stan there")
+    parser.add_argument(
+        "--diff", action="store_true", help="show what changes in MODEL instead of the program"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="let stanc check the generated program, and with --data compare log densities at "
+        "random points, instead of showing the program",
+    )
+    parser.add_argument("--data", metavar="DATA", help="JSON file for --check")
     parser.set_defaults(run=_temper)
 
 
@@ -118,12 +132,28 @@ def _add_evidence(commands: Any) -> None:
 
 def _temper(options: argparse.Namespace) -> int:
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    if options.out is None:
-        _say(model.stan_code(options.kind).rstrip("\n"))
-    else:
-        for path in model.write(options.out, kinds=[options.kind]):
+    kind = options.kind or ("density" if options.diff else "joint")
+    if options.out is not None:
+        for path in model.write(options.out, kinds=[kind]):
             _say(str(path))
+    if options.diff:
+        _say(model.diff(kind).rstrip("\n"))
+    if options.check:
+        return _check(model, kind, options.data)
+    if options.out is None and not options.diff:
+        _say(model.stan_code(kind).rstrip("\n"))
     return 0
+
+
+def _check(model: TemperedModel, kind: str, data: str | None) -> int:
+    check_generated(model.program, model.stan_code(kind))
+    _say(f"stanc accepts the {kind} program.")
+    if data is None:
+        _say("Pass --data to compare log densities too.", sys.stderr)
+        return 0
+    comparison = compare(model.target(data), kind)
+    _say(str(comparison))
+    return 0 if comparison.passed else 1
 
 
 def _evidence(options: argparse.Namespace) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import html
 import inspect
 import os
 from collections.abc import Sequence
@@ -9,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stanct.codegen import KINDS, generate
+from stanct.codegen import generate
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
+from stanct.highlight import StanCode
 from stanct.ladder_results import LadderRun
 from stanct.particle_results import ParticleRun
 from stanct.program import Program
@@ -44,8 +47,14 @@ class TemperedModel:
     program: Program = field(repr=False)
     prefix: str = "ct_"
 
-    def stan_code(self, kind: str = "joint") -> str:
-        """The generated program of one kind, ``"density"`` or ``"joint"``.
+    def stan_code(self, kind: str = "joint") -> StanCode:
+        """The generated program of one kind: a string, which notebooks show in colour.
+
+        Parameters
+        ----------
+        kind
+            ``"density"``, ``"joint"``, ``"pseudo_extended"`` or ``"prior_likelihood"``; see
+            `stanct.codegen.generate`.
 
         Raises
         ------
@@ -54,10 +63,21 @@ class TemperedModel:
         ProgramError
             The program uses something that this kind cannot transform.
         """
-        return generate(self.program, kind, prefix=self.prefix)
+        return StanCode(generate(self.program, kind, prefix=self.prefix))
+
+    def diff(self, kind: str = "density") -> str:
+        """What a generated program changes in the user's, includes expanded: a unified diff."""
+        return "".join(
+            difflib.unified_diff(
+                self.program.expanded.rstrip("\n").splitlines(keepends=True),
+                self.stan_code(kind).rstrip("\n").splitlines(keepends=True),
+                self.program.label,
+                f"{self.program.name}_{kind}.stan",
+            )
+        )
 
     def write(
-        self, folder: str | os.PathLike[str], *, kinds: Sequence[str] = KINDS
+        self, folder: str | os.PathLike[str], *, kinds: Sequence[str] = ("density", "joint")
     ) -> tuple[Path, ...]:
         """Write generated programs as ``<name>_<kind>.stan``, making the folder; returns paths."""
         texts = {kind: self.stan_code(kind) for kind in kinds}
@@ -129,6 +149,9 @@ class TemperedModel:
                     remedy=f"It has: {', '.join(known)}.",
                 )
         return METHODS[method](self.target(data), **settings)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{StanCode(self.program.source)._repr_html_()}"
 
     def __repr__(self) -> str:
         names = ", ".join(self.program.parameter_names)

@@ -156,11 +156,7 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     try:
         density = Density(recipe)
     except CompilerMessageError as cause:
-        check_program(program)
-        raise EngineError(
-            f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
-            remedy="This is a fault of stanct; please report it with the program.",
-        ) from cause
+        raise _unacceptable(program, cause) from cause
     except ValueError as cause:
         raise explain(str(cause), program, data) from cause
     if density.dimension == 0:
@@ -199,3 +195,19 @@ def refuse_random_data(program: Program) -> None:
                 "of its own.",
                 "Draw the numbers once, outside the program, and pass them as data.",
             )
+
+
+def check_generated(program: Program, code: str) -> None:
+    """Let stanc check what was generated from a program."""
+    try:
+        embedded.compile_program(code)
+    except CompilerMessageError as cause:
+        raise _unacceptable(program, cause) from cause
+
+
+def _unacceptable(program: Program, cause: CompilerMessageError) -> EngineError:
+    check_program(program)
+    return EngineError(
+        f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
+        remedy="This is a fault of stanct; please report it with the program.",
+    )

@@ -1,0 +1,102 @@
+"""`stanct temper --diff` and `--check`, and Stan code in colour."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from generated import DATA, PROGRAMS
+
+from stanct import codegen, temper
+from stanct.cli import main
+from stanct.codegen import KINDS, generate
+from stanct.errors import StanctError
+from stanct.highlight import StanCode
+from stanct.program import Program
+from stanct.verify import compare
+
+NAMES = ["eight_schools", "split", "truncation"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_generated_programs_pass(name: str, kind: str) -> None:
+    comparison = compare(temper(PROGRAMS / f"{name}.stan").target(DATA[name]), kind, points=6)
+    assert comparison.passed
+    assert comparison.points == 6 or name == "truncation"
+    assert f"The {kind} program agrees" in str(comparison)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("density", "normal_lpdf(mu | 0, 5)", "normal_lpdf(mu | 0.1, 5)"),
+        ("joint", "target += inv_logit(-ct_u) *", "target += 1.001 * inv_logit(-ct_u) *"),
+        ("pseudo_extended", "log_sum_exp(ct_log_weight)", "max(ct_log_weight)"),
+        ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
+    ],
+)
+def test_a_wrong_program_does_not(
+    kind: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = temper(PROGRAMS / "eight_schools.stan").target(DATA["eight_schools"])
+    if kind != "density":
+        assert target.density.dimension == 10  # the reference, made before the fault is planted
+
+    def faulty(program: Program, wanted: str, *, prefix: str) -> str:
+        code = generate(program, wanted, prefix=prefix)
+        assert old in code
+        return code.replace(old, new)
+
+    monkeypatch.setattr("stanct.target.generate", faulty)
+    comparison = compare(target, kind, points=6)
+    assert not comparison.passed
+    assert "DOES NOT agree" in str(comparison)
+
+
+def test_nothing_to_compare() -> None:
+    program = Program.from_source("parameters { real x; } model { target += negative_infinity(); }")
+    from stanct.data import read_data
+    from stanct.target import Target
+
+    comparison = compare(Target(program, read_data(None, program)), "joint", points=3)
+    assert not comparison.passed and "no random point" in str(comparison)
+    with pytest.raises(StanctError, match=r"no kind 'sideways'.*(?s:.)*'density'"):
+        compare(Target(program, read_data(None, program)), "sideways")
+
+
+def test_check_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps(DATA["eight_schools"]))
+    model = str(PROGRAMS / "eight_schools.stan")
+    assert main(["temper", model, "--check", "--kind", "pseudo_extended"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "stanc accepts the pseudo_extended program.\n"
+    assert "--data" in captured.err
+    assert main(["temper", model, "--check", "--data", str(data)]) == 0
+    assert "The joint program agrees with its formula; 20 random" in capsys.readouterr().out
+
+
+def test_diff_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["temper", str(PROGRAMS / "eight_schools.stan"), "--diff"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("--- ") and lines[0].endswith("eight_schools.stan")
+    assert lines[1] == "+++ eight_schools_density.stan"
+    assert "-  mu ~ normal(0, 5);" in lines
+    assert "+  target += normal_lpdf(mu | 0, 5);" in lines
+    removed = [line for line in lines[2:] if line.startswith("-")]
+    assert len(removed) == 4 and all("~" in line for line in removed)
+
+
+def test_code_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygments")
+    model = temper(PROGRAMS / "eight_schools.stan")
+    code = model.stan_code()
+    assert isinstance(code, str) and code == codegen.generate(model.program, "joint")
+    page = code._repr_html_()
+    assert "<span style=" in page and "multiplier" in page
+    assert model._repr_html_().startswith("<p>TemperedModel of ")
+    monkeypatch.setitem(sys.modules, "pygments", None)
+    assert StanCode("a < b")._repr_html_() == "<pre>a &lt; b</pre>"
