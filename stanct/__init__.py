@@ -11,8 +11,12 @@ from stanct.errors import (
     StanctError,
 )
 from stanct.estimates import Curve, Evidence, Expectation
+from stanct.function_target import FunctionDensity, FunctionTarget
+from stanct.ladder_results import LadderRun
+from stanct.loading import load
 from stanct.model import TemperedModel, temper
-from stanct.results import TemperedRun, load
+from stanct.particle_results import ParticleRun
+from stanct.results import TemperedRun
 
 __version__ = "0.1.0"
 
@@ -23,7 +27,11 @@ __all__ = [
     "EngineError",
     "Evidence",
     "Expectation",
+    "FunctionDensity",
+    "FunctionTarget",
     "GaussianBase",
+    "LadderRun",
+    "ParticleRun",
     "ProgramError",
     "SamplingError",
     "SavedRunError",

@@ -14,12 +14,16 @@ from stanct.codegen import KINDS
 from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
+from stanct.ladder_results import LadderRun
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
+from stanct.particle_results import ParticleRun
 from stanct.results import TemperedRun, check_save_folder
 from stanct.target import check_generated
 from stanct.verify import compare
 
 INTERRUPTED = 130
+
+Run = TemperedRun | LadderRun | ParticleRun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,12 +114,12 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--method", choices=tuple(METHODS), default="joint")
     parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--draws", type=int, default=2500, help="kept draws of each chain")
-    parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--chains", type=int, help="default: the method's own")
+    parser.add_argument("--draws", type=int, help="kept draws of each chain")
+    parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
     parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
     parser.add_argument(
-        "--bootstrap", type=int, default=1, metavar="ROUNDS", help="rounds that refit the base"
+        "--bootstrap", type=int, metavar="ROUNDS", help="rounds that refit the base"
     )
     parser.add_argument("--target-accept", type=float, help="of the transitions")
     parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint)")
@@ -156,20 +160,17 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    special = {"target_accept": options.target_accept, "max_depth": options.max_depth}
+    names = ("chains", "draws", "warmup", "bootstrap", "target_accept", "max_depth")
+    chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
         options.data,
         method=options.method,
         engine=options.engine,
         seed=options.seed,
-        chains=options.chains,
-        draws=options.draws,
-        warmup=options.warmup,
         base=options.base,
-        bootstrap=options.bootstrap,
         threads=options.threads,
         progress=not options.quiet,
-        **{name: value for name, value in special.items() if value is not None},
+        **chosen,
     )
     if options.save is not None:
         run.save(options.save)
@@ -184,7 +185,7 @@ def _evidence(options: argparse.Namespace) -> int:
     return INTERRUPTED if run.provenance["interrupted"] else 0
 
 
-def _record(run: TemperedRun) -> dict[str, Any]:
+def _record(run: Run) -> dict[str, Any]:
     """The JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
     evidence = asdict(run.evidence)
     known = {k: None if v != v else v for k, v in evidence.items()}
@@ -200,7 +201,7 @@ def _record(run: TemperedRun) -> dict[str, Any]:
     }
 
 
-def _report(run: TemperedRun) -> str:
+def _report(run: Run) -> str:
     small = [
         name
         for name in run.variables

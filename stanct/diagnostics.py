@@ -17,6 +17,9 @@ Array = np.ndarray
 LOW_BETA, HIGH_BETA = 0.1, 0.9
 BATCHES_PER_CHAIN = 10
 
+# Tempered densities have stiff corners near the base, where a diverging proposal is only rejected.
+MOST_DIVERGENT = 0.05
+
 # Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
 EVEN_WEIGHTS = 0.5
 
@@ -230,8 +233,8 @@ def _transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -
         Check(
             "divergences",
             divergent,
-            0.05,
-            divergent <= 0.05,
+            MOST_DIVERGENT,
+            divergent <= MOST_DIVERGENT,
             f"{divergent:.1%} of the draws had a divergent transition.",
             "Raise target_accept to 0.95 or 0.99.",
         )

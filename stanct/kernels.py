@@ -24,7 +24,17 @@ from typing import Any
 import numba
 import numpy as np
 
-from stanct.workspace import GibbsOut, Moves, Problem, Scratch, State, StepTable, make_scratch
+from stanct.workspace import (
+    GibbsOut,
+    LadderOut,
+    Moves,
+    Problem,
+    Rungs,
+    Scratch,
+    State,
+    StepTable,
+    make_scratch,
+)
 
 Array = np.ndarray
 
@@ -316,3 +326,121 @@ def gibbs_draws(
         out.beta[n] = beta
         out.delta[n] = delta
     return beta
+
+
+@compiled
+def ladder_scans(
+    problem: Problem,
+    rungs: Rungs,
+    betas: Array,
+    table: StepTable,
+    moves: Moves,
+    transitions: int,
+    reversible: bool,
+    rng: np.random.Generator,
+    scratch: Scratch,
+    out: LadderOut,
+) -> None:
+    """Fill `out` with scans of parallel tempering: move every rung, then swap neighbours.
+
+    Rung 0 is drawn afresh from the base. Even and odd pairs are swapped in turn (Syed et al. 2022,
+    non-reversible), or a parity chosen by a coin (reversible).
+    """
+    top = betas.size - 1
+    for n in range(out.gradients.size):
+        for i in range(rungs.z.shape[1]):
+            rungs.z[0, i] = rng.standard_normal()
+        evaluate(problem, rungs.z[0], rungs.gradient[0], rungs.value[0], scratch)
+        out.gradients[n] += 1
+        for k in range(1, top + 1):
+            state = State(rungs.z[k], rungs.gradient[k], rungs.value[k])
+            for _ in range(transitions):
+                probability, status, gradients = tempered_move(
+                    problem, state, betas[k], table, moves, rng, scratch
+                )
+                out.gradients[n] += gradients
+                out.counts[0, k] += 1
+                out.counts[1, k] += probability
+                out.counts[2, k] += status == DIVERGED
+                out.counts[3, k] += status == REJECTED
+        for k in range(top + 1):
+            out.delta[n, k] = delta_of(rungs.value[k, 0], rungs.z[k])
+        out.z[n] = rungs.z[top]
+        parity = rungs.clock[0] % 2
+        if reversible:
+            parity = 1 if rng.random() < 0.5 else 0
+        for k in range(parity, top, 2):
+            # Not the other way round: δ may be +inf on rung 0 only, and inf − inf never occurs.
+            gain = (betas[k + 1] - betas[k]) * (out.delta[n, k + 1] - out.delta[n, k])
+            probability = 1.0 if gain >= 0 else np.exp(gain)
+            out.rejection[0, k] += 1
+            out.rejection[1, k] += 1 - probability
+            if rng.random() < probability:
+                _swap(rungs, k, scratch)
+        _follow(rungs)
+        rungs.clock[0] += 1
+
+
+@compiled
+def _swap(rungs: Rungs, k: int, scratch: Scratch) -> None:
+    """Exchange what stands on rungs k and k + 1."""
+    for array in (rungs.z, rungs.gradient):
+        scratch.z[:] = array[k]
+        array[k] = array[k + 1]
+        array[k + 1] = scratch.z
+    value, walker = rungs.value[k, 0], rungs.walker[k]
+    rungs.value[k, 0], rungs.walker[k] = rungs.value[k + 1, 0], rungs.walker[k + 1]
+    rungs.value[k + 1, 0], rungs.walker[k + 1] = value, walker
+
+
+@compiled
+def _follow(rungs: Rungs) -> None:
+    """Note which walkers have met the ends, and count base → target → base trips."""
+    low, high = rungs.walker[0], rungs.walker[rungs.walker.size - 1]
+    if rungs.heading[high] == 1:
+        rungs.heading[high] = 2
+    if rungs.heading[low] == 2:
+        rungs.clock[1] += 1
+    rungs.heading[low] = 1
+
+
+@compiled
+def anneal(
+    problem: Problem,
+    rungs: Rungs,
+    log_weights: Array,
+    betas: Array,
+    table: StepTable,
+    moves: Moves,
+    transitions: int,
+    rng: np.random.Generator,
+    scratch: Scratch,
+    counts: Array,
+) -> None:
+    """Take a block of particles, one a row of `rungs`, from betas[0] along to betas[-1].
+
+    Adds −(β_{n+1} − β_n) δ to a particle's log weight before it moves at β_{n+1} ([GS] 10). A
+    particle outside the target's support has weight zero and stays.
+
+    Parameters
+    ----------
+    counts : shape (5,)
+        Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
+    """
+    for row in range(log_weights.size):
+        state = State(rungs.z[row], rungs.gradient[row], rungs.value[row])
+        for n in range(betas.size - 1):
+            if not np.isfinite(state.value[0]):
+                log_weights[row] = -np.inf
+                break
+            delta = delta_of(state.value[0], state.z)
+            log_weights[row] -= (betas[n + 1] - betas[n]) * delta
+            for _ in range(transitions):
+                probability, status, gradients = tempered_move(
+                    problem, state, betas[n + 1], table, moves, rng, scratch
+                )
+                counts[0] += gradients
+                counts[1] += 1
+                counts[2] += probability
+                counts[3] += status == DIVERGED
+                counts[4] += status == REJECTED

@@ -16,12 +16,19 @@ from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
 from stanct.highlight import StanCode
+from stanct.ladder_results import LadderRun
+from stanct.particle_results import ParticleRun
 from stanct.program import Program
 from stanct.results import TemperedRun
-from stanct.samplers import gibbs, joint
+from stanct.samplers import ais, gibbs, joint, parallel_tempering
 from stanct.target import Target, check_program
 
-METHODS = {"joint": joint.sample, "gibbs": gibbs.sample}
+METHODS = {
+    "ais": ais.sample,
+    "joint": joint.sample,
+    "gibbs": gibbs.sample,
+    "parallel_tempering": parallel_tempering.sample,
+}
 ENGINES = ("auto", "embedded")
 
 
@@ -105,7 +112,7 @@ class TemperedModel:
 
     def sample(
         self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
-    ) -> TemperedRun:
+    ) -> TemperedRun | LadderRun | ParticleRun:
         """Fit a base, sample, and return the run.
 
         Parameters
@@ -114,8 +121,10 @@ class TemperedModel:
             Path of a JSON file, variable name to value, or None for a program without data.
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
-            by compiled HMC. `settings` are those of ``stanct.samplers.<method>.sample``; chains,
-            draws, warmup, seed, base, bootstrap, threads and progress go with every method.
+            by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
+            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
+            those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
+            base, threads and progress go with every method.
         engine
             ``"auto"`` or ``"embedded"``; the run says which it was.
 

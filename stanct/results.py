@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct import arviz_bridge
+from stanct import arviz_bridge, weighted
 from stanct.base import GaussianBase
 from stanct.diagnostics import Check, check_run
 from stanct.errors import SavedRunError, StanctError
@@ -24,12 +24,13 @@ from stanct.estimates import (
     Evidence,
     Expectation,
     PathEstimator,
-    expectation,
-    weighted_quantile,
 )
 from stanct.path import Array, Bias
 
 FORMAT = "stanct run 1"
+
+# Of every kind of run that this version can read: this module's own, and the others'.
+FORMATS = (FORMAT, "stanct ladder 1", "stanct particles 1")
 
 
 @dataclass(frozen=True)
@@ -161,25 +162,7 @@ class TemperedRun:
         StanctError
             No such variable, or a result that does not begin with (chains, draws).
         """
-        if callable(quantity):
-            values = np.asarray(quantity(self.variables), float)
-            if values.shape[:2] != self.beta.shape:
-                raise StanctError(
-                    f"The function returned shape {values.shape}; it must begin with "
-                    f"{self.beta.shape}, chains and draws.",
-                    remedy="Keep the first two axes, e.g. lambda v: v['alpha'].max(axis=-1).",
-                )
-        else:
-            values = self._variable(quantity)
-        return expectation(values, self.log_weights(beta), beta)
-
-    def _variable(self, name: str) -> Array:
-        if name not in self.variables:
-            raise StanctError(
-                f"The run has no variable {name!r}.",
-                remedy=f"It has: {', '.join(self.variables)}.",
-            )
-        return self.variables[name]
+        return weighted.expect(self.variables, self.log_weights(beta), quantity, beta)
 
     def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
         """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
@@ -191,25 +174,7 @@ class TemperedRun:
         beta
             Inverse temperature of the summarised density.
         """
-        weights = self.log_weights(beta)
-        rows = {}
-        for name in self.variables if names is None else names:
-            values = self._variable(name)
-            mean = expectation(values, weights, beta)
-            variance = expectation(np.square(values - mean.value), weights, beta).value
-            quantiles = weighted_quantile(values, weights, np.array([0.05, 0.5, 0.95]))
-            for index in np.ndindex(values.shape[2:]):
-                label = f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name
-                rows[label] = {
-                    "mean": mean.value[index],
-                    "std_error": mean.std_error[index],
-                    "sd": np.sqrt(variance[index]),
-                    "q5": quantiles[(0, *index)],
-                    "q50": quantiles[(1, *index)],
-                    "q95": quantiles[(2, *index)],
-                    "effective_size": mean.effective_size[index],
-                }
-        return pd.DataFrame.from_dict(rows, orient="index")
+        return weighted.summary(self.variables, self.log_weights(beta), names, beta)
 
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None
@@ -286,24 +251,7 @@ class TemperedRun:
         SavedRunError
             The folder holds something else than a run, or cannot be written.
         """
-        final = check_save_folder(folder)
-        try:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-            try:
-                self._write(draft)
-                draft.chmod(0o755)
-                if final.exists():
-                    shutil.rmtree(final)
-                draft.rename(final)
-            except BaseException:
-                shutil.rmtree(draft, ignore_errors=True)
-                raise
-        except OSError as cause:
-            raise SavedRunError(
-                f"The run cannot be saved in {final}: {cause}.",
-                remedy="Save it in a folder that you can write.",
-            ) from cause
+        save_folder(folder, self._write)
 
     def _write(self, folder: Path) -> None:
         arrays = {
@@ -332,12 +280,34 @@ class TemperedRun:
             (folder / f"{kind}.stan").write_text(text, encoding="utf-8")
 
 
+def save_folder(folder: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder that then appears whole or not at all, replacing a saved run."""
+    final = check_save_folder(folder)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
+        try:
+            write(draft)
+            draft.chmod(0o755)
+            if final.exists():
+                shutil.rmtree(final)
+            draft.rename(final)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+    except OSError as cause:
+        raise SavedRunError(
+            f"The run cannot be saved in {final}: {cause}.",
+            remedy="Save it in a folder that you can write.",
+        ) from cause
+
+
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """The folder as a path if a run may be saved there; raises `SavedRunError` otherwise."""
     path = Path(folder)
     if path.is_dir() and not any(path.iterdir()):
         return path
-    if path.exists() and _head(path) is None:
+    if path.exists() and saved_head(path) is None:
         raise SavedRunError(
             f"{path} exists and is not a saved run, so it is not overwritten.",
             remedy="Choose another folder.",
@@ -354,8 +324,8 @@ def load(folder: str | os.PathLike[str]) -> TemperedRun:
         The folder is missing, incomplete, or of another format.
     """
     path = Path(folder)
-    head = _head(path)
-    if head is None:
+    head = saved_head(path)
+    if head is None or head["format"] != FORMAT:
         raise SavedRunError(
             f"{path} is not a saved run: it has no run.json of format {FORMAT!r}.",
             remedy="Pass a folder written by run.save or by `stanct evidence --save`.",
@@ -387,12 +357,13 @@ def load(folder: str | os.PathLike[str]) -> TemperedRun:
         ) from cause
 
 
-def _head(path: Path) -> dict[str, Any] | None:
+def saved_head(path: Path) -> dict[str, Any] | None:
+    """The `run.json` of a saved run of any kind, None where there is none."""
     try:
         head = json.loads((path / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return head if isinstance(head, dict) and head.get("format") == FORMAT else None
+    return head if isinstance(head, dict) and head.get("format") in FORMATS else None
 
 
 def _part(stored: Mapping[str, Array], prefix: str) -> dict[str, Array]:

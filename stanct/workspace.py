@@ -195,3 +195,74 @@ def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
         zeros[6],
         np.zeros((2, BETA_BINS)),
     )
+
+
+class Rungs(NamedTuple):
+    """The states of one ladder, rung k at β_k, updated in place.
+
+    Attributes
+    ----------
+    z, gradient : shape (K, D)
+    value : shape (K, 1)
+    walker : shape (K,)
+        Which walker stands on each rung; swaps exchange walkers.
+    heading : shape (K,)
+        By walker: 0 before it has met the base, 1 since it last met the base, 2 since it last met
+        the target, coming from the base.
+    clock : shape (2,)
+        Scans made, whose parity chooses the pairs to swap, and round trips finished.
+    """
+
+    z: Array
+    gradient: Array
+    value: Array
+    walker: Array
+    heading: Array
+    clock: Array
+
+
+class LadderOut(NamedTuple):
+    """What a block of scans fills.
+
+    Attributes
+    ----------
+    z : shape (scans, D)
+        At β = 1.
+    delta : shape (scans, K)
+        +inf only on rung 0, where the target may vanish.
+    gradients : shape (scans,)
+    rejection : shape (2, K − 1)
+        Number of swaps tried, and the sum of their rejection probabilities.
+    counts : shape (4, K)
+        By rung: transitions, sum of acceptance probabilities, divergences, rejections by Stan.
+    """
+
+    z: Array
+    delta: Array
+    gradients: Array
+    rejection: Array
+    counts: Array
+
+
+def make_rungs(z: Array) -> Rungs:
+    """Rungs at whitened places, shape (K, D); values and gradients are yet to be computed."""
+    count = len(z)
+    return Rungs(
+        np.array(z, float),
+        np.zeros_like(z, float),
+        np.full((count, 1), -np.inf),
+        np.arange(count),
+        np.zeros(count, np.int64),
+        np.zeros(2, np.int64),
+    )
+
+
+def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
+    """Room for a block of scans."""
+    return LadderOut(
+        np.zeros((scans, dimension)),
+        np.zeros((scans, rungs)),
+        np.zeros(scans),
+        np.zeros((2, rungs - 1)),
+        np.zeros((4, rungs)),
+    )

@@ -87,15 +87,14 @@ def test_a_wildly_wrong_guess_is_overcome(seed: int) -> None:
 
 
 def test_draws_do_not_depend_on_threads(seed: int) -> None:
-    model = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair"))
+    target = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair")).target({"y": 1.5})
     base = stanct.GaussianBase(np.array([0.5, -0.5]), 1.5 * np.eye(2))
     runs = [
-        model.sample(
-            {"y": 1.5}, method="gibbs", base=base, seed=seed, draws=150, warmup=64,
-            threads=threads, progress=False,
+        gibbs.sample(
+            target, base=base, seed=seed, draws=150, warmup=64, threads=threads, progress=False
         )
         for threads in (1, 2, 4)
-    ]  # fmt: skip
+    ]
     for other in runs[1:]:
         assert np.array_equal(runs[0].z, other.z) and np.array_equal(runs[0].beta, other.beta)
         assert all(

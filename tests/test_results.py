@@ -29,7 +29,7 @@ def run() -> TemperedRun:
 
 def test_shapes(run: TemperedRun) -> None:
     assert (run.chains, run.draws) == (4, 400)
-    assert run.z.shape == (4, 400, 2) and run.base_delta.shape == (1600,)
+    assert run.z.shape == (4, 400, 2) and run.base_delta.shape == (4 * 1600,)
     assert run.variables["b"].shape == (4, 400, 2)
     assert set(run.variables) == {"b", "sum_b"}
     assert run.gradients > 4 * (300 + 400)
