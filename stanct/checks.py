@@ -80,11 +80,13 @@ def _one(
             values = element if spec.base == "vector" else f"to_vector({element})"
             suffix = "_each" if function.endswith("_vectors") else ""
             kept.append(writer.call(test + suffix, [values, bound]))
-    return _reject(f"!({' && '.join(kept)})", f"{name} is outside of its bounds.")
+    test = kept[0] if len(kept) == 1 and spec.base != "real" else f"({' && '.join(kept)})"
+    return _reject(f"!{test}", f"{name} is outside of its bounds.")
 
 
 def _operand(bound: str) -> str:
-    return bound if all(mark not in bound for mark in "?<>=&|") else f"({bound})"
+    loose = any(mark in bound for mark in "?<>=&|")
+    return f"({bound})" if loose else bound
 
 
 def _reject(condition: str, message: str) -> list[str]:

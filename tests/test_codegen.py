@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.stan"))
 REFUSED = {("functions", "pseudo_extended")} | {
     (name, "prior_likelihood")  # no data are the variate of a statement
-    for name in ("bounds", "includes", "matrices", "stochastic", "tuples", "vectors")
+    for name in ("bounds", "checked", "includes", "matrices", "stochastic", "tuples", "vectors")
 }
 GENERATED = [(name, kind) for name in NAMES for kind in KINDS if (name, kind) not in REFUSED]
 
