@@ -166,12 +166,27 @@ class ParticleRun:
         return tuple(check.name for check in self.diagnostics if not check.passed)
 
     def expect(self, quantity: weighted.Quantity) -> Expectation:
-        """Weighted average of a variable, or of a function of the mapping `variables`."""
-        return weighted.expect(self.variables, self.log_weights, quantity)
+        """Weighted average of a variable, or of a function of the mapping `variables`.
+
+        The function gets arrays of shape (chains, draws, ...); with resampling an island counts as
+        a chain, since particles of one island have common ancestors.
+        """
+        return weighted.expect(*self._by_island, quantity)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Weighted mean, standard error, sd, quantiles and effective size of every scalar."""
-        return weighted.summary(self.variables, self.log_weights, names)
+        return weighted.summary(*self._by_island, names)
+
+    @cached_property
+    def _by_island(self) -> tuple[Mapping[str, Array], Array]:
+        """Variables and log weights with independent rows."""
+        if self.island == 1:
+            return self.variables, self.log_weights
+        variables = {
+            name: values.reshape(-1, self.island, *values.shape[2:])
+            for name, values in self.variables.items()
+        }
+        return variables, self.log_weights.reshape(-1, self.island)
 
     def to_arviz(self) -> Any:
         """ArviZ's container: weighted particles, `log_weight` in `sample_stats`."""

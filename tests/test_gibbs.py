@@ -96,6 +96,7 @@ def test_draws_do_not_depend_on_threads(seed: int) -> None:
         for threads in (1, 2, 4)
     ]
     for other in runs[1:]:
+        assert isinstance(runs[0], TemperedRun) and isinstance(other, TemperedRun)
         assert np.array_equal(runs[0].z, other.z) and np.array_equal(runs[0].beta, other.beta)
         assert all(
             np.array_equal(runs[0].variables[k], other.variables[k]) for k in other.variables
