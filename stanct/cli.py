@@ -17,7 +17,8 @@ from stanct.fits import METHODS as BASES
 from stanct.ladder_results import LadderRun
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
 from stanct.particle_results import ParticleRun
-from stanct.results import TemperedRun, check_save_folder
+from stanct.results import TemperedRun
+from stanct.storage import check_save_folder
 from stanct.target import check_generated
 from stanct.verify import compare
 

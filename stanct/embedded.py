@@ -19,10 +19,13 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import signal
+import socket
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -332,9 +335,37 @@ def _on_library_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         return process.submit(function, *arguments).result()
 
 
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` after the body if Ctrl-C was pressed in it and not heeded.
+
+    The engine replaces the handler while chains run, and forgets an interrupt that comes when they
+    are about to end; with short blocks that is most of the time.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+        try:
+            signals = reader.recv(4096)
+        except BlockingIOError:
+            return
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
 def _sample_here(recipe: Recipe, settings: dict[str, Any]) -> _Fit:
     try:
-        fit = _models.get(recipe).sample(refresh=0, **settings)
+        with _heeding_interrupts():
+            fit = _models.get(recipe).sample(refresh=0, **settings)
     except RuntimeError as cause:
         raise EngineError(
             f"The sampler could not start or go on. Stan says: {cause}.",

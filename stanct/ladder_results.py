@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,10 @@ from stanct import weighted
 from stanct.arviz_bridge import effective_size, inference_data, r_hat
 from stanct.base import GaussianBase
 from stanct.diagnostics import MOST_DIVERGENT, Check
-from stanct.errors import SavedRunError
 from stanct.estimates import Curve, Evidence, Expectation
 from stanct.ladder import LadderEstimator
 from stanct.path import Array
-from stanct.results import save_folder, saved_head
-
-FORMAT = "stanct ladder 1"
+from stanct.storage import LADDER, reading, save_run
 
 
 @dataclass(frozen=True)
@@ -163,24 +158,7 @@ class LadderRun:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run; the folder appears whole or not at all, see `TemperedRun.save`."""
-        save_folder(folder, self._write)
-
-    def _write(self, folder: Path) -> None:
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        arrays |= {"base_mean": self.base.mean, "base_scale": self.base.scale}
-        arrays |= {f"variable {name}": values for name, values in self.variables.items()}
-        np.savez(folder / "draws.npz", allow_pickle=False, **arrays)
-        head = {
-            "format": FORMAT,
-            "method": self.method,
-            "engine": self.engine,
-            "programs": sorted(self.programs),
-            "provenance": dict(self.provenance),
-        }
-        (folder / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
-        (folder / "data.json").write_text(self.data, encoding="utf-8")
-        for kind, text in self.programs.items():
-            (folder / f"{kind}.stan").write_text(text, encoding="utf-8")
+        save_run(folder, self, LADDER, {name: getattr(self, name) for name in _ARRAYS})
 
 
 _ARRAYS = ("z", "betas", "delta", "rejection", "counts", "round_trips")
@@ -194,34 +172,8 @@ def load_ladder(folder: str | os.PathLike[str]) -> LadderRun:
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    path = Path(folder)
-    head = saved_head(path)
-    if head is None or head["format"] != FORMAT:
-        raise SavedRunError(f"{path} is not a saved run of format {FORMAT!r}.")
-    try:
-        with np.load(path / "draws.npz", allow_pickle=False) as arrays:
-            stored = {name: arrays[name] for name in arrays.files}
-        return LadderRun(
-            method=head["method"],
-            engine=head["engine"],
-            variables={
-                name.removeprefix("variable "): values
-                for name, values in stored.items()
-                if name.startswith("variable ")
-            },
-            base=GaussianBase(stored["base_mean"], stored["base_scale"]),
-            programs={
-                kind: (path / f"{kind}.stan").read_text(encoding="utf-8")
-                for kind in head["programs"]
-            },
-            data=(path / "data.json").read_text(encoding="utf-8"),
-            provenance=head["provenance"],
-            **{name: stored[name] for name in _ARRAYS},
-        )
-    except (OSError, KeyError, ValueError) as cause:
-        raise SavedRunError(
-            f"{path} is a damaged run: {cause}.", remedy="Restore the folder or run again."
-        ) from cause
+    with reading(folder, LADDER) as stored:
+        return LadderRun(**{name: stored.arrays[name] for name in _ARRAYS}, **stored.common)
 
 
 def _checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +14,7 @@ import pandas as pd
 from stanct import arviz_bridge, weighted
 from stanct.base import GaussianBase
 from stanct.diagnostics import Check, check_run
-from stanct.errors import SavedRunError, StanctError
+from stanct.errors import StanctError
 from stanct.estimates import (
     Curve,
     Evidence,
@@ -26,11 +22,7 @@ from stanct.estimates import (
     PathEstimator,
 )
 from stanct.path import Array, Bias
-
-FORMAT = "stanct run 1"
-
-# Of every kind of run that this version can read: this module's own, and the others'.
-FORMATS = (FORMAT, "stanct ladder 1", "stanct particles 1")
+from stanct.storage import TEMPERED, reading, save_run
 
 
 @dataclass(frozen=True)
@@ -251,71 +243,15 @@ class TemperedRun:
         SavedRunError
             The folder holds something else than a run, or cannot be written.
         """
-        save_folder(folder, self._write)
-
-    def _write(self, folder: Path) -> None:
-        arrays = {
-            "z": self.z,
-            "beta": self.beta,
-            "delta": self.delta,
-            "base_delta": self.base_delta,
-            "base_mean": self.base.mean,
-            "base_scale": self.base.scale,
-            "bias_beta": self.bias.beta,
-            "bias_value": self.bias.value,
-        }
-        arrays |= {f"variable {name}": values for name, values in self.variables.items()}
-        arrays |= {f"statistic {name}": values for name, values in self.statistics.items()}
-        np.savez(folder / "draws.npz", allow_pickle=False, **arrays)
-        head = {
-            "format": FORMAT,
-            "method": self.method,
-            "engine": self.engine,
-            "programs": sorted(self.programs),
-            "provenance": dict(self.provenance),
-        }
-        (folder / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
-        (folder / "data.json").write_text(self.data, encoding="utf-8")
-        for kind, text in self.programs.items():
-            (folder / f"{kind}.stan").write_text(text, encoding="utf-8")
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays |= {"bias_beta": self.bias.beta, "bias_value": self.bias.value}
+        save_run(folder, self, TEMPERED, arrays, statistics=self.statistics)
 
 
-def save_folder(folder: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder that then appears whole or not at all, replacing a saved run."""
-    final = check_save_folder(folder)
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-        try:
-            write(draft)
-            draft.chmod(0o755)
-            if final.exists():
-                shutil.rmtree(final)
-            draft.rename(final)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-    except OSError as cause:
-        raise SavedRunError(
-            f"The run cannot be saved in {final}: {cause}.",
-            remedy="Save it in a folder that you can write.",
-        ) from cause
+_ARRAYS = ("z", "beta", "delta", "base_delta")
 
 
-def check_save_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder as a path if a run may be saved there; raises `SavedRunError` otherwise."""
-    path = Path(folder)
-    if path.is_dir() and not any(path.iterdir()):
-        return path
-    if path.exists() and saved_head(path) is None:
-        raise SavedRunError(
-            f"{path} exists and is not a saved run, so it is not overwritten.",
-            remedy="Choose another folder.",
-        )
-    return path
-
-
-def load(folder: str | os.PathLike[str]) -> TemperedRun:
+def load_tempered(folder: str | os.PathLike[str]) -> TemperedRun:
     """Bring back a run saved by `TemperedRun.save`.
 
     Raises
@@ -323,51 +259,13 @@ def load(folder: str | os.PathLike[str]) -> TemperedRun:
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    path = Path(folder)
-    head = saved_head(path)
-    if head is None or head["format"] != FORMAT:
-        raise SavedRunError(
-            f"{path} is not a saved run: it has no run.json of format {FORMAT!r}.",
-            remedy="Pass a folder written by run.save or by `stanct evidence --save`.",
-        )
-    try:
-        with np.load(path / "draws.npz", allow_pickle=False) as arrays:
-            stored = {name: arrays[name] for name in arrays.files}
+    with reading(folder, TEMPERED) as stored:
         return TemperedRun(
-            method=head["method"],
-            engine=head["engine"],
-            variables=_part(stored, "variable "),
-            z=stored["z"],
-            beta=stored["beta"],
-            delta=stored["delta"],
-            base_delta=stored["base_delta"],
-            base=GaussianBase(stored["base_mean"], stored["base_scale"]),
-            bias=Bias(stored["bias_beta"], stored["bias_value"]),
-            statistics=_part(stored, "statistic "),
-            programs={
-                kind: (path / f"{kind}.stan").read_text(encoding="utf-8")
-                for kind in head["programs"]
-            },
-            data=(path / "data.json").read_text(encoding="utf-8"),
-            provenance=head["provenance"],
+            bias=Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            statistics=stored.statistics,
+            **{name: stored.arrays[name] for name in _ARRAYS},
+            **stored.common,
         )
-    except (OSError, KeyError, ValueError) as cause:
-        raise SavedRunError(
-            f"{path} is a damaged run: {cause}.", remedy="Restore the folder or run again."
-        ) from cause
-
-
-def saved_head(path: Path) -> dict[str, Any] | None:
-    """The `run.json` of a saved run of any kind, None where there is none."""
-    try:
-        head = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return head if isinstance(head, dict) and head.get("format") in FORMATS else None
-
-
-def _part(stored: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}
 
 
 def _valid_beta(beta: float) -> float:
