@@ -1,0 +1,66 @@
+"""Rounds: moments weighted to the target, and the curve under another base, in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from test_estimates import PATH, GaussianPath
+
+from stanct.base import GaussianBase
+from stanct.path import Array, Bias
+from stanct.rounds import LEAST_SHRINKAGE, Round, curve_under, refit_base, refit_bias
+
+TARGET = GaussianPath(mean=1.5, sd=0.4, log_z=-7.0)
+
+
+def round_of(base: GaussianBase, bias: Bias, rng: np.random.Generator) -> Round:
+    """Exact draws of the joint density between a base N(m, s²) and `TARGET`, in one dimension.
+
+    In the base's whitened coordinate the target is a normal too, which `GaussianPath` can draw.
+    """
+    mean, sd = float(base.mean[0]), float(base.scale[0, 0])
+    whitened = GaussianPath((TARGET.mean - mean) / sd, TARGET.sd / sd, TARGET.log_z)
+    z = whitened.draw(bias, (4, 5000), rng)
+    base_z = rng.standard_normal(20_000)
+    return Round(base, bias, z[..., None], whitened.delta(z), whitened.delta(base_z))
+
+
+def base_of(mean: float, sd: float) -> GaussianBase:
+    return GaussianBase(np.array([mean]), np.array([[sd]]))
+
+
+def test_the_exact_draws_are_right(rng: np.random.Generator) -> None:
+    done = round_of(base_of(1.0, 1.5), Bias.linear(-7.0), rng)
+    evidence = done.estimator.evidence("exact")
+    assert abs(evidence.log_z - TARGET.log_z) < 4 * evidence.std_error < 0.05
+
+
+def test_refit_base_has_the_target_s_moments(rng: np.random.Generator) -> None:
+    new = refit_base(round_of(base_of(1.0, 0.6), Bias.linear(-7.0), rng))
+    assert new.mean[0] == pytest.approx(TARGET.mean, abs=0.02)
+    assert new.scale[0, 0] == pytest.approx(TARGET.sd, rel=0.03)
+
+
+def test_refit_base_does_not_shrink_beyond_its_floor(rng: np.random.Generator) -> None:
+    """From a base ten times too wide the variance shrinks to a fifth only."""
+    new = refit_base(round_of(base_of(1.5, 4.0), Bias.linear(-7.0), rng))
+    assert new.scale[0, 0] ** 2 == pytest.approx(LEAST_SHRINKAGE * 16.0, rel=1e-6)
+
+
+def test_curve_under_another_base(rng: np.random.Generator) -> None:
+    """Draws made with base N(1, 1.5²) give log z(β) of the path from N(0, 1) to the target."""
+    done = round_of(base_of(1.0, 1.5), Bias.linear(-6.0), rng)
+    grid, log_z = curve_under(done, base_of(0.0, 1.0))
+    exact: Array = PATH.curve(grid)
+    assert (PATH.mean, PATH.sd, PATH.log_z) == (TARGET.mean, TARGET.sd, TARGET.log_z)
+    # The curve leaves its chord by more than half a nat: a wrong sign could not pass.
+    assert np.max(np.abs(exact - grid * TARGET.log_z)) > 0.5
+    assert np.max(np.abs(log_z - exact)) < 0.1
+
+
+def test_refit_bias_follows_the_round_s_own_curve(rng: np.random.Generator) -> None:
+    done = round_of(base_of(0.0, 1.0), Bias.linear(-4.0), rng)
+    bias = refit_bias(done)
+    assert np.max(np.abs(bias.value - PATH.curve(bias.beta))) < 0.1
+    assert norm.cdf(bias.log_zeta, TARGET.log_z, 0.1) == pytest.approx(0.5, abs=0.4)
