@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from stanct.codegen import generate
 from stanct.data import Source, read_data
@@ -109,6 +109,36 @@ class TemperedModel:
             Path of a JSON file, a mapping, or None.
         """
         return self.target(data).density
+
+    @overload
+    def sample(
+        self,
+        data: Source = None,
+        *,
+        method: Literal["joint", "gibbs"] = "joint",
+        engine: str = "auto",
+        **settings: Any,
+    ) -> TemperedRun: ...
+
+    @overload
+    def sample(
+        self,
+        data: Source = None,
+        *,
+        method: Literal["parallel_tempering"],
+        engine: str = "auto",
+        **settings: Any,
+    ) -> LadderRun: ...
+
+    @overload
+    def sample(
+        self, data: Source = None, *, method: Literal["ais"], engine: str = "auto", **settings: Any
+    ) -> ParticleRun: ...
+
+    @overload
+    def sample(
+        self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
+    ) -> TemperedRun | LadderRun | ParticleRun: ...
 
     def sample(
         self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
