@@ -17,6 +17,10 @@ def test_pareto_k_finds_the_tail_s_shape(rng: np.random.Generator, shape: float)
 
 def test_equal_weights_have_no_tail() -> None:
     assert pareto_k(np.zeros((4, 100))) == -np.inf
+    rounded = 1e-16 * np.arange(400.0).reshape(4, 100)
+    assert pareto_k(rounded) == -np.inf
+    capped = np.minimum(np.linspace(-5, 2, 400), 0.0)
+    assert pareto_k(capped) == -np.inf
 
 
 def test_effective_size_and_r_hat(rng: np.random.Generator) -> None:
