@@ -3,7 +3,7 @@
 Blocks make three things simple: progress is seen, an interrupt keeps every finished block, and the
 step size can vary between blocks. Stan's warm-up tunes one step size for the whole joint space, yet
 near β = 1 in the neck of a funnel only a smaller one moves; a chain with a fixed step can sit there
-for hundreds of draws. A cycle of shorter steps frees it, at about 1.5 times the cost.
+for dozens of draws at a time. A cycle of shorter steps frees it, for more gradients a draw.
 """
 
 from __future__ import annotations
