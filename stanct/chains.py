@@ -8,7 +8,6 @@ for dozens of draws at a time. A cycle of shorter steps frees it, for more gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -116,7 +115,6 @@ def run_chains(
     seed: np.random.SeedSequence,
     label: str,
     progress: bool,
-    watch: Callable[[Block], None] | None = None,
 ) -> Chains:
     """Warm up the chains, pool what they learned, freeze it, and draw.
 
@@ -132,8 +130,6 @@ def run_chains(
         Warm-up and every block get a stream of their own from it.
     label, progress
         What the progress bar on stderr is called, and whether there is one.
-    watch
-        Called with every finished block.
     """
     warmup_seed, draw_seed = seed.spawn(2)
     sizes = _block_sizes(settings.draws)
@@ -174,8 +170,6 @@ def run_chains(
                 position = block.position(names)
                 blocks.append(block)
                 bar.update(settings.chains * sizes[number])
-                if watch is not None:
-                    watch(block)
         except KeyboardInterrupt:
             if not blocks:
                 raise

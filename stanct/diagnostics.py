@@ -20,6 +20,10 @@ BATCHES_PER_CHAIN = 10
 # Tempered densities have stiff corners near the base, where a diverging proposal is only rejected.
 MOST_DIVERGENT = 0.05
 
+# Remedies that several checks share.
+MORE = "Run longer chains (draws=)."
+REFIT = "refit the base in more rounds (bootstrap=2), or pass a wider one (base=)."
+
 # Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
 EVEN_WEIGHTS = 0.5
 
@@ -145,16 +149,6 @@ def check_run(
     draws_wanted: int,
 ) -> tuple[Check, ...]:
     """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
-    base = base_check(z, estimator.log_weights(0.0))
-    trips = int(round_trips(beta).min())
-    rate = r_hat(beta)
-    gap = abs(evidence.log_z - rao_blackwell.log_z)
-    gap_error = float(np.hypot(evidence.std_error, rao_blackwell.std_error))
-    outside = float(np.mean(~np.isfinite(estimator.base_delta)))
-    kept = _even_share(estimator.log_weights(1.0))
-    moving = effective_size(beta, method="bulk")
-    more = "Run longer chains (draws=)."
-    refit = "refit the base in more rounds (bootstrap=2), or pass a wider one (base=)."
     return (
         Check(
             "interrupted",
@@ -164,13 +158,25 @@ def check_run(
             f"{beta.shape[1]} of {draws_wanted} draws a chain were kept.",
             "The estimates use the finished draws; run again for the rest.",
         ),
+        *_mixing_checks(beta, evidence),
+        *_estimate_checks(estimator, evidence, rao_blackwell, z),
+        *_transition_checks(statistics, max_depth),
+    )
+
+
+def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
+    """Whether the chains moved between base and target."""
+    trips = int(round_trips(beta).min())
+    rate = r_hat(beta)
+    moving = effective_size(beta, method="bulk")
+    return (
         Check(
             "round_trips",
             trips,
             5,
             trips >= 5,
             f"The slowest chain went {trips} times from base to target and back.",
-            f"{more} If that does not help, {refit}",
+            f"{MORE} If that does not help, {REFIT}",
         ),
         Check(
             "r_hat",
@@ -178,7 +184,7 @@ def check_run(
             1.05,
             not rate > 1.05,
             f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
-            more,
+            MORE,
         ),
         Check(
             "effective_size",
@@ -186,8 +192,21 @@ def check_run(
             100,
             min(evidence.effective_size, moving) >= 100,
             f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
-            more,
+            MORE,
         ),
+    )
+
+
+def _estimate_checks(
+    estimator: PathEstimator, evidence: Evidence, rao_blackwell: Evidence, z: Array
+) -> tuple[Check, ...]:
+    """Whether the estimates can be trusted: weights, base, two estimators, support."""
+    base = base_check(z, estimator.log_weights(0.0))
+    gap = abs(evidence.log_z - rao_blackwell.log_z)
+    gap_error = float(np.hypot(evidence.std_error, rao_blackwell.std_error))
+    outside = float(np.mean(~np.isfinite(estimator.base_delta)))
+    kept = _even_share(estimator.log_weights(1.0))
+    return (
         Check(
             "pareto_k",
             evidence.pareto_k,
@@ -195,7 +214,7 @@ def check_run(
             evidence.pareto_k <= 0.7 or kept > EVEN_WEIGHTS,
             f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f} and use {kept:.0%} of "
             "the draws.",
-            f"A few draws dominate: {refit}",
+            f"A few draws dominate: {REFIT}",
         ),
         Check(
             "base",
@@ -204,7 +223,7 @@ def check_run(
             base.worst <= base.limit,
             f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
             f"standard errors (limit {base.limit:.1f}).",
-            f"The chain does not explore the base's end. {more}",
+            f"The chain does not explore the base's end. {MORE}",
         ),
         Check(
             "estimators",
@@ -212,9 +231,8 @@ def check_run(
             3,
             gap <= 3 * gap_error or gap < 1e-9,
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
-            f"One of them has not converged. {more}",
+            f"One of them has not converged. {MORE}",
         ),
-        *_transition_checks(statistics, max_depth),
         Check(
             "support",
             outside,

@@ -14,7 +14,7 @@ from stanct.embedded import Recipe
 from stanct.errors import StanctError
 from stanct.resources import resource_folder
 
-LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "bridgestan", "stanli")
+LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
 
 # log p(x) = log N(x; 1, 2) at x = 0, to see whether the engine computes.
 _PROBE = "parameters { real x; } model { target += normal_lpdf(x | 1, 2); }"

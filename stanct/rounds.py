@@ -21,7 +21,7 @@ from stanct.errors import SamplingError
 from stanct.estimates import PathEstimator
 from stanct.fits import fit_base
 from stanct.path import Array, Bias, beta_grid, log_sum_exp
-from stanct.target import Target
+from stanct.target import Target, refuse_random_data
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a mode must not lock it out.
@@ -113,7 +113,11 @@ def first_base(
     ------
     SamplingError
         The settings contradict each other or the target.
+    ProgramError
+        The transformed data are random.
     """
+    if isinstance(target, Target):
+        refuse_random_data(target.program)
     if isinstance(base, str):
         if log_zeta is not None:
             raise SamplingError(
@@ -235,6 +239,10 @@ def provenance(
     }
 
 
-def fresh_seed() -> int:
-    """A seed for a run that was given none, to be recorded with it."""
-    return int(np.random.SeedSequence().generate_state(1)[0])
+def run_seed(seed: int | None) -> int:
+    """The seed of a run: the given one if it can be, a fresh one to be recorded for None."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
+    return int(seed)

@@ -16,6 +16,7 @@ from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
+from stanct.model import METHODS
 from stanct.results import TemperedRun
 from stanct.samplers import joint
 
@@ -177,14 +178,22 @@ def test_impossible_settings(settings: dict, words: str) -> None:
         joint.sample(target_of(LINE.source, LINE.data), **{"seed": 1, "progress": False} | settings)
 
 
-def test_random_transformed_data_are_refused() -> None:
+@pytest.mark.parametrize("method", ["joint", "gibbs", "parallel_tempering", "ais"])
+def test_random_transformed_data_are_refused(method: str) -> None:
     source = """
     transformed data { real q = normal_rng(0, 1); }
     parameters { real x; }
     model { x ~ normal(q, 1); }
     """
     with pytest.raises(ProgramError, match=r"model.stan:2:33: `normal_rng` makes"):
-        joint.sample(target_of(source), seed=1, progress=False)
+        METHODS[method](target_of(source), seed=1, progress=False)
+
+
+@pytest.mark.parametrize("method", ["gibbs", "parallel_tempering", "ais"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, True])
+def test_every_method_refuses_an_impossible_seed(method: str, wrong: Any) -> None:
+    with pytest.raises(SamplingError, match="seed must be a whole number from 0"):
+        METHODS[method](target_of(LINE.source, LINE.data), seed=wrong, progress=False)
 
 
 def test_runs_from_another_thread(seed: int) -> None:

@@ -20,7 +20,7 @@ from stanct.errors import SamplingError
 from stanct.lanes import Lane, run_blocks
 from stanct.particle_results import ParticleRun
 from stanct.path import Array
-from stanct.rounds import Ledger, SampledTarget, first_base, fresh_seed, provenance
+from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
 from stanct.workspace import (
     Moves,
     Rungs,
@@ -224,7 +224,7 @@ def sample(
         float(target_accept),
         threads,
     )
-    seed = fresh_seed() if seed is None else seed
+    seed = run_seed(seed)
     ledger = Ledger()
     fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
     nuts = Nuts() if threads is None else Nuts(threads=threads)

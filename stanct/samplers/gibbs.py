@@ -27,10 +27,10 @@ from stanct.rounds import (
     base_deltas,
     curve_under,
     first_base,
-    fresh_seed,
     provenance,
     refit_base,
     refit_bias,
+    run_seed,
 )
 from stanct.workspace import GibbsOut, Moves, copy_table, make_gibbs_out, make_table, pool_tables
 
@@ -181,7 +181,7 @@ def sample(
         bootstrap,
         threads,
     )
-    seed = fresh_seed() if seed is None else seed
+    seed = run_seed(seed)
     ledger = Ledger()
     fit_seed, base_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 3)
     nuts = Nuts() if threads is None else Nuts(threads=threads)

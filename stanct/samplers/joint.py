@@ -23,11 +23,11 @@ from stanct.rounds import (
     base_deltas,
     curve_under,
     first_base,
-    fresh_seed,
     provenance,
     refit_base,
+    run_seed,
 )
-from stanct.target import Target, refuse_random_data
+from stanct.target import Target
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -105,10 +105,7 @@ def sample(
     settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
-    if seed is not None and (isinstance(seed, bool) or seed < 0):
-        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
-    refuse_random_data(target.program)
-    seed = fresh_seed() if seed is None else seed
+    seed = run_seed(seed)
     fit_seed, variable_seed, *round_seeds = np.random.SeedSequence(seed).spawn(bootstrap + 3)
     ledger = Ledger()
     start = first_base(

@@ -25,8 +25,8 @@ from stanct.rounds import (
     Ledger,
     SampledTarget,
     first_base,
-    fresh_seed,
     provenance,
+    run_seed,
 )
 from stanct.workspace import (
     LadderOut,
@@ -204,7 +204,7 @@ def sample(
         bootstrap,
         threads,
     )
-    seed = fresh_seed() if seed is None else seed
+    seed = run_seed(seed)
     ledger = Ledger()
     fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
     nuts = Nuts() if threads is None else Nuts(threads=threads)
