@@ -1,7 +1,6 @@
 """Continuous tempering for any Stan program: sample across isolated modes, and get the evidence."""
 
 from stanct.base import GaussianBase
-from stanct.diagnostics import Check
 from stanct.errors import (
     DataError,
     EngineError,
@@ -10,13 +9,14 @@ from stanct.errors import (
     SavedRunError,
     StanctError,
 )
-from stanct.estimates import Curve, Evidence, Expectation
 from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.ladder_results import LadderRun
-from stanct.loading import load
 from stanct.model import TemperedModel, temper
-from stanct.particle_results import ParticleRun
-from stanct.results import TemperedRun
+from stanct.runs.diagnostics import Check
+from stanct.runs.estimates import Curve, Evidence, Expectation
+from stanct.runs.ladder_run import LadderRun
+from stanct.runs.loading import load
+from stanct.runs.particle_run import ParticleRun
+from stanct.runs.tempered_run import TemperedRun
 
 __version__ = "0.1.0"
 

@@ -10,15 +10,15 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from stanct import __version__
-from stanct.codegen import KINDS
 from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
-from stanct.ladder_results import LadderRun
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
-from stanct.particle_results import ParticleRun
-from stanct.results import TemperedRun
-from stanct.storage import check_save_folder
+from stanct.runs.ladder_run import LadderRun
+from stanct.runs.particle_run import ParticleRun
+from stanct.runs.storage import check_save_folder
+from stanct.runs.tempered_run import TemperedRun
+from stanct.stan.codegen import KINDS
 from stanct.target import check_generated
 from stanct.verify import compare
 

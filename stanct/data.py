@@ -17,7 +17,7 @@ import numpy as np
 import stanio
 
 from stanct.errors import DataError
-from stanct.program import Declaration, Program
+from stanct.stan.program import Declaration, Program
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | None
 

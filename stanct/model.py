@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from stanct.codegen import generate
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
-from stanct.highlight import StanCode
-from stanct.ladder_results import LadderRun
-from stanct.particle_results import ParticleRun
-from stanct.program import Program
-from stanct.results import TemperedRun
+from stanct.runs.ladder_run import LadderRun
+from stanct.runs.particle_run import ParticleRun
+from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import ais, gibbs, joint, parallel_tempering
+from stanct.stan.codegen import generate
+from stanct.stan.highlight import StanCode
+from stanct.stan.program import Program
 from stanct.target import Target, check_program
 
 METHODS = {
@@ -54,7 +54,7 @@ class TemperedModel:
         ----------
         kind
             ``"density"``, ``"joint"``, ``"pseudo_extended"`` or ``"prior_likelihood"``; see
-            `stanct.codegen.generate`.
+            `stanct.stan.codegen.generate`.
 
         Raises
         ------

@@ -18,9 +18,9 @@ from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.estimates import PathEstimator
 from stanct.fits import fit_base
 from stanct.path import Array, Bias, beta_grid, log_sum_exp
+from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that

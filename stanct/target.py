@@ -11,13 +11,13 @@ import numpy as np
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.chains import stan_seed
-from stanct.codegen import generate
 from stanct.data import StanData, explain
 from stanct.density import Density
 from stanct.embedded import Block, CompilerMessageError, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path import Bias
-from stanct.program import Program
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
 
 Array = np.ndarray
 

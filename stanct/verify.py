@@ -8,11 +8,11 @@ import numpy as np
 from scipy import special
 
 from stanct.base import GaussianBase
-from stanct.codegen import KINDS
 from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import StanctError
 from stanct.path import Bias
+from stanct.stan.codegen import KINDS
 from stanct.target import Target, make_density
 
 Array = np.ndarray
@@ -64,7 +64,7 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
     target
         Program and data.
     kind
-        As for `stanct.codegen.generate`.
+        As for `stanct.stan.codegen.generate`.
     points
         How many to draw, from a normal distribution of standard deviation one half.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stanct.data import StanData, read_data
-from stanct.program import Program
+from stanct.stan.program import Program
 from stanct.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent

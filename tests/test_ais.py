@@ -12,9 +12,9 @@ from analytic import Analytic, bimodal, gaussian, skewed
 import stanct
 from stanct.errors import SamplingError
 from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.particle_results import ParticleRun
-from stanct.program import Program
+from stanct.runs.particle_run import ParticleRun
 from stanct.samplers import ais
+from stanct.stan.program import Program
 
 PROGRAM = """
 data { real y; }

@@ -14,6 +14,7 @@ ROWS = [
     for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()
     if line.startswith("| `")
 ]
+FOLDERS = {"stanct", "stan", "runs"}
 ROW_OF = {name: number for number, row in enumerate(ROWS) for name in row}
 
 
@@ -29,7 +30,8 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
             if parts[0] == "stanct":
-                names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+                inner = [part for part in parts if part not in FOLDERS][:1]
+                names |= set(inner) or {alias.name for alias in node.names}
     return names - {"__version__"}
 
 

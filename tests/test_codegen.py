@@ -10,9 +10,9 @@ import pytest
 import stanli
 
 from stanct import __version__
-from stanct.codegen import KINDS, generate
 from stanct.errors import ProgramError, StanctError
-from stanct.program import Program
+from stanct.stan.codegen import KINDS, generate
+from stanct.stan.program import Program
 
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent / "golden"

@@ -24,8 +24,8 @@ from generated import (
 )
 from scipy import integrate, stats
 
-from stanct.codegen import generate
-from stanct.program import Program
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
 
 
 def expected_joint(

@@ -10,7 +10,7 @@ import pytest
 
 from stanct.data import read_data
 from stanct.errors import DataError
-from stanct.program import Program
+from stanct.stan.program import Program
 from stanct.target import Target
 
 SOURCE = """data {

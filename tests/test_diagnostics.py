@@ -10,8 +10,8 @@ from conftest import SEED, target_of
 from targets import LINE, TWO_MODES
 
 from stanct.base import GaussianBase
-from stanct.diagnostics import Check, base_check, round_trips
-from stanct.results import TemperedRun
+from stanct.runs.diagnostics import Check, base_check, round_trips
+from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint
 
 

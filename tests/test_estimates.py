@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stanct.arviz_bridge import effective_size
-from stanct.estimates import PathEstimator, expectation, weighted_quantile
 from stanct.path import Bias, beta_grid
+from stanct.runs.arviz_bridge import effective_size
+from stanct.runs.estimates import PathEstimator, expectation, weighted_quantile
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import stanct
 from stanct import kernels
 from stanct.errors import SamplingError
 from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.loading import load
 from stanct.path import Bias
-from stanct.program import Program
-from stanct.results import TemperedRun
+from stanct.runs.loading import load
+from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import gibbs
+from stanct.stan.program import Program
 
 TABLE = Bias(np.array([0.0, 0.1, 0.35, 1.0]), np.array([0.0, -2.0, -2.5, 1.0]))
 

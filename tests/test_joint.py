@@ -17,7 +17,7 @@ from stanct.base import GaussianBase
 from stanct.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
 from stanct.model import METHODS
-from stanct.results import TemperedRun
+from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint
 
 

@@ -12,10 +12,10 @@ from analytic import Analytic, bimodal, gaussian, skewed
 import stanct
 from stanct.errors import SamplingError
 from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.ladder import LadderEstimator, equal_rejection
-from stanct.ladder_results import LadderRun
-from stanct.program import Program
+from stanct.runs.ladder import LadderEstimator, equal_rejection
+from stanct.runs.ladder_run import LadderRun
 from stanct.samplers import parallel_tempering
+from stanct.stan.program import Program
 
 PROGRAM = """
 data { real y; }

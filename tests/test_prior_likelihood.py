@@ -10,11 +10,11 @@ import pytest
 from generated import BIAS, DATA, KNOTS, PROGRAMS, SEED, Array, load, numerical_gradient
 from scipy import integrate, special, stats
 
-from stanct.codegen import generate
-from stanct.dependence import Dependence
 from stanct.errors import ProgramError
-from stanct.program import Program
-from stanct.syntax import Increment, Tilde, walk
+from stanct.stan.codegen import generate
+from stanct.stan.dependence import Dependence
+from stanct.stan.program import Program
+from stanct.stan.syntax import Increment, Tilde, walk
 
 TABLE = {"ct_K": 4, "ct_bias_beta": KNOTS.tolist(), "ct_bias": BIAS.tolist()}
 LINEAR = {"ct_K": 2, "ct_bias_beta": [0.0, 1.0], "ct_bias": [0.0, -2.5]}

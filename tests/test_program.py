@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stanct.codegen import KINDS, generate
 from stanct.errors import ProgramError
-from stanct.program import Program
+from stanct.stan.codegen import KINDS, generate
+from stanct.stan.program import Program
 
 PROGRAMS = Path(__file__).parent / "programs"
 ALL_PROGRAMS = sorted(PROGRAMS.glob("*.stan"))

@@ -22,9 +22,9 @@ from generated import (
 )
 from scipy import special, stats
 
-from stanct.codegen import generate
 from stanct.errors import ProgramError
-from stanct.program import Program
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
 
 NAMES = [name for name in RUNNABLE if name != "functions"]
 LINEAR = (np.array([0.0, 1.0]), np.array([0.0, -2.5]))

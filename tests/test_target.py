@@ -9,7 +9,7 @@ from scipy.stats import kstest, norm
 
 from stanct.embedded import Block, CompilerMessageError, compile_program
 from stanct.errors import EngineError, ProgramError
-from stanct.program import Program
+from stanct.stan.program import Program
 from stanct.target import Target, check_program, make_density
 
 SHAPES = """

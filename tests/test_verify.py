@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from generated import DATA, PROGRAMS
 
-from stanct import codegen, temper
+from stanct import temper
 from stanct.cli import main
-from stanct.codegen import KINDS, generate
 from stanct.errors import StanctError
-from stanct.highlight import StanCode
-from stanct.program import Program
+from stanct.stan import codegen
+from stanct.stan.codegen import KINDS, generate
+from stanct.stan.highlight import StanCode
+from stanct.stan.program import Program
 from stanct.verify import compare
 
 NAMES = ["eight_schools", "split", "truncation"]

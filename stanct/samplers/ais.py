@@ -18,9 +18,9 @@ from stanct.base import GaussianBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.lanes import Lane, run_blocks
-from stanct.particle_results import ParticleRun
 from stanct.path import Array
 from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
+from stanct.runs.particle_run import ParticleRun
 from stanct.workspace import (
     Moves,
     Rungs,

@@ -19,7 +19,6 @@ from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.lanes import Lane, block_sizes, run_blocks
 from stanct.path import Array, Bias
-from stanct.results import TemperedRun
 from stanct.rounds import (
     Ledger,
     Round,
@@ -32,6 +31,7 @@ from stanct.rounds import (
     refit_bias,
     run_seed,
 )
+from stanct.runs.tempered_run import TemperedRun
 from stanct.workspace import GibbsOut, Moves, copy_table, make_gibbs_out, make_table, pool_tables
 
 BLOCK = 100

@@ -16,7 +16,6 @@ from stanct.base import GaussianBase
 from stanct.chains import Chains, ChainSettings, run_chains
 from stanct.errors import SamplingError
 from stanct.path import Array, Bias
-from stanct.results import TemperedRun
 from stanct.rounds import (
     Ledger,
     Round,
@@ -27,6 +26,7 @@ from stanct.rounds import (
     refit_base,
     run_seed,
 )
+from stanct.runs.tempered_run import TemperedRun
 from stanct.target import Target
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800

@@ -16,8 +16,6 @@ from stanct import kernels
 from stanct.base import GaussianBase, gaussian_moments
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
-from stanct.ladder import equal_rejection
-from stanct.ladder_results import LadderRun
 from stanct.lanes import Lane, block_sizes, run_blocks
 from stanct.path import Array
 from stanct.rounds import (
@@ -28,6 +26,8 @@ from stanct.rounds import (
     provenance,
     run_seed,
 )
+from stanct.runs.ladder import equal_rejection
+from stanct.runs.ladder_run import LadderRun
 from stanct.workspace import (
     LadderOut,
     Moves,

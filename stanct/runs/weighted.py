@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from stanct.errors import StanctError
-from stanct.estimates import Expectation, expectation, weighted_quantile
 from stanct.path import Array
+from stanct.runs.estimates import Expectation, expectation, weighted_quantile
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct import weighted
-from stanct.arviz_bridge import inference_data, pareto_k
 from stanct.base import GaussianBase
-from stanct.diagnostics import MOST_DIVERGENT, Check
-from stanct.estimates import Evidence, Expectation
 from stanct.path import Array, log_sum_exp
-from stanct.storage import PARTICLES, reading, save_run
+from stanct.runs import weighted
+from stanct.runs.arviz_bridge import inference_data, pareto_k
+from stanct.runs.diagnostics import MOST_DIVERGENT, Check
+from stanct.runs.estimates import Evidence, Expectation
+from stanct.runs.storage import PARTICLES, reading, save_run
 
 BOOTSTRAPS = 500
 

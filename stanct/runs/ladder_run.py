@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct import weighted
-from stanct.arviz_bridge import effective_size, inference_data, r_hat
 from stanct.base import GaussianBase
-from stanct.diagnostics import MOST_DIVERGENT, Check
-from stanct.estimates import Curve, Evidence, Expectation
-from stanct.ladder import LadderEstimator
 from stanct.path import Array
-from stanct.storage import LADDER, reading, save_run
+from stanct.runs import weighted
+from stanct.runs.arviz_bridge import effective_size, inference_data, r_hat
+from stanct.runs.diagnostics import MOST_DIVERGENT, Check
+from stanct.runs.estimates import Curve, Evidence, Expectation
+from stanct.runs.ladder import LadderEstimator
+from stanct.runs.storage import LADDER, reading, save_run
 
 
 @dataclass(frozen=True)

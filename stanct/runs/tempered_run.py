@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct import arviz_bridge, weighted
 from stanct.base import GaussianBase
-from stanct.diagnostics import Check, check_run
 from stanct.errors import StanctError
-from stanct.estimates import (
+from stanct.path import Array, Bias
+from stanct.runs import arviz_bridge, weighted
+from stanct.runs.diagnostics import Check, check_run
+from stanct.runs.estimates import (
     Curve,
     Evidence,
     Expectation,
     PathEstimator,
 )
-from stanct.path import Array, Bias
-from stanct.storage import TEMPERED, reading, save_run
+from stanct.runs.storage import TEMPERED, reading, save_run
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stanct.checks import check_lines
-from stanct.constraints import ParameterWriter, plus
 from stanct.errors import ProgramError
-from stanct.program import Program
-from stanct.render import block_text, comment_before, library, render
-from stanct.rewrite import Edit, Rewriter
-from stanct.shapes import Shapes
-from stanct.syntax import Declare, Increment
+from stanct.stan.checks import check_lines
+from stanct.stan.constraints import ParameterWriter, plus
+from stanct.stan.program import Program
+from stanct.stan.render import block_text, comment_before, library, render
+from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.shapes import Shapes
+from stanct.stan.syntax import Declare, Increment
 
 
 def joint(program: Program, prefix: str) -> str:

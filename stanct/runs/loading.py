@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from stanct.ladder_results import LadderRun, load_ladder
-from stanct.particle_results import ParticleRun, load_particles
-from stanct.results import TemperedRun, load_tempered
-from stanct.storage import LADDER, PARTICLES, TEMPERED, saved_head
+from stanct.runs.ladder_run import LadderRun, load_ladder
+from stanct.runs.particle_run import ParticleRun, load_particles
+from stanct.runs.storage import LADDER, PARTICLES, TEMPERED, saved_head
+from stanct.runs.tempered_run import TemperedRun, load_tempered
 
 _READERS = {TEMPERED: load_tempered, LADDER: load_ladder, PARTICLES: load_particles}
 

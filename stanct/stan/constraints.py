@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stanct.errors import ProgramError
-from stanct.shapes import Scope, Shapes
-from stanct.syntax import MATRIX_TYPES, Range, Syntax, TypeSpec
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.syntax import MATRIX_TYPES, Range, Syntax, TypeSpec
 
 WIDTH = 80
 _MARGIN = 4

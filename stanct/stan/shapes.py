@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stanct.syntax import (
+from stanct.stan.syntax import (
     Compound,
     Declare,
     Function,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stanct.constraints import minus
-from stanct.distributions import SUFFIX
-from stanct.program import Program
-from stanct.shapes import Scope, Shape, Shapes
-from stanct.syntax import Function, Increment, Range, Syntax, Tilde
+from stanct.stan.constraints import minus
+from stanct.stan.distributions import SUFFIX
+from stanct.stan.program import Program
+from stanct.stan.shapes import Scope, Shape, Shapes
+from stanct.stan.syntax import Function, Increment, Range, Syntax, Tilde
 
 _LINE = 70
 _LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stanct.source import SourceText
-from stanct.tokens import DEEPEST_NESTING, matched_brackets, tokenize
+from stanct.stan.source import SourceText
+from stanct.stan.tokens import DEEPEST_NESTING, matched_brackets, tokenize
 
 BLOCK_NAMES = (
     "functions",

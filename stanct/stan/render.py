@@ -9,9 +9,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from stanct.program import Program
 from stanct.resources import resource_folder
-from stanct.rewrite import Rewriter
+from stanct.stan.program import Program
+from stanct.stan.rewrite import Rewriter
 
 _OUR_NAME = re.compile(r"\bct_(?=\w)")
 _LIBRARY_CALL = re.compile(r"\bct_(\w+)\(")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from stanct.source import SourceText
+from stanct.stan.source import SourceText
 
 _TOKEN = re.compile(
     r"""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stanct.dependence import Dependence, Term
 from stanct.errors import ProgramError
-from stanct.program import Program
-from stanct.render import block_text, comment_before, library, render
-from stanct.rewrite import Edit, Rewriter
-from stanct.shapes import Scope, Shapes
-from stanct.syntax import Increment, Tilde
+from stanct.stan.dependence import Dependence, Term
+from stanct.stan.program import Program
+from stanct.stan.render import block_text, comment_before, library, render
+from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.syntax import Increment, Tilde
 
 _INSTEAD = 'use kind="joint", whose base is always proper'
 

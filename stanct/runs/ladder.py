@@ -18,10 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
-from stanct.arviz_bridge import effective_size, pareto_k
 from stanct.base import bridge_log_evidence
-from stanct.estimates import Curve, Evidence
 from stanct.path import Array, log_sum_exp
+from stanct.runs.arviz_bridge import effective_size, pareto_k
+from stanct.runs.estimates import Curve, Evidence
 
 WAYS = ("bridge", "forward", "backward")
 

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from stanct.errors import ProgramError
-from stanct.source import SourceText
-from stanct.syntax import Block, Declare, Simple, Syntax, TypeSpec
+from stanct.stan.source import SourceText
+from stanct.stan.syntax import Block, Declare, Simple, Syntax, TypeSpec
 
 
 @dataclass(frozen=True)

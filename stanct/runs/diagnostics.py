@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
-from stanct.arviz_bridge import effective_size, r_hat
-from stanct.estimates import Evidence, PathEstimator
+from stanct.runs.arviz_bridge import effective_size, r_hat
+from stanct.runs.estimates import Evidence, PathEstimator
 
 Array = np.ndarray
 

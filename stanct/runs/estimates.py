@@ -22,8 +22,8 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import brentq
 
-from stanct.arviz_bridge import effective_size, pareto_k
 from stanct.path import Array, Bias, log_sum_exp
+from stanct.runs.arviz_bridge import effective_size, pareto_k
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 
 from stanct.errors import StanctError
-from stanct.prior_likelihood import prior_likelihood
-from stanct.program import Program
-from stanct.render import library, render
-from stanct.rewrite import Edit, Rewriter
-from stanct.shapes import Shapes
-from stanct.whitened import joint, pseudo_extended
+from stanct.stan.prior_likelihood import prior_likelihood
+from stanct.stan.program import Program
+from stanct.stan.render import library, render
+from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.shapes import Shapes
+from stanct.stan.whitened import joint, pseudo_extended
 
 
 def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stanct.program import Program
-from stanct.syntax import (
+from stanct.stan.program import Program
+from stanct.stan.syntax import (
     Assign,
     Compound,
     Declare,

@@ -5,8 +5,8 @@ A violated constraint rejects the point, as it does where Stan itself checks.
 
 from __future__ import annotations
 
-from stanct.constraints import ParameterWriter, indented
-from stanct.syntax import TypeSpec
+from stanct.stan.constraints import ParameterWriter, indented
+from stanct.stan.syntax import TypeSpec
 
 _BOUNDED = frozenset({"real", "vector", "row_vector", "matrix"})
 _NAMED = {

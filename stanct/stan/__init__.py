@@ -1,0 +1,1 @@
+"""A user's Stan program: reading it, and writing the programs that temper it."""
