@@ -16,6 +16,7 @@ from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.storage import check_save_folder
 from stanct.runs.tempered_run import TemperedRun
 from stanct.stan.codegen import KINDS
@@ -24,7 +25,7 @@ from stanct.verify import compare
 
 INTERRUPTED = 130
 
-Run = TemperedRun | LadderRun | ParticleRun
+Run = TemperedRun | LadderRun | ParticleRun | PseudoExtendedRun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,12 +119,13 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--chains", type=int, help="default: the method's own")
     parser.add_argument("--draws", type=int, help="kept draws of each chain")
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
+    parser.add_argument("--copies", type=int, metavar="N", help="of pseudo_extended")
     parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
     parser.add_argument(
         "--bootstrap", type=int, metavar="ROUNDS", help="rounds that refit the base"
     )
     parser.add_argument("--target-accept", type=float, help="of the transitions")
-    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint)")
+    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint, pseudo_extended)")
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
     parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -161,7 +163,7 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    names = ("chains", "draws", "warmup", "bootstrap", "target_accept", "max_depth")
+    names = ("chains", "draws", "warmup", "copies", "bootstrap", "target_accept", "max_depth")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
         options.data,

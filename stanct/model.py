@@ -16,8 +16,9 @@ from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import ais, gibbs, joint, parallel_tempering
+from stanct.samplers import ais, gibbs, joint, parallel_tempering, pseudo_extended
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
@@ -28,6 +29,7 @@ METHODS = {
     "joint": joint.sample,
     "gibbs": gibbs.sample,
     "parallel_tempering": parallel_tempering.sample,
+    "pseudo_extended": pseudo_extended.sample,
 }
 ENGINES = ("auto", "embedded")
 
@@ -137,12 +139,22 @@ class TemperedModel:
 
     @overload
     def sample(
+        self,
+        data: Source = None,
+        *,
+        method: Literal["pseudo_extended"],
+        engine: str = "auto",
+        **settings: Any,
+    ) -> PseudoExtendedRun: ...
+
+    @overload
+    def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
-    ) -> TemperedRun | LadderRun | ParticleRun: ...
+    ) -> TemperedRun | LadderRun | ParticleRun | PseudoExtendedRun: ...
 
     def sample(
         self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
-    ) -> TemperedRun | LadderRun | ParticleRun:
+    ) -> TemperedRun | LadderRun | ParticleRun | PseudoExtendedRun:
         """Fit a base, sample, and return the run.
 
         Parameters
@@ -152,7 +164,7 @@ class TemperedModel:
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
             by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
-            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
+            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature; ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
             those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
             base, threads and progress go with every method.
         engine

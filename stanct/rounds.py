@@ -166,12 +166,25 @@ def base_deltas(
 def refit_base(done: Round) -> GaussianBase:
     """The Gaussian with a round's moments, weighted to β = 1."""
     log_weights = done.estimator.log_weights(1.0)
-    weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
-    z = done.z.reshape(weights.size, -1)
+    return weighted_base(done.base, done.z, np.exp(log_weights - log_sum_exp(log_weights)))
+
+
+def weighted_base(base: GaussianBase, z: Array, weights: Array) -> GaussianBase:
+    """The Gaussian with the moments of weighted draws, never much narrower than `base`.
+
+    Parameters
+    ----------
+    base
+        The base that whitens `z`.
+    z : shape (..., D)
+    weights : shape (...)
+    """
+    weights = weights.ravel()
+    z = z.reshape(weights.size, -1)
     shift, covariance = gaussian_moments(z, weights=weights)
     variances, axes = np.linalg.eigh(covariance)
-    scale = done.base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
-    return GaussianBase.from_covariance(done.base.unwhiten(shift), scale @ scale.T)
+    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
+    return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
 
 
 def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
