@@ -17,6 +17,7 @@ from stanct.runs.ladder_run import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "ParticleRun",
     "ProgramError",
     "PseudoExtendedRun",
+    "Run",
     "SamplingError",
     "SavedRunError",
     "StanctError",

@@ -17,6 +17,7 @@ from stanct.errors import SamplingError, StanctError
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import ais, gibbs, joint, parallel_tempering, pseudo_extended
 from stanct.stan.codegen import generate
@@ -150,11 +151,11 @@ class TemperedModel:
     @overload
     def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
-    ) -> TemperedRun | LadderRun | ParticleRun | PseudoExtendedRun: ...
+    ) -> Run: ...
 
     def sample(
         self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
-    ) -> TemperedRun | LadderRun | ParticleRun | PseudoExtendedRun:
+    ) -> Run:
         """Fit a base, sample, and return the run.
 
         Parameters
@@ -164,7 +165,8 @@ class TemperedModel:
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
             by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
-            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature; ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
+            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature;
+            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
             those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
             base, threads and progress go with every method.
         engine

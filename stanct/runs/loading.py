@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 
-from stanct.runs.ladder_run import LadderRun, load_ladder
-from stanct.runs.particle_run import ParticleRun, load_particles
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun, load_copies
-from stanct.runs.storage import COPIES, LADDER, PARTICLES, TEMPERED, saved_head
-from stanct.runs.tempered_run import TemperedRun, load_tempered
+from stanct.runs.ladder_run import LadderRun
+from stanct.runs.particle_run import ParticleRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.run import Run
+from stanct.runs.storage import saved_head
+from stanct.runs.tempered_run import TemperedRun
 
-_READERS = {
-    TEMPERED: load_tempered,
-    LADDER: load_ladder,
-    PARTICLES: load_particles,
-    COPIES: load_copies,
+_KINDS: dict[str, type[Run]] = {
+    kind.file_format: kind for kind in (TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun)
 }
 
 
-def load(
-    folder: str | os.PathLike[str],
-) -> TemperedRun | LadderRun | ParticleRun | PseudoExtendedRun:
+def load(folder: str | os.PathLike[str]) -> Run:
     """Bring back what `save` of any run has written.
 
     Raises
@@ -28,4 +24,4 @@ def load(
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    return _READERS[saved_head(folder)["format"]](folder)
+    return _KINDS[saved_head(folder)["format"]].load(folder)

@@ -30,6 +30,7 @@ from stanct.rounds import (
 )
 from stanct.runs.copies import CopyEstimator, copy_log_weights
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.settings import whole
 from stanct.target import Target
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
@@ -181,11 +182,8 @@ def sample(
 
 def _check_copies(copies: int, fixed_beta: Sequence[float] | None) -> Array | None:
     """The fixed β as an array of shape (N,), or None; raises `SamplingError` if they cannot be."""
-    if isinstance(copies, bool) or not isinstance(copies, int | np.integer) or copies < 2:
-        raise SamplingError(
-            f"copies must be a whole number from 2, not {copies!r}.",
-            remedy="Use copies=5; a single copy would be NUTS on the target itself.",
-        )
+    # A single copy would be NUTS on the target itself.
+    whole("copies", copies, 2)
     if fixed_beta is None:
         return None
     beta = np.asarray(fixed_beta, float)
