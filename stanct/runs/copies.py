@@ -170,9 +170,10 @@ class CopyEstimator:
         )
 
     def path_moments(self, beta: Array) -> tuple[Array, Array]:
-        """log z(β), and the standard deviation of δ at β, both shape (points,).
+        """log z(β), and the mean absolute deviation of δ at β, both shape (points,).
 
-        The square of the latter is the second derivative of log z: the speed of the path.
+        The latter is the speed of the path, as the rejections of parallel tempering measure it
+        (Syed et al. 2022); unlike the standard deviation it bears a base with heavy-tailed δ.
         """
         parts = (
             (self.share, self.delta.ravel(), self._log_mixture(self._chain_states, self.log_c)),

@@ -275,9 +275,9 @@ class _Stages:
 def _bias_by_speed(estimator: CopyEstimator) -> Bias:
     """The bias under which the copies stay longer where the path is faster.
 
-    Half of the density of β is uniform, half ∝ the standard deviation of δ at β, so that a copy
-    spends about equal times on equal steps of the path. The modes of sharp mixtures are joined at
-    β of a few per cent only, and there the path is fast.
+    A part of the density of β is uniform, the rest ∝ the mean absolute deviation of δ at β, so that
+    equal steps of the path take about equal times. The modes of sharp mixtures meet at β of a few
+    per cent only, and there the path is fast.
     """
     beta = beta_grid(101)
     log_z, speed = estimator.path_moments(beta)
