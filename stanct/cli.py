@@ -14,6 +14,7 @@ from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
+from stanct.runs import comparison
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_temper(commands)
     _add_evidence(commands)
+    _add_compare(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -125,6 +127,36 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.set_defaults(run=_evidence)
+
+
+def _add_compare(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="Bayes factors and model probabilities of saved runs",
+        description="Compare the models of runs on the same data by their evidences. Runs on "
+        "different data are refused.",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
+    parser.add_argument("--names", type=_listed, metavar="A,B", help="of the models, in order")
+    parser.add_argument(
+        "--prior", type=_weights, metavar="1,2", help="prior weights in order; default: equal"
+    )
+    parser.add_argument(
+        "--observed",
+        type=_listed,
+        metavar="Y",
+        help="the observations, which must be the same; default: all data that programs share",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=_compare)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _weights(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
 def _temper(options: argparse.Namespace) -> int:
@@ -217,6 +249,14 @@ def _report(run: Run) -> str:
         f"seed {run.provenance['settings']['seed']}\n\n"
         f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
     ).rstrip()
+
+
+def _compare(options: argparse.Namespace) -> int:
+    found = comparison.compare(
+        *options.runs, names=options.names, prior=options.prior, observed=options.observed
+    )
+    _say(json.dumps(found.record()) if options.json else str(found))
+    return 0
 
 
 def _doctor(_options: argparse.Namespace) -> int:
