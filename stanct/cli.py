@@ -115,6 +115,15 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
     parser.add_argument("--chains", type=int, help="default: the method's own")
     parser.add_argument("--draws", type=int, help="kept draws of each chain")
+    parser.add_argument(
+        "--target-se",
+        type=float,
+        metavar="SE",
+        help="sample until log Z has this standard error (joint, gibbs)",
+    )
+    parser.add_argument(
+        "--max-draws", type=int, metavar="N", help="most draws of each chain on the way to it"
+    )
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
     parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
     parser.add_argument(
@@ -189,7 +198,8 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    names = ("chains", "draws", "warmup", "bootstrap", "target_accept", "max_depth")
+    names = ("chains", "draws", "target_se", "max_draws", "warmup", "bootstrap")
+    names += ("target_accept", "max_depth")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
         options.data,

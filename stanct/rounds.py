@@ -165,12 +165,39 @@ def base_deltas(
     execution: Execution,
 ) -> Array:
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
+    return BaseDraws(target, base, seed).kept(count, execution)
 
-    def evaluate() -> Array:
-        z = np.random.default_rng(seed).standard_normal((count, base.dimension))
-        return base.delta(z, target.density.log_densities(base.unwhiten(z)))
 
-    return execution.once("draws of the base", evaluate)
+class BaseDraws:
+    """δ at independent draws of a base, as many as are asked for; more do not change the first.
+
+    They are evaluated by portions of one size, so that not even rounding depends on who asked for
+    how many in between.
+    """
+
+    portion = 500
+
+    def __init__(
+        self, target: SampledTarget, base: GaussianBase, seed: np.random.SeedSequence
+    ) -> None:
+        self._target = target
+        self._base = base
+        self._rng = np.random.default_rng(seed)
+        self._delta = np.zeros(0)
+
+    def first(self, count: int) -> Array:
+        """δ at the first draws, +inf where the target vanishes, shape (count,)."""
+        parts = [self._delta]
+        for _ in range(-(-(count - self._delta.size) // self.portion)):
+            z = self._rng.standard_normal((self.portion, self._base.dimension))
+            log_density = self._target.density.log_densities(self._base.unwhiten(z))
+            parts.append(self._base.delta(z, log_density))
+        self._delta = np.concatenate(parts)
+        return self._delta[:count]
+
+    def kept(self, count: int, execution: Execution) -> Array:
+        """The same as a step of the run, which a checkpoint remembers."""
+        return execution.once("draws of the base", lambda: self.first(count))
 
 
 def refit_base(done: Round) -> GaussianBase:

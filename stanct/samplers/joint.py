@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import expit
 
 from stanct import embedded
 from stanct.base import GaussianBase
-from stanct.chains import Chains, ChainSettings, run_chains
+from stanct.chains import Chains, ChainSettings, joined, run_chains
+from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.path import Array, Bias
+from stanct.precision import Precision
+from stanct.progress import Bar
 from stanct.rounds import (
+    BaseDraws,
     Ledger,
     Round,
-    base_deltas,
     curve_under,
     first_base,
     provenance,
@@ -29,6 +33,7 @@ from stanct.rounds import (
 )
 from stanct.runs.tempered_run import TemperedRun
 from stanct.target import Target
+from stanct.watch import Watch
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -56,6 +61,8 @@ def sample(
     chains: int = 4,
     draws: int = 2500,
     warmup: int = 500,
+    target_se: float | None = None,
+    max_draws: int | None = None,
     seed: int | None = None,
     base: str | GaussianBase = "pilot",
     log_zeta: float | None = None,
@@ -75,6 +82,10 @@ def sample(
         Program and data.
     chains, draws, warmup
         Chains, and kept and adaptation iterations of each.
+    target_se, max_draws
+        Standard error of log Z at which to stop, and the most draws of each chain that this may
+        take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
+        says why the run stopped; see `stanct.precision`.
     seed
         Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
         number of threads.
@@ -113,7 +124,9 @@ def sample(
     KeyboardInterrupt
         Interrupted before every chain had finished draws; later, the finished ones are returned.
     """
-    settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
+    settings = ChainSettings(
+        chains, warmup, draws, target_accept, max_depth, threads, target_se, max_draws
+    )
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
     if executor is not None:
@@ -160,11 +173,20 @@ def _sample(
     ledger.lap("base")
     current, bias = start.base, Bias.linear(start.log_zeta)
     places: Array | None = None
-    short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
+    short = replace(settings, warmup=ROUND_WARMUP)
     for number in range(bootstrap):
         label = f"round {number + 1}"
         stage = _stage(
-            target, current, bias, short, places, round_seeds[number], ledger, label, execution
+            target,
+            current,
+            bias,
+            short,
+            Precision(None, ROUND_DRAWS),
+            places,
+            round_seeds[number],
+            ledger,
+            label,
+            execution,
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
@@ -174,8 +196,18 @@ def _sample(
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)
         current = new
     ledger.lap("bootstrap")
+    precision = Precision(settings.target_se, settings.draws, settings.max_draws)
     final = _stage(
-        target, current, bias, settings, places, round_seeds[-1], ledger, "joint", execution
+        target,
+        current,
+        bias,
+        settings,
+        precision,
+        places,
+        round_seeds[-1],
+        ledger,
+        "joint",
+        execution,
     )
     ledger.lap("sampling")
     variables = target.user_variables(final.chains.variables)
@@ -204,6 +236,7 @@ def _sample(
             },
             ledger,
             interrupted=final.chains.interrupted,
+            stopping=precision.record(),
             step_size=final.chains.step_size,
         ),
     )
@@ -214,6 +247,7 @@ def _stage(
     base: GaussianBase,
     bias: Bias,
     settings: ChainSettings,
+    precision: Precision,
     starts: Array | None,
     seed: np.random.SeedSequence,
     ledger: Ledger,
@@ -226,26 +260,54 @@ def _stage(
     start_seed, base_seed, chain_seed = seed.spawn(3)
     if starts is None:
         starts = _starts(target, base, settings.chains, np.random.default_rng(start_seed))
-    chains = run_chains(
-        target.joint_recipe(base, bias),
-        names,
-        starts,
-        settings,
-        seed=chain_seed,
-        label=label,
-        execution=execution,
-    )
-    z, u = (chains.variables[name] for name in names)
+    base_draws = BaseDraws(target, base, base_seed)
+    with Bar(
+        settings.chains * precision.first, label, unit="draw", shown=execution.progress
+    ) as bar:
+        watch = Watch(base_draws, BASE_DRAWS, bias, precision, bar)
+        chains = run_chains(
+            target.joint_recipe(base, bias),
+            names,
+            starts,
+            settings,
+            draws=precision.first,
+            seed=chain_seed,
+            label=label,
+            execution=execution,
+            bar=bar,
+            seen=lambda blocks: watch.show(partial(_so_far, target, base, blocks)),
+            more=lambda blocks: watch.more(*_path(target, base, _variables(blocks))),
+        )
+    if chains.interrupted:
+        precision.reason = "interrupted"
+    z, _, delta = _path(target, base, chains.variables)
+    ledger.gradients += chains.gradients
+    base_delta = base_draws.kept(BASE_DRAWS * delta.size, execution)
+    ledger.evaluations += base_delta.size
+    return _Stage(Round(base, bias, z, delta, base_delta), chains, chains.variables[names[1]])
+
+
+def _variables(blocks: list[Block]) -> dict[str, Array]:
+    return joined([block.variables for block in blocks])
+
+
+def _path(
+    target: Target, base: GaussianBase, variables: dict[str, Array]
+) -> tuple[Array, Array, Array]:
+    """z, β and δ of draws of the joint program."""
+    z, u = (variables[target.prefix + name] for name in ("z", "u"))
     # The embedded engine cannot save what a program with _lp functions computes from target().
-    delta = chains.variables.get(f"{prefix}delta")
+    delta = variables.get(f"{target.prefix}delta")
     if delta is None:
         log_density = target.density.log_densities(base.unwhiten(z).reshape(-1, base.dimension))
         delta = base.delta(z, log_density.reshape(u.shape))
-    ledger.gradients += chains.gradients
-    count = BASE_DRAWS * u.size
-    ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, base_seed, execution)
-    return _Stage(Round(base, bias, z, delta, base_delta), chains, u)
+    return z, expit(u), delta
+
+
+def _so_far(target: Target, base: GaussianBase, blocks: list[Block]) -> tuple[Array, Array, int]:
+    """β, δ and gradients of the finished blocks."""
+    _, beta, delta = _path(target, base, _variables(blocks))
+    return beta, delta, sum(block.gradients for block in blocks)
 
 
 def _coarse_bias(beta: Array, log_z: Array) -> Bias:
