@@ -1,4 +1,4 @@
-"""HTML pages that stand alone: one file, no network, light and dark, with pictures as inline SVG."""
+"""HTML pages that stand alone: one file, no network, light and dark, pictures as inline SVG."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HtmlPage(str):
         StanctError
             The file cannot be written.
         """
-        path = Path(file)
+        path = check_page_file(file)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self, encoding="utf-8")
@@ -58,6 +58,19 @@ class HtmlPage(str):
                 remedy="Choose a file that you can write.",
             ) from cause
         return path
+
+
+def check_page_file(file: str | os.PathLike[str]) -> Path:
+    """The file as a path if a page may be written there; raises `StanctError` otherwise."""
+    path = Path(file)
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if path.is_dir() or not parent.is_dir():
+        raise StanctError(
+            f"The page cannot be written to {path}: "
+            + ("it is a folder." if path.is_dir() else f"{parent} is not a folder."),
+            remedy="Choose a file, e.g. report.html.",
+        )
+    return path
 
 
 @dataclass(frozen=True)
@@ -102,10 +115,12 @@ def number(value: float, digits: int = 4) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+    if value.is_integer() and abs(value) < 1e9:
+        return f"{value:.0f}".replace("-", "−")
+    if not 1e-4 <= abs(value) < 1e6:
         text = f"{value:.{digits - 1}e}"
     else:
-        places = digits if value == 0 else digits - 1 - math.floor(math.log10(abs(value)))
+        places = digits - 1 - math.floor(math.log10(abs(value)))
         text = f"{value:.{max(0, min(places, 6))}f}"
     return text.replace("-", "−")
 

@@ -1,4 +1,4 @@
-"""The panels of a run's report: which runs each fits, how to read it, and what it shows in words."""
+"""The panels of a report: which runs each fits, how to read it, and what it shows in words."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from stanct.page import Picture, number, picture, with_error
 from stanct.plots.canvas import SIZE
 from stanct.plots.evidence import curves
 from stanct.plots.mixing import end_shares
+from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
 from stanct.runs.diagnostics import base_check, round_trips
 from stanct.runs.estimates import Evidence
@@ -31,7 +32,7 @@ class Panel:
     Attributes
     ----------
     section
-        Of the report: ``"evidence"``, ``"mixing"``, ``"weights"``, ``"base"`` or ``"posterior"``.
+        Of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
     title, caption
         Its heading, and how to read it.
     fits
@@ -71,7 +72,7 @@ def pictures(run: Run, section: str) -> list[Picture]:
 
 def has_chains_of_beta(run: Any) -> bool:
     """Whether each draw has one β."""
-    return np.ndim(getattr(run, "beta", None)) == 2
+    return np.ndim(getattr(run, "beta", 0.0)) == 2
 
 
 def has_weights(run: Any) -> bool:
@@ -103,23 +104,22 @@ def _has_curve(run: Any) -> bool:
 
 def _free_energy_words(run: Any) -> str:
     parts = []
-    for label, curve in curves(run).items():
-        height = curve.log_z - curve.beta * run.evidence.log_z
-        end = with_error(float(curve.log_z[-1]), float(curve.std_error[-1]))
-        low = int(height.argmin())
+    for label, curve in curves(run, np.array([0.0, 0.5, 1.0])).items():
+        half = int(np.searchsorted(curve.beta, 0.5))
         parts.append(
-            f"{label}: log z(1) is {end}; the curve lies furthest below the straight line, by "
-            f"{number(-height[low], 3)}, at β = {curve.beta[low]:.2f}"
+            f"{label}: log z({number(curve.beta[half], 2)}) is "
+            f"{with_error(curve.log_z[half], curve.std_error[half])} and log z(1) is "
+            f"{with_error(curve.log_z[-1], curve.std_error[-1])}"
         )
-    return "Free-energy curve. " + ". ".join(parts) + "."
+    return f"Free-energy curve. {'. '.join(parts)}."
 
 
 def _running_words(run: Any) -> str:
-    ends = run.running_log_z([run.draws // 2, run.draws])
+    halves = run.running_log_z([run.draws // 2])[:, 0]
     low, high = run.evidence.interval
     parts = [
         f"chain {c + 1} from {number(half, 6)} halfway to {number(end, 6)}"
-        for c, (half, end) in enumerate(ends)
+        for c, (half, end) in enumerate(zip(halves, run.evidence.chain_log_z, strict=True))
     ]
     inside = f"Reported 95 % interval {number(low, 6)} to {number(high, 6)}"
     return f"Running log Z by chain: {'; '.join(parts)}. {inside}."
@@ -158,9 +158,7 @@ def _swap_words(run: Any) -> str:
 
 def _schedule_words(run: Any) -> str:
     middle = int(np.searchsorted(run.betas, 0.5))
-    return (
-        f"{run.betas.size} inverse temperatures from 0 to 1; β = 0.5 is passed at step {middle}."
-    )
+    return f"{run.betas.size} inverse temperatures from 0 to 1; β = 0.5 is passed at step {middle}."
 
 
 def _weight_words(run: Any) -> str:
@@ -199,7 +197,7 @@ def _pair_words(run: Any) -> str:
     parts = [
         f"{m.label} ({'more than one mode' if m.is_multimodal else 'one mode'}, "
         f"√n dip {m.score:.2f})"
-        for m in plots.most_multimodal(run)[: plots.posterior.SHOWN]
+        for m in plots.most_multimodal(run)[:SHOWN]
     ]
     return f"Weighted draws of {', '.join(parts)}, coloured by chain."
 
@@ -263,7 +261,7 @@ PANELS = (
         "mixing",
         "Schedule of β",
         "The inverse temperatures that were passed.",
-        lambda run: np.ndim(getattr(run, "betas", None)) == 1,
+        lambda run: np.ndim(getattr(run, "betas", 0.0)) == 1,
         plots.schedule,
         _schedule_words,
     ),
@@ -277,7 +275,7 @@ PANELS = (
         _weight_words,
     ),
     Panel(
-        "base",
+        "weights",
         "Base check",
         "Draws reweighted to the base must have its mean and covariance. z-scores should follow "
         "the dashed curve and stay within the dotted limits.",
@@ -286,7 +284,7 @@ PANELS = (
         _score_words,
     ),
     Panel(
-        "base",
+        "weights",
         "Base against target",
         "The unconstrained coordinates that the base fits worst: 50 and 95 % intervals of the "
         "target over those of the base (grey). A target wider than the base is the harder case.",

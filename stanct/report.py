@@ -23,8 +23,7 @@ MOST_ROWS = 1000
 _SECTIONS = (
     ("evidence", "Evidence"),
     ("mixing", "Did the chains move?"),
-    ("weights", "Weights"),
-    ("base", "Base"),
+    ("weights", "Weights and base"),
     ("posterior", "Posterior"),
 )
 _ESTIMATES = (
@@ -63,6 +62,7 @@ def report_page(run: Run) -> HtmlPage:
         "report.html.jinja",
         run=run,
         program_name=Path(run.provenance["program"]).name,
+        data_words=_data_words(run),
         evidence=evidence,
         answer=_answer(evidence),
         checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
@@ -215,14 +215,27 @@ def _origin(run: Run) -> list[tuple[str, str]]:
 _OPTIONS = ("chains", "draws", "warmup", "seed", "bootstrap", "target_accept", "max_depth")
 
 
+def _data_words(run: Run) -> str:
+    file = _data_file(run)
+    return f"on {file}" if file else "without data" if file == "" else "on data from Python"
+
+
+def _data_file(run: Run) -> str | None:
+    """The data's file, empty for a program without data, None for data that were in memory."""
+    origin = run.provenance["data_origin"]
+    if origin in ("data", "no data"):
+        return "" if run.data == "{}" else None
+    return origin
+
+
 def command_line(run: Run) -> str | None:
     """The command that repeats the run; None where only Python can."""
     record = run.provenance
     settings = record["settings"]
-    if not run.programs or settings.get("base") == "given" or not _is_file(record["data_origin"]):
+    data = _data_file(run)
+    if not run.programs or settings.get("base") == "given" or data is None:
         return None
-    words = ["stanct", "evidence", record["program"]]
-    words += [record["data_origin"]] if record["data_origin"] != "no data" else []
+    words = ["stanct", "evidence", record["program"], *([data] if data else [])]
     words += ["--method", run.method]
     for name in (*_OPTIONS, "base"):
         if settings.get(name) is not None:
@@ -230,19 +243,18 @@ def command_line(run: Run) -> str | None:
     return shlex.join(words)
 
 
-def _is_file(origin: str) -> bool:
-    return origin.endswith(".json") or origin == "no data"
-
-
 def python_lines(run: Run) -> str | None:
     """Python that repeats the run; None where the target is not a Stan program."""
     record = run.provenance
     if not run.programs:
         return None
-    data = repr(record["data_origin"]) if record["data_origin"].endswith(".json") else "data"
-    data = "None" if record["data_origin"] == "no data" else data
+    data = _data_file(run)
     lines = ["import stanct", "", f"model = stanct.temper({record['program']!r})"]
-    lines += ["run = model.sample(", f"    {data},", f"    method={run.method!r},"]
+    lines += [
+        "run = model.sample(",
+        f"    {'data' if data is None else repr(data or None)},",
+        f"    method={run.method!r},",
+    ]
     for name, value in record["settings"].items():
         given = name == "base" and value == "given"
         lines.append(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 # Okabe & Ito's hues, of a lightness that stands out on white and on black paper alike.
 CHAIN_COLOURS = (
@@ -25,7 +27,7 @@ def chain_colour(chain: int) -> str:
 
 
 def drawing(axes: Axes | None, x: str = "", y: str = "") -> Axes:
-    """The axes to draw on, new ones of a figure of their own for None, with labels and quiet lines."""
+    """Axes to draw on, those of a new figure for None, with labels and quiet lines."""
     if axes is None:
         axes = Figure(figsize=SIZE, layout="constrained").add_subplot()
     axes.set_facecolor("none")
@@ -38,6 +40,16 @@ def drawing(axes: Axes | None, x: str = "", y: str = "") -> Axes:
     axes.grid(True, color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
     return axes
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks at whole numbers only."""
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def plain(value: float, _place: float = 0) -> str:
+    """A tick's number in full, so that no offset is needed above the axis."""
+    return f"{value:.8g}".replace("-", "−")
 
 
 def legend(axes: Axes, columns: int = 2) -> None:

@@ -8,7 +8,19 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from stanct.path import Array
-from stanct.plots.canvas import INK, LETTERS, MAIN, QUIET, SECOND, THIRD, chain_colour, drawing, legend
+from stanct.plots.canvas import (
+    INK,
+    LETTERS,
+    MAIN,
+    QUIET,
+    SECOND,
+    THIRD,
+    chain_colour,
+    drawing,
+    legend,
+    plain,
+    whole_numbers,
+)
 from stanct.runs.estimates import Curve
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
@@ -20,13 +32,11 @@ POINTS = 16
 """Of the running estimates of each chain."""
 
 
-def curves(run: Any) -> dict[str, Curve]:
-    """Estimates of log z(β) by name, the one that the evidence rests on first."""
+def curves(run: Any, grid: Array = GRID) -> dict[str, Curve]:
+    """Estimates of log z(β) by name, the one that the evidence rests on first; a ladder's own β."""
     if not isinstance(run, TemperedRun):
         return {run.evidence.method.split(", ")[-1]: run.curve()}
-    found = {"bridge": run.curve(GRID), "Rao–Blackwell": run.rao_blackwell_curve(GRID)}
-    if hasattr(run, "thermodynamic_curve"):
-        found["thermodynamic integration"] = run.thermodynamic_curve(GRID)
+    found = {"bridge": run.curve(grid), "Rao–Blackwell": run.rao_blackwell_curve(grid)}
     return found
 
 
@@ -54,6 +64,7 @@ def free_energy(run: Any, axes: Axes | None = None) -> Axes:
         )
         axes.plot(curve.beta, height, dash, color=colour, lw=width, label=label)
     axes.set_xlim(0, 1)
+    axes.yaxis.set_major_formatter(plain)
     legend(axes, 3)
     return axes
 
@@ -99,7 +110,7 @@ def running_log_z(run: Any, axes: Axes | None = None) -> Axes:
     finite = np.concatenate([late[np.isfinite(late)], [low, high]])
     margin = 0.08 * np.ptp(finite) + 1e-9
     axes.set_ylim(finite.min() - margin, finite.max() + margin)
-    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.yaxis.set_major_formatter(plain)
     axes.xaxis.set_major_formatter(lambda value, _: _thousands(value))
     if run.chains <= 8:
         legend(axes, 3)
@@ -133,7 +144,7 @@ def stepping_stones(run: Any, axes: Axes | None = None) -> Axes:
     ):  # fmt: skip
         gap = np.concatenate([[0.0], np.cumsum(steps[way] - steps["bridge"])])
         axes.plot(rungs, gap, f"-{mark}", color=colour, lw=1.1, ms=4, label=label)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    whole_numbers(axes.xaxis)
     axes.tick_params(labelsize=LETTERS - 1)
     legend(axes, 3)
     return axes

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from stanct.plots.canvas import INK, LETTERS, MAIN, QUIET, chain_colour, drawing, legend
+from stanct.plots.canvas import (
+    INK,
+    LETTERS,
+    MAIN,
+    QUIET,
+    chain_colour,
+    drawing,
+    legend,
+    whole_numbers,
+)
 from stanct.runs.diagnostics import HIGH_BETA, LOW_BETA, round_trips
 
 BINS = 20
@@ -29,7 +38,12 @@ def beta_occupancy(run: Any, axes: Axes | None = None) -> Axes:
     for chain, beta in enumerate(run.beta):
         share = 100 * np.histogram(beta, edges)[0] / beta.size
         axes.stairs(
-            share, edges, color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}", baseline=None
+            share,
+            edges,
+            color=chain_colour(chain),
+            lw=1.2,
+            label=f"chain {chain + 1}",
+            baseline=None,
         )
     axes.axhline(100 / BINS, color=INK, lw=0.8, ls="--", label="uniform")
     axes.set_xlim(0, 1)
@@ -56,7 +70,7 @@ def beta_trace(run: Any, axes: Axes | None = None) -> Axes:
     for chain in range(lanes):
         bottom = (lanes - 1 - chain) * height
         axes.plot(
-            bottom + run.beta[chain], color=chain_colour(chain), lw=0.4, rasterized=run.draws > 400
+            bottom + run.beta[chain], color=chain_colour(chain), lw=0.5, rasterized=run.draws > 400
         )
         word = "trip" if trips[chain] == 1 else "trips"
         axes.text(
@@ -69,7 +83,7 @@ def beta_trace(run: Any, axes: Axes | None = None) -> Axes:
     axes.set_xlim(0, run.draws)
     for bottom in bottoms:
         for level in (bottom, bottom + 1):
-            axes.axhline(level, color=QUIET, lw=0.3)
+            axes.axhline(level, color=QUIET, lw=0.3, zorder=1)
     axes.set_ylim(-0.1, bottoms[-1] + 1.1)
     return axes
 
@@ -92,7 +106,7 @@ def swap_rejection(run: Any, axes: Axes | None = None) -> Axes:
             pairs, 100 * rates, "o", ms=3.5, color=chain_colour(chain), label=f"ladder {chain + 1}"
         )
     axes.set_ylim(0, 100)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    whole_numbers(axes.xaxis)
     if run.chains <= MOST_LANES:
         legend(axes, 4)
     return axes
@@ -112,6 +126,7 @@ def schedule(run: Any, axes: Axes | None = None) -> Axes:
     dots = "o-" if run.betas.size <= 40 else "-"
     axes.plot(run.betas, dots, color=MAIN, ms=3, lw=1.3)
     axes.set_ylim(-0.02, 1.02)
+    whole_numbers(axes.xaxis)
     return axes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,7 +39,10 @@ def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modali
 
 
 def pair(
-    run: Run, axes: Axes | None = None, *, names: Sequence[tuple[str, tuple[int, ...]]] | None = None
+    run: Run,
+    axes: Axes | None = None,
+    *,
+    names: Sequence[tuple[str, tuple[int, ...]]] | None = None,
 ) -> Axes:
     """Weighted draws of a few scalars against each other, coloured by chain.
 

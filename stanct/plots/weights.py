@@ -9,10 +9,12 @@ from matplotlib.axes import Axes
 from scipy.stats import norm
 
 from stanct.path import Array
-from stanct.plots.canvas import INK, LETTERS, MAIN, QUIET, SECOND, drawing, legend
+from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
 from stanct.runs.diagnostics import base_check
 from stanct.runs.estimates import weighted_quantile
 
+FEW = 25
+"""Scores that are shown as dots; more make a histogram."""
 WORST = 8
 """Coordinates in `base_against_posterior`."""
 
@@ -32,7 +34,13 @@ def weight_histogram(run: Any, axes: Axes | None = None) -> Axes:
     relative = np.log10(relative[relative > 0])
     # Weights below a millionth of the mean count for nothing; they share the first bin.
     shown = np.maximum(relative, -6)
-    axes.hist(shown, bins=50, color=MAIN, alpha=0.75, label=f"draws, Pareto k = {run.evidence.pareto_k:.2f}")
+    axes.hist(
+        shown,
+        bins=50,
+        color=MAIN,
+        alpha=0.75,
+        label=f"draws, Pareto k = {run.evidence.pareto_k:.2f}",
+    )
     axes.axvline(0, color=INK, lw=0.8, ls="--", label="mean weight")
     axes.xaxis.set_major_formatter(lambda power, _: _power(power))
     axes.set_yscale("symlog", linthresh=10)
@@ -41,7 +49,7 @@ def weight_histogram(run: Any, axes: Axes | None = None) -> Axes:
 
 
 def _power(power: float) -> str:
-    return f"{10**power:.6g}" if -4 <= power <= 4 else f"1e{power:g}"
+    return f"{10**power:.3g}" if -4 <= power <= 3 else f"1e{power:g}"
 
 
 def relative_weights(run: Any) -> Array:
@@ -70,8 +78,12 @@ def base_scores(run: Any, axes: Axes | None = None) -> Axes:
         (covariance, MAIN, f"covariance ({covariance.size})"),
         (found.mean, SECOND, f"mean ({found.mean.size})"),
     ):
-        heights, _ = np.histogram(np.clip(scores, -reach, reach), edges, density=True)
-        axes.stairs(heights, edges, color=colour, lw=1.3, fill=False, label=label)
+        scores = np.clip(scores, -reach, reach)
+        if scores.size < FEW:
+            axes.plot(scores, np.zeros(scores.size), "o", color=colour, ms=6, label=label)
+        else:
+            heights, _ = np.histogram(scores, edges, density=True)
+            axes.stairs(heights, edges, color=colour, lw=1.3, fill=False, label=label)
     grid = np.linspace(-reach, reach, 201)
     axes.plot(grid, norm.pdf(grid), color=INK, lw=0.9, ls="--", label="if right")
     for limit in (-found.limit, found.limit):

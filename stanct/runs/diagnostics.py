@@ -259,7 +259,7 @@ def _estimate_checks(
             3,
             gap <= 3 * gap_error or gap < 1e-9,
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
-            f"One of them has not converged. {MORE}",
+            MORE,
         ),
         Check(
             "support",

@@ -5,20 +5,21 @@ from __future__ import annotations
 import html
 import re
 
-_KEYWORDS = frozenset(
-    "functions data transformed parameters model generated quantities for in while if else "
-    "return break continue profile print reject fatal_error target lower upper offset multiplier "
-    "jacobian".split()
+_KEYWORDS = (
+    "functions|data|transformed|parameters|model|generated|quantities|for|in|while|if|else|return|"
+    "break|continue|profile|print|reject|fatal_error|target|jacobian|lower|upper|offset|multiplier"
 )
-_TYPES = frozenset(
-    "int real complex void array tuple vector row_vector matrix complex_vector "
-    "complex_row_vector complex_matrix ordered positive_ordered simplex unit_vector "
-    "sum_to_zero_vector sum_to_zero_matrix cholesky_factor_corr cholesky_factor_cov corr_matrix "
-    "cov_matrix row_stochastic_matrix column_stochastic_matrix".split()
+_TYPES = (
+    "int|real|complex|void|array|tuple|vector|row_vector|matrix|complex_vector|complex_row_vector|"
+    "complex_matrix|ordered|positive_ordered|simplex|unit_vector|sum_to_zero_vector|"
+    "sum_to_zero_matrix|cholesky_factor_corr|cholesky_factor_cov|corr_matrix|cov_matrix|"
+    "row_stochastic_matrix|column_stochastic_matrix"
 )
 _PIECE = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
+    rf"""(?P<comment>//[^\n]*|/\*.*?\*/)
       | (?P<string>"[^"\n]*")
+      | \b(?P<keyword>{_KEYWORDS})\b
+      | \b(?P<type>{_TYPES})\b
       | (?P<name>[A-Za-z]\w*)
       | (?P<number>(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?)""",
     re.VERBOSE | re.DOTALL,
@@ -42,10 +43,8 @@ def _coloured(code: str, attributes: dict[str, str]) -> str:
     for match in _PIECE.finditer(code):
         parts.append(html.escape(code[end : match.start()]))
         text, kind = match.group(), match.lastgroup or ""
-        if kind == "name":
-            kind = "keyword" if text in _KEYWORDS else "type" if text in _TYPES else ""
-        escaped = html.escape(text)
-        parts.append(f"<span {attributes[kind]}>{escaped}</span>" if kind else escaped)
+        text = html.escape(text)
+        parts.append(f"<span {attributes[kind]}>{text}</span>" if kind in attributes else text)
         end = match.end()
     return "".join([*parts, html.escape(code[end:])])
 
