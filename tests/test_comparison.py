@@ -227,4 +227,22 @@ def test_command(
     record = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in record["models"]] == ["two", "one"]
     assert record["models"][0]["log_z"] == nested[1].evidence.log_z
+    page = tmp_path / "page.html"
+    assert main(["compare", *paths, "--observed", "y", "--out", str(page)]) == 0
+    assert "The page is" in capsys.readouterr().err and "two is better than one" in page.read_text()
     assert main(["compare", paths[0]]) == 1
+
+
+def test_page(nested: list[stanct.TemperedRun]) -> None:
+    """Answer first, every number, names escaped, nothing from elsewhere."""
+    names = ["<script>alert(1)</script>", "{{ 7 * 7 }}", "модель"]
+    found = compare(*nested, names=names, observed="y")
+    page = found.report()
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
+    assert "{{ 7 * 7 }}" in page and "модель" in page
+    assert page.index('id="verdict"') < page.index("<svg")
+    assert page.count("<figure>") == page.count('<svg role="img" aria-label="') == 2
+    assert f"{found.log_z[1]:.4f}".replace("-", "−") in page
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', page)
+    assert len(page.encode()) < 300_000
+    assert "iframe" in found._repr_html_()

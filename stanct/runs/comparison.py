@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,9 @@ from stanct.errors import StanctError
 from stanct.path import Array, log_sum_exp
 from stanct.runs.loading import load
 from stanct.runs.run import Run
+
+if TYPE_CHECKING:
+    from stanct.page import HtmlPage
 
 # Kass & Raftery (1995, section 3.2) in natural logs of a Bayes factor, not in twice that.
 STRENGTHS = (
@@ -220,6 +223,30 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison of {', '.join(self.names)}\n{self.verdict}"
+
+    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
+        """The comparison as one HTML page that stands alone.
+
+        Parameters
+        ----------
+        file
+            Where to write it; by default nowhere.
+
+        Raises
+        ------
+        StanctError
+            The file cannot be written.
+        """
+        # Drawing is not needed to compare, and Matplotlib takes its time to load.
+        from stanct.comparison_page import comparison_page
+
+        page = comparison_page(self)
+        if file is not None:
+            page.write(file)
+        return page
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
 
     def record(self) -> dict[str, Any]:
         """Everything of the comparison as JSON values, for `stanct compare --json`."""
