@@ -159,7 +159,7 @@ def test_the_curve_of_a_gaussian(monkeypatch: pytest.MonkeyPatch, seed: int) -> 
     learn = adiabatic._learn
 
     def exact(*arguments: Any) -> Any:
-        nodes = np.linspace(0, 1, 101)
+        nodes = np.linspace(0, 1, 401)
         return replace(learn(*arguments), nodes=nodes, means=exact_means(nodes))
 
     monkeypatch.setattr(adiabatic, "_learn", exact)

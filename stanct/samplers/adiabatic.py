@@ -18,22 +18,25 @@ target they must find the same log z; a metastability shows as hysteresis.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from stanct import kernels
+from stanct import kernels, lanes
 from stanct.base import GaussianBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
-from stanct.lanes import Lane, run_blocks
+from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array, log_sum_exp
-from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
+from stanct.rounds import Ledger, SampledTarget, first_base, provenance
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
 from stanct.settings import whole
-from stanct.workspace import Flow, Swarm, make_swarm
+from stanct.workspace import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 
 # A slice of β holds this many standard deviations of δ, and there are at most this many slices.
 SLICE, MOST_SLICES = 0.5, 400
@@ -69,6 +72,11 @@ class AdiabaticSettings:
                 raise SamplingError(f"{name} must be positive and finite, not {value!r}.")
 
     @property
+    def nuts(self) -> Nuts:
+        """For fitting the base."""
+        return Nuts() if self.threads is None else Nuts(threads=self.threads)
+
+    @property
     def interval(self) -> float:
         """Time between momentum resamplings, infinite for none."""
         return np.inf if self.refresh is None else float(self.refresh)
@@ -76,12 +84,13 @@ class AdiabaticSettings:
 
 @dataclass(frozen=True)
 class _Means:
-    """E_β[δ] at nodes of β, and the flow's offset and step."""
+    """E_β[δ] at nodes of β, the flow's offset and step, and what the slices cost."""
 
     nodes: Array
     means: Array
     offset: float
     step: float
+    gradients: int = 0
 
     def flow(self, dimension: int, settings: AdiabaticSettings) -> Flow:
         """The flow that takes about `duration` from β = 0 to 1, where |p|² is about D."""
@@ -103,6 +112,8 @@ def sample(
     refresh: float | None = 3.0,
     max_steps: int = 20_000,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AdiabaticRun:
     """Cool trajectories from the base to the target, heat them back, and return the run.
@@ -137,6 +148,11 @@ def sample(
         Most steps of a trajectory; one that has not arrived by then has stalled and is counted.
     threads
         Streams that run at once; as many as there are cores by default.
+    executor
+        Who runs the streams' blocks instead of threads: any `concurrent.futures.Executor`. The
+        trajectories do not depend on it.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call.
     progress
         Progress bars on stderr.
 
@@ -148,6 +164,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before every stream had finished a block; later, finished ones are returned.
     """
@@ -161,28 +179,58 @@ def sample(
         max_steps=max_steps,
         threads=threads,
     )
-    seed = run_seed(seed)
+    with executing(
+        target,
+        "adiabatic",
+        {**asdict(settings), "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        executor=executor,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, base, log_zeta, execution)
+
+
+def _sample(
+    target: SampledTarget,
+    settings: AdiabaticSettings,
+    base: str | GaussianBase,
+    log_zeta: float | None,
+    execution: Execution,
+) -> AdiabaticRun:
+    """First base, E_β[δ], trajectories."""
     ledger = Ledger()
-    fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
-    nuts = Nuts() if threads is None else Nuts(threads=threads)
+    chains, draws, seed = settings.chains, settings.draws, execution.seed
+    seeds = np.random.SeedSequence(seed).spawn(chains + 3)
+    fit_seed, variable_seed, explore_seed, *stream_seeds = seeds
     start = first_base(
-        target, base, log_zeta, chains=chains, seed=fit_seed, nuts=nuts, progress=progress
+        target,
+        base,
+        log_zeta,
+        chains=chains,
+        seed=fit_seed,
+        nuts=settings.nuts,
+        execution=execution,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    lanes = [Lane(target.density, child) for child in lane_seeds]
-    learned = _learn(lanes, start.base, settings, ledger)
+    borrow, streams = target.density.borrow, [lanes.stream(child) for child in stream_seeds]
+    first = execution.once(
+        "slices",
+        lambda: _explore(borrow, start.base, settings, lanes.stream(explore_seed)),
+    )
+    learned = _learn(borrow, start.base, settings, first, streams, ledger, execution)
     ledger.lap("warmup")
     flow = learned.flow(start.base.dimension, settings)
-    blocks, interrupted = run_blocks(
-        lambda lane, size: _cool_and_heat(lanes[lane], start.base, learned, flow, size),
-        chains,
-        [min(BLOCK, draws - done) for done in range(0, draws, BLOCK)],
-        threads=threads,
-        label="trajectories",
-        progress=progress,
+    blocks, interrupted = execution.blocks(
+        "trajectories",
+        partial(_cool_and_heat, borrow, start.base, learned, settings),
+        streams,
+        lanes.block_sizes(draws, BLOCK),
         unit="trajectory",
+        final=True,
     )
     ledger.lap("sampling")
     cooled = {name: _joined(blocks, 0, name) for name in _RECORDS}
@@ -233,19 +281,20 @@ def _joined(blocks: list[list[tuple[Swarm, Swarm]]], which: int, name: str) -> A
     return np.stack([np.concatenate([getattr(b[which], name) for b in chain]) for chain in blocks])
 
 
-def _swarm(lane: Lane, base: GaussianBase, z: Array, nodes: int, refresh: float) -> Swarm:
+def _swarm(
+    problem: Problem, z: Array, nodes: int, refresh: float, rng: np.random.Generator
+) -> Swarm:
     """Trajectories about to start at z, with momenta as they cross a level of β.
 
     The time to the first resampling of the momentum is uniform: only then does resampling, seen
     over a steady stream of trajectories, leave their distribution as it is.
     """
-    swarm, problem = make_swarm(z, nodes), lane.problem(base)
+    swarm, scratch = make_swarm(z, nodes), make_scratch(z.shape[1])
     for row in range(len(z)):
-        place = (swarm.z[row], swarm.gradient[row], swarm.value[row])
-        kernels.evaluate(problem, *place, lane.scratch)
-        kernels.flux_momentum(swarm.momentum[row], lane.rng)
+        kernels.evaluate(problem, swarm.z[row], swarm.gradient[row], swarm.value[row], scratch)
+        kernels.flux_momentum(swarm.momentum[row], rng)
         if np.isfinite(refresh):
-            swarm.totals[row, 2] = refresh * lane.rng.random()
+            swarm.totals[row, 2] = refresh * rng.random()
         if not np.isfinite(swarm.value[row, 0]):
             swarm.totals[row, 1] = -np.inf
             swarm.counts[3] += 1
@@ -253,119 +302,143 @@ def _swarm(lane: Lane, base: GaussianBase, z: Array, nodes: int, refresh: float)
     return swarm
 
 
+def _cool(
+    problem: Problem,
+    learned: _Means,
+    settings: AdiabaticSettings,
+    rng: np.random.Generator,
+    size: int,
+) -> Swarm:
+    """Trajectories from the base down to the target, through all nodes."""
+    dimension, top = problem.mean.size, learned.nodes.size - 1
+    flow = learned.flow(dimension, settings)
+    swarm = _swarm(problem, rng.standard_normal((size, dimension)), top + 1, flow.refresh, rng)
+    path = (learned.nodes, learned.means)
+    kernels.contact_flow(problem, flow, *path, 0, top, swarm, rng, make_scratch(dimension))
+    return swarm
+
+
+def _pilot(
+    borrow: Borrow,
+    base: GaussianBase,
+    learned: _Means,
+    settings: AdiabaticSettings,
+    rng: np.random.Generator,
+    size: int,
+) -> Swarm:
+    """A stream's trajectories, cooled to learn from."""
+    with borrow() as density:
+        return _cool(make_problem(density, base), learned, settings, rng, size)
+
+
 def _cool_and_heat(
-    lane: Lane, base: GaussianBase, learned: _Means, flow: Flow, size: int
+    borrow: Borrow,
+    base: GaussianBase,
+    learned: _Means,
+    settings: AdiabaticSettings,
+    rng: np.random.Generator,
+    size: int,
 ) -> tuple[Swarm, Swarm]:
     """A block of trajectories down to the target, and as many up again from where they arrived.
 
     Heating starts from the arrivals resampled by their weights, with fresh momenta.
     """
-    problem, top = lane.problem(base), learned.nodes.size - 1
-    path = (learned.nodes, learned.means)
-    cold = _swarm(
-        lane, base, lane.rng.standard_normal((size, base.dimension)), top + 1, flow.refresh
-    )
-    kernels.contact_flow(problem, flow, *path, 0, top, cold, lane.rng, lane.scratch)
-    places = cold.z.copy()
-    log_weights = cold.log_weights[:, -1]
-    if np.isfinite(log_weights).any():
-        weights = np.exp(log_weights - log_weights.max())
-        places = places[lane.rng.choice(size, size, p=weights / weights.sum())]
-    hot = _swarm(lane, base, places, top + 1, flow.refresh)
-    kernels.contact_flow(problem, flow, *path, top, 0, hot, lane.rng, lane.scratch)
+    top = learned.nodes.size - 1
+    with borrow() as density:
+        problem = make_problem(density, base)
+        flow = learned.flow(base.dimension, settings)
+        cold = _cool(problem, learned, settings, rng, size)
+        places = cold.z.copy()
+        log_weights = cold.log_weights[:, -1]
+        if np.isfinite(log_weights).any():
+            weights = np.exp(log_weights - log_weights.max())
+            places = places[rng.choice(size, size, p=weights / weights.sum())]
+        hot = _swarm(problem, places, top + 1, flow.refresh, rng)
+        path = (learned.nodes, learned.means)
+        kernels.contact_flow(problem, flow, *path, top, 0, hot, rng, make_scratch(base.dimension))
     return cold, hot
 
 
 def _learn(
-    lanes: list[Lane], base: GaussianBase, settings: AdiabaticSettings, ledger: Ledger
+    borrow: Borrow,
+    base: GaussianBase,
+    settings: AdiabaticSettings,
+    learned: _Means,
+    streams: list[np.random.Generator],
+    ledger: Ledger,
+    execution: Execution,
 ) -> _Means:
-    """Nodes of β, E_β[δ] there and the step: one ensemble slice by slice, then whole ones."""
-    learned = _explore(lanes, base, settings, ledger)
+    """E_β[δ] anew from whole ensembles, and the step until its energy error is small."""
+    ledger.gradients += learned.gradients
     for _ in range(STEP_TRIES):
-        swarms = [_ensemble(lane, base, learned, settings) for lane in lanes]
+        work = partial(_pilot, borrow, base, learned, settings)
+        blocks, _ = execution.blocks("pilot", work, streams, [settings.warmup], unit="trajectory")
+        swarms = [chain[0] for chain in blocks]
         ledger.gradients += int(sum(swarm.counts[0] for swarm in swarms))
         delta = np.concatenate([swarm.delta for swarm in swarms])
         log_weights = np.concatenate([swarm.log_weights for swarm in swarms])
         flow_log_z = np.concatenate([swarm.flow_log_z for swarm in swarms])
         error = energy_error(learned.nodes, learned.means, flow_log_z[:, -1])
-        met = np.isfinite(log_weights).any(axis=0)
         means = learned.means.copy()
-        for k in np.flatnonzero(met):
+        for k in np.flatnonzero(np.isfinite(log_weights).any(axis=0)):
             means[k] = _centre(delta[:, k], log_weights[:, k]).mean
         learned = replace(learned, means=means)
         if settings.step is not None or error <= ENERGY_ERROR:
             break
         # The integrator is of second order.
         shrink = 0.8 * np.sqrt(ENERGY_ERROR / error) if np.isfinite(error) else 0.5
-        learned = replace(learned, step=learned.step * max(shrink, 0.25))
+        learned = replace(learned, step=learned.step * max(float(shrink), 0.25))
     return learned
 
 
-def _ensemble(
-    lane: Lane, base: GaussianBase, learned: _Means, settings: AdiabaticSettings
-) -> Swarm:
-    """One stream's trajectories through all nodes."""
-    flow, top = learned.flow(base.dimension, settings), learned.nodes.size - 1
-    z = lane.rng.standard_normal((settings.warmup, base.dimension))
-    swarm = _swarm(lane, base, z, top + 1, flow.refresh)
-    path = (learned.nodes, learned.means)
-    kernels.contact_flow(lane.problem(base), flow, *path, 0, top, swarm, lane.rng, lane.scratch)
-    return swarm
-
-
 def _explore(
-    lanes: list[Lane], base: GaussianBase, settings: AdiabaticSettings, ledger: Ledger
+    borrow: Borrow, base: GaussianBase, settings: AdiabaticSettings, rng: np.random.Generator
 ) -> _Means:
-    """Take an ensemble from slice to slice, each with E extrapolated from the last.
+    """Take an ensemble from slice to slice of β, each with E extrapolated from the last.
 
     The slope of E_β[δ] is −Var_β[δ].
     """
-    size = settings.warmup
-    z = [lane.rng.standard_normal((size, base.dimension)) for lane in lanes]
-    swarms = [
-        _swarm(lane, base, one, 2, settings.interval) for lane, one in zip(lanes, z, strict=True)
-    ]
-    delta = np.array(
-        [kernels.delta_of(v[0], x) for s in swarms for v, x in zip(s.value, s.z, strict=True)]
-    )
-    nodes, means = [0.0], []
-    here = _centre(delta, np.where(np.isfinite(delta), 0.0, -np.inf))
-    offset = float(min(1.0, 1 / here.spread))
-    step = float(settings.step or FIRST_STEP)
-    while nodes[-1] < 1:
-        if len(nodes) > MOST_SLICES:
-            raise SamplingError(
-                f"δ still spreads over {here.spread:.3g} at β = {nodes[-1]:.3g} after "
-                f"{MOST_SLICES} slices of β.",
-                remedy="Pass a base that is nearer to the target.",
-            )
-        width = min(SLICE / here.spread, 1 - nodes[-1])
-        end = 1.0 if nodes[-1] + 1.01 * width >= 1 else nodes[-1] + width
-        piece = _Means(
-            np.array([nodes[-1], end]),
-            np.array([here.mean, here.mean - (end - nodes[-1]) * here.spread**2]),
-            offset,
-            step,
+    scratch = make_scratch(base.dimension)
+    z = rng.standard_normal((settings.chains * settings.warmup, base.dimension))
+    with borrow() as density:
+        problem = make_problem(density, base)
+        swarm = _swarm(problem, z, 2, settings.interval, rng)
+        delta = np.array(
+            [kernels.delta_of(v[0], x) for v, x in zip(swarm.value, swarm.z, strict=True)]
         )
-        flow = piece.flow(base.dimension, settings)
-        for lane, swarm in zip(lanes, swarms, strict=True):
+        here = _centre(delta, np.where(np.isfinite(delta), 0.0, -np.inf))
+        offset = float(min(1.0, 1 / here.spread))
+        step = float(settings.step or FIRST_STEP)
+        nodes, means = [0.0], [here.mean]
+        while nodes[-1] < 1:
+            end = _next_node(nodes, here)
+            ahead = here.mean - (end - nodes[-1]) * here.spread**2
+            slice_ = _Means(np.array([nodes[-1], end]), np.array([here.mean, ahead]), offset, step)
+            flow = slice_.flow(base.dimension, settings)
             swarm.totals[:, 3] = 0
-            kernels.contact_flow(
-                lane.problem(base), flow, piece.nodes, piece.means, 0, 1, swarm, lane.rng,
-                lane.scratch,
-            )  # fmt: skip
-        means.append(here.mean)
-        nodes.append(end)
-        delta = np.concatenate([swarm.delta[:, 1] for swarm in swarms])
-        log_weights = np.concatenate([swarm.log_weights[:, 1] for swarm in swarms])
-        if not np.isfinite(log_weights).any():
-            raise SamplingError(
-                f"Every trajectory was lost before β = {end:.3g}.",
-                remedy="Use a smaller step, or pass a base that overlaps the target.",
-            )
-        here = _centre(delta, log_weights)
-    ledger.gradients += int(sum(swarm.counts[0] for swarm in swarms))
-    return _Means(np.array(nodes), np.array([*means, here.mean]), offset, step)
+            path = (slice_.nodes, slice_.means)
+            kernels.contact_flow(problem, flow, *path, 0, 1, swarm, rng, scratch)
+            if not np.isfinite(swarm.log_weights[:, 1]).any():
+                raise SamplingError(
+                    f"Every trajectory was lost before β = {end:.3g}.",
+                    remedy="Use a smaller step, or pass a base that overlaps the target.",
+                )
+            here = _centre(swarm.delta[:, 1], swarm.log_weights[:, 1])
+            nodes.append(end)
+            means.append(here.mean)
+    return _Means(np.array(nodes), np.array(means), offset, step, int(swarm.counts[0]))
+
+
+def _next_node(nodes: list[float], here: _Centre) -> float:
+    """The end of the slice of β that begins at the last node."""
+    if len(nodes) > MOST_SLICES:
+        raise SamplingError(
+            f"δ still spreads over {here.spread:.3g} at β = {nodes[-1]:.3g} after {MOST_SLICES} "
+            "slices of β.",
+            remedy="Pass a base that is nearer to the target.",
+        )
+    width = SLICE / here.spread
+    return 1.0 if nodes[-1] + 1.01 * width >= 1 else nodes[-1] + width
 
 
 @dataclass(frozen=True)
