@@ -14,17 +14,19 @@ from typing import Any, Literal, overload
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
+from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import ais, gibbs, joint, parallel_tempering
+from stanct.samplers import adiabatic, ais, gibbs, joint, parallel_tempering
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
 from stanct.target import Target, check_program
 
 METHODS = {
+    "adiabatic": adiabatic.sample,
     "ais": ais.sample,
     "joint": joint.sample,
     "gibbs": gibbs.sample,
@@ -138,6 +140,16 @@ class TemperedModel:
 
     @overload
     def sample(
+        self,
+        data: Source = None,
+        *,
+        method: Literal["adiabatic"],
+        engine: str = "auto",
+        **settings: Any,
+    ) -> AdiabaticRun: ...
+
+    @overload
+    def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
     ) -> Run: ...
 
@@ -153,9 +165,10 @@ class TemperedModel:
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
             by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
-            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
-            those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
-            base, threads and progress go with every method.
+            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``;
+            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. `settings`
+            are those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base,
+            threads and progress go with every method.
         engine
             ``"auto"`` or ``"embedded"``; the run says which it was.
 
