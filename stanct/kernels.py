@@ -269,6 +269,14 @@ def tempered_move(
 
 
 @compiled
+def refresh(problem: Problem, state: State, rng: np.random.Generator, scratch: Scratch) -> None:
+    """Draw the state afresh from the base, be it inside the target's support or not."""
+    for i in range(state.z.size):
+        state.z[i] = rng.standard_normal()
+    evaluate(problem, state.z, state.gradient, state.value, scratch)
+
+
+@compiled
 def draw_beta(
     delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
 ) -> float:
@@ -300,6 +308,23 @@ def draw_beta(
 
 
 @compiled
+def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: float) -> int:
+    """The rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
+    top = -values[0]
+    for n in range(betas.size):
+        masses[n] = -values[n] - (betas[n] * delta if n > 0 else 0.0)
+        top = max(top, masses[n])
+    total = 0.0
+    for n in range(betas.size):
+        total += np.exp(masses[n] - top)
+        masses[n] = total
+    rung = 0
+    while rung < betas.size - 1 and masses[rung] <= choose * total:
+        rung += 1
+    return rung
+
+
+@compiled
 def gibbs_draws(
     problem: Problem,
     state: State,
@@ -308,19 +333,27 @@ def gibbs_draws(
     moves: Moves,
     knots: Array,
     values: Array,
+    ladder: bool,
     transitions: int,
     rng: np.random.Generator,
     scratch: Scratch,
     out: GibbsOut,
 ) -> float:
-    """Fill `out` with draws of `transitions` alternations each; returns the last β."""
-    masses = np.empty(knots.size - 1)
+    """Fill `out` with draws of `transitions` alternations each; returns the last β.
+
+    With `ladder` β stays on the knots, and x is drawn afresh from the base whenever β = 0.
+    """
+    masses = np.empty(knots.size)
     delta = 0.0
     for n in range(out.beta.size):
         for _ in range(transitions):
-            probability, status, gradients = tempered_move(
-                problem, state, beta, table, moves, rng, scratch
-            )
+            if ladder and beta == 0.0:
+                refresh(problem, state, rng, scratch)
+                probability, status, gradients = 1.0, OK, 1
+            else:
+                probability, status, gradients = tempered_move(
+                    problem, state, beta, table, moves, rng, scratch
+                )
             out.accept[n] += probability / transitions
             out.gradients[n] += gradients
             out.step[n] += step_at(table.log_step, beta) / transitions
@@ -330,7 +363,10 @@ def gibbs_draws(
             out.bins[0, k] += 1
             out.bins[1, k] += probability
             delta = delta_of(state.value[0], state.z)
-            beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
+            if ladder:
+                beta = knots[draw_rung(delta, knots, values, masses, rng.random())]
+            else:
+                beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
         out.z[n] = state.z
         out.beta[n] = beta
         out.delta[n] = delta
@@ -357,9 +393,7 @@ def ladder_scans(
     """
     top = betas.size - 1
     for n in range(out.gradients.size):
-        for i in range(rungs.z.shape[1]):
-            rungs.z[0, i] = rng.standard_normal()
-        evaluate(problem, rungs.z[0], rungs.gradient[0], rungs.value[0], scratch)
+        refresh(problem, State(rungs.z[0], rungs.gradient[0], rungs.value[0]), rng, scratch)
         out.gradients[n] += 1
         for k in range(1, top + 1):
             state = State(rungs.z[k], rungs.gradient[k], rungs.value[k])

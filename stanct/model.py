@@ -18,7 +18,7 @@ from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import ais, gibbs, joint, parallel_tempering
+from stanct.samplers import ais, gibbs, joint, parallel_tempering, simulated_tempering
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
@@ -29,6 +29,7 @@ METHODS = {
     "joint": joint.sample,
     "gibbs": gibbs.sample,
     "parallel_tempering": parallel_tempering.sample,
+    "simulated_tempering": simulated_tempering.sample,
 }
 ENGINES = ("auto", "embedded")
 
@@ -116,7 +117,7 @@ class TemperedModel:
         self,
         data: Source = None,
         *,
-        method: Literal["joint", "gibbs"] = "joint",
+        method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
         engine: str = "auto",
         **settings: Any,
     ) -> TemperedRun: ...
@@ -152,7 +153,8 @@ class TemperedModel:
             Path of a JSON file, variable name to value, or None for a program without data.
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
-            by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
+            by compiled HMC; ``"simulated_tempering"``: the same on a ladder;
+            ``"parallel_tempering"``: one chain a temperature, which swap places;
             ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
             those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
             base, threads and progress go with every method.

@@ -19,7 +19,7 @@ from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.fits import fit_base
-from stanct.path import Array, Bias, beta_grid, log_sum_exp
+from stanct.path import AnyBias, Array, Bias, beta_grid, log_sum_exp, tempered
 from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
 
@@ -86,7 +86,7 @@ class Round:
     """
 
     base: GaussianBase
-    bias: Bias
+    bias: AnyBias
     z: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
@@ -185,7 +185,7 @@ def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
     delta = done.delta + log_new - log_q
     log_start = log_new - log_q - done.estimator.log_mass
     grid = beta_grid(101)
-    log_z = np.array([log_sum_exp(log_start - beta * delta) for beta in grid])
+    log_z = np.array([log_sum_exp(log_start + tempered(beta, delta)) for beta in grid])
     log_z -= log_z[0]
     # The end is known better than by importance weights from the old base's end.
     return grid, log_z + grid * (done.estimator.log_z(1.0) - log_z[-1])

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from stanct.errors import StanctError
-from stanct.path import Array, Bias
+from stanct.path import AnyBias, Array, Bias, LadderBias
 from stanct.runs import weighted
 from stanct.runs.diagnostics import Check, check_run
 from stanct.runs.estimates import Curve, Evidence, Expectation, PathEstimator
@@ -29,11 +29,11 @@ class TemperedRun(Run):
     Attributes
     ----------
     beta, delta : shape (chains, draws)
-        Inverse temperature and δ = φ − ψ.
+        Inverse temperature and δ = φ − ψ; +inf only on a ladder, for draws at β = 0.
     base_delta : shape (base draws,)
         δ at independent draws of the base.
     bias
-        Frozen like the base.
+        Of the continuous path, or of a ladder (simulated tempering); frozen like the base.
     statistics
         Statistics of the transitions, under CmdStan's names where it has them, each of shape
         (chains, draws).
@@ -47,7 +47,7 @@ class TemperedRun(Run):
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
-    bias: Bias = field(repr=False)
+    bias: AnyBias = field(repr=False)
     statistics: Mapping[str, Array] = field(repr=False)
 
     @cached_property
@@ -142,12 +142,13 @@ class TemperedRun(Run):
         }
 
     def _stored_values(self) -> dict[str, Any]:
-        return {"statistics": self.statistics}
+        return {"statistics": self.statistics, "ladder": isinstance(self.bias, LadderBias)}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
+        kind = LadderBias if stored.head.get("ladder") else Bias
         return super()._restored(stored) | {
-            "bias": Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            "bias": kind(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
             "statistics": stored.statistics,
         }
 

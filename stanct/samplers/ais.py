@@ -20,7 +20,7 @@ from stanct.base import GaussianBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.lanes import Lane, run_blocks
-from stanct.path import Array
+from stanct.path import Array, sigmoidal_ladder
 from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
 from stanct.runs.particle_run import ParticleRun
 from stanct.settings import MoveSettings
@@ -36,14 +36,6 @@ from stanct.workspace import (
 PILOT_ROUNDS = 2
 # Effective share of an island's particles below which it is resampled.
 RESAMPLE_BELOW = 0.5
-
-
-def sigmoidal_schedule(temperatures: int) -> Array:
-    """β_n ∝ logistic(4 (2n/N − 1)), rescaled to run from 0 to 1, shape (N + 1,) ([GS] 7.2)."""
-    raw = 1 / (1 + np.exp(-4 * np.linspace(-1, 1, temperatures + 1)))
-    schedule = (raw - raw[0]) / (raw[-1] - raw[0])
-    schedule[-1] = 1.0
-    return schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +213,7 @@ def sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    betas = sigmoidal_schedule(temperatures)
+    betas = sigmoidal_ladder(temperatures)
     streams = [_Stream(Lane(target.density, child), start.base.dimension) for child in lane_seeds]
     table = _learn(streams, start.base, betas, settings, ledger, progress)
     ledger.lap("warmup")
