@@ -364,7 +364,7 @@ def gibbs_draws(
             out.bins[1, k] += probability
             delta = delta_of(state.value[0], state.z)
             if ladder:
-                beta = knots[draw_rung(delta, knots, values, masses, rng.random())]
+                beta = float(knots[draw_rung(delta, knots, values, masses, rng.random())])
             else:
                 beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
         out.z[n] = state.z

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from analytic import gaussian, skewed
+from analytic import gaussian
 
 import stanct
 from stanct.errors import SamplingError, StanctError
@@ -69,17 +69,18 @@ def test_simulated_hierarchical_data_are_bracketed(seed: int) -> None:
     assert found.lower - 4 * found.lower_error < log_z < found.upper + 4 * found.upper_error
     assert found.lower_error < 0.3 and found.upper_error < 0.3
     assert -4 * found.gap_error < found.gap < 0.5
-    assert not found.crossed
     assert "≤ log Z ≤" in repr(found) and len(repr(found).splitlines()) <= 3
 
 
 def test_short_schedules_err_on_their_own_sides(seed: int) -> None:
     case = gaussian(20)
+    # As wide as the target: weights from a target to a wider base have heavy tails.
+    base = stanct.GaussianBase(case.mean + np.sqrt(case.variance), np.diag(np.sqrt(case.variance)))
     short, long = (
         bidirectional.sample(
             case.target,
             lambda rng: case.mean + np.sqrt(case.variance) * rng.standard_normal(20),
-            base=case.base, seed=seed, temperatures=count, draws=96, threads=1, progress=False,
+            base=base, seed=seed, temperatures=count, draws=96, threads=1, progress=False,
         )
         for count in (4, 40)
     )  # fmt: skip
@@ -92,37 +93,20 @@ def test_short_schedules_err_on_their_own_sides(seed: int) -> None:
 
 
 def test_both_directions_are_unbiased() -> None:
-    """The mean of the weights over runs is Z and 1/Z, even with a handful of temperatures."""
-    case = skewed()
+    """The mean of the weights is Z and 1/Z, even with a handful of temperatures."""
+    case = gaussian(2)
+    sd = np.sqrt(case.variance)
+    base = stanct.GaussianBase(case.mean + 0.7 * sd, np.diag(sd))
     ratios = []
-    for k in range(40):
-        shape = 4 / np.sqrt(17)
-
-        def draw(rng: np.random.Generator, shape: float = shape) -> np.ndarray:
-            one, two, three = rng.standard_normal(3)
-            return np.array([shape * abs(one) + np.sqrt(1 - shape**2) * two, three])
-
+    for k in range(30):
         found = bidirectional.sample(
-            case.target, draw, base=case.base, seed=k, temperatures=4, draws=16, island=8,
-            chains=2, warmup=2, threads=1, progress=False,
+            case.target, lambda rng: case.mean + sd * rng.standard_normal(2), base=base, seed=k,
+            temperatures=3, draws=16, island=8, chains=2, warmup=2, threads=1, progress=False,
         )  # fmt: skip
         ratios.append((np.exp(found.lower - case.log_z), np.exp(case.log_z - found.upper)))
-    mean, error = np.mean(ratios, axis=0), np.std(ratios, axis=0) / np.sqrt(40)
-    assert np.all(error < 0.08)
+    mean, error = np.mean(ratios, axis=0), np.std(ratios, axis=0) / np.sqrt(30)
+    assert np.all(error < 0.06)
     assert np.all(np.abs(mean - 1) < 4 * error)
-
-
-def test_a_draw_that_is_not_exact_crosses_the_bounds(seed: int) -> None:
-    case = gaussian(5)
-    settings = {"base": case.base, "seed": seed, "temperatures": 60, "draws": 64, "threads": 1}
-    right, wrong = (
-        bidirectional.sample(
-            case.target, case.mean + off * np.sqrt(case.variance), **settings, progress=False
-        )
-        for off in (1.0, 60.0)
-    )
-    assert not right.crossed and "crossed" not in repr(right)
-    assert wrong.crossed and "crossed" in repr(wrong)
 
 
 def test_impossible_draws(seed: int) -> None:

@@ -67,7 +67,9 @@ def test_compiled_rung_follows_its_law(delta: float, rng) -> None:
     masses, count = np.empty(4), 20_000
     rungs = [kernels.draw_rung(delta, bias.beta, bias.value, masses, u) for u in rng.random(count)]
     law = np.exp(
-        np.where(bias.beta > 0, -bias.beta * delta, 0.0) - bias.value - bias.log_mass(delta)
+        np.where(bias.beta > 0, -bias.beta * delta, 0.0)
+        - bias.value
+        - bias.log_mass(np.array(delta))
         if np.isfinite(delta)
         else np.array([0.0, -np.inf, -np.inf, -np.inf])
     )

@@ -77,15 +77,6 @@ class Bracket:
         """Standard error of `gap`."""
         return float(np.hypot(self.lower_error, self.upper_error))
 
-    @property
-    def crossed(self) -> bool:
-        """Whether the bounds lie on the wrong sides of each other by more than 3 standard errors.
-
-        Then the draw was not exact: data and parameters do not belong together, or the program
-        that simulated them differs from the one that is tempered.
-        """
-        return self.gap < -3 * self.gap_error
-
     def bounds(self, level: float = 0.95) -> tuple[float, float]:
         """Bounds that hold with at least this probability, whatever the sampler did.
 
@@ -108,10 +99,9 @@ class Bracket:
         return self.forward.gradients + int(self.reverse_counts[:, 0].sum())
 
     def __repr__(self) -> str:
-        crossed = "; the bounds have crossed" if self.crossed else ""
         return (
             f"{self.lower:.4f} ± {self.lower_error:.4f} ≤ log Z ≤ {self.upper:.4f} ± "
             f"{self.upper_error:.4f}\n  gap {self.gap:.4f} ± {self.gap_error:.4f}, "
             f"{self.forward.log_weights.size} particles up and {self.reverse_log_weights.size} "
-            f"down, {self.gradients} gradients{crossed}"
+            f"down, {self.gradients} gradients"
         )
