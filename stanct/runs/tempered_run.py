@@ -17,6 +17,7 @@ from stanct.runs.diagnostics import Check, check_run
 from stanct.runs.estimates import Curve, Evidence, Expectation, PathEstimator
 from stanct.runs.run import Run
 from stanct.runs.storage import TEMPERED, Stored
+from stanct.runs.thermodynamic import path_integral
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,11 +64,17 @@ class TemperedRun(Run):
         """log Z from the tempered chains alone ([GS] 20–22), without the base draws."""
         return PathEstimator(self.delta, np.zeros(0), self.bias).evidence(self.method)
 
+    @cached_property
+    def thermodynamic_evidence(self) -> Evidence:
+        """log Z by thermodynamic integration, from the average of δ at the β of the draws."""
+        return path_integral(self.estimator, self.beta, self.method)
+
     def _checks(self) -> tuple[Check, ...]:
         return check_run(
             estimator=self.estimator,
             evidence=self.bare_evidence,
             rao_blackwell=self.rao_blackwell_evidence,
+            thermodynamic=self.thermodynamic_evidence,
             z=self.z,
             beta=self.beta,
             statistics=self.statistics,
