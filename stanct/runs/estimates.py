@@ -257,28 +257,32 @@ class PathEstimator:
         base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
         return float(chain.std() / np.sqrt(size)), float(base_error), size
 
-    def delta_moments(self, beta: float) -> tuple[float, float]:
-        """Mean and variance of δ at `beta`, on the target's support: −d log z/dβ and its slope.
+    def delta_moments(self, beta: Array) -> tuple[Array, Array]:
+        """Mean and variance of δ at each value of `beta`, on the target's support.
 
-        Its square root is the speed of the path; its integral over β the thermodynamic length.
+        The mean is −d log z/dβ, the root of the variance the speed of the path, whose integral over
+        β is the thermodynamic length.
+
+        Parameters
+        ----------
+        beta : shape (points,)
         """
-        parts = [(self.delta.ravel(), self._log_g(self.log_mass, self.log_c).ravel())]
-        shares = [self.share if self.base_delta.size else 1.0]
+        share = self.share if self.base_delta.size else 1.0
+        log_g = self._log_g(self.log_mass, self.log_c).ravel()
+        delta, log_g = self.delta.ravel(), log_g + np.log(share / log_g.size)
         if self.base_delta.size:
-            parts.append((self.base_delta, self._log_g(self._base_log_mass, self.log_c)))
-            shares.append(1 - self.share)
-        delta = np.concatenate([part for part, _ in parts])
-        log_weights = np.concatenate(
-            [
-                tempered(beta, part) + log_g + np.log(share / part.size)
-                for (part, log_g), share in zip(parts, shares, strict=True)
-            ]
-        )
-        inside = np.isfinite(delta)
-        delta, log_weights = delta[inside], log_weights[inside]
-        weights = np.exp(log_weights - log_sum_exp(log_weights))
-        mean = float(weights @ delta)
-        return mean, float(weights @ np.square(delta - mean))
+            base = self._log_g(self._base_log_mass, self.log_c)
+            log_g = np.append(log_g, base + np.log((1 - share) / base.size))
+            delta = np.append(delta, self.base_delta)
+        delta, log_g = delta[np.isfinite(delta)], log_g[np.isfinite(delta)]
+        moments = np.empty((2, len(beta)))
+        for k, b in enumerate(beta):
+            log_weights = log_g - b * delta
+            weights = np.exp(log_weights - log_weights.max())
+            weights /= weights.sum()
+            mean = weights @ delta
+            moments[:, k] = mean, weights @ np.square(delta - mean)
+        return moments[0], moments[1]
 
     def evidence(self, method: str, warnings: tuple[str, ...] = ()) -> Evidence:
         """Log Z = log z(1) with its error, labelled with the sampler's name."""

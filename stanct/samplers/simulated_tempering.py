@@ -74,7 +74,7 @@ class SimulatedTemperingSettings(AlternationSettings):
 def thermodynamic_length(estimator: PathEstimator) -> tuple[Array, Array]:
     """∫₀^β sd_β′(δ) dβ′ on a grid of β, by the trapezoidal rule; (grid, lengths)."""
     grid = beta_grid(101)
-    speed = np.sqrt([estimator.delta_moments(beta)[1] for beta in grid])
+    speed = np.sqrt(estimator.delta_moments(grid)[1])
     pieces = np.diff(grid) * 0.5 * (speed[1:] + speed[:-1])
     return grid, np.concatenate([[0.0], np.cumsum(pieces)])
 
