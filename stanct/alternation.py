@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.embedded import NAME, Nuts
 from stanct.lanes import Lane, block_sizes, run_blocks
 from stanct.path import AnyBias, Array, LadderBias
@@ -61,30 +61,33 @@ class BiasRule:
         From the curve log z(β) under a base just refitted: grid and values.
     refitted
         From the draws of a round under the same base.
+    sampled
+        Whether x is drawn afresh from the base at β = 0.
     """
 
     start: Callable[[float], AnyBias]
     carried: Callable[[Array, Array], AnyBias]
     refitted: Callable[[Round], AnyBias]
+    sampled: bool
 
 
 class _Chain:
     """A chain's lane, state, β and step table, moved in place."""
 
-    def __init__(self, lane: Lane, base: GaussianBase) -> None:
+    def __init__(self, lane: Lane, base: AnyBase) -> None:
         self.lane = lane
         self.state = lane.start(base)
         self.beta = float(lane.rng.random())
         self.table = make_table(base.dimension)
 
-    def rebase(self, old: GaussianBase, new: GaussianBase) -> None:
+    def rebase(self, old: AnyBase, new: AnyBase) -> None:
         """Keep the place x, express it in a new base's coordinates."""
         z = new.whiten(old.unwhiten(self.state.z))
         self.state = kernels.make_state(self.lane.problem(new), z)
 
     def draw(
         self,
-        base: GaussianBase,
+        base: AnyBase,
         bias: AnyBias,
         settings: AlternationSettings,
         draws: int,
@@ -124,7 +127,7 @@ def alternate(
     *,
     method: str,
     seed: int | None,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     progress: bool,
 ) -> TemperedRun:
@@ -153,7 +156,15 @@ def alternate(
     )
     nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
     start = first_base(
-        target, base, log_zeta, chains=settings.chains, seed=fit_seed, nuts=nuts, progress=progress
+        target,
+        base,
+        log_zeta,
+        chains=settings.chains,
+        seed=fit_seed,
+        nuts=nuts,
+        progress=progress,
+        bootstrap=settings.bootstrap,
+        sampled=rule.sampled,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
@@ -212,7 +223,7 @@ def alternate(
 def _learn(
     target: SampledTarget,
     members: list[_Chain],
-    base: GaussianBase,
+    base: AnyBase,
     bias: AnyBias,
     rule: BiasRule,
     settings: AlternationSettings,
@@ -235,7 +246,7 @@ def _learn(
 
 def _run(
     members: list[_Chain],
-    base: GaussianBase,
+    base: AnyBase,
     bias: AnyBias,
     settings: AlternationSettings,
     draws: int,
@@ -268,7 +279,7 @@ def _run(
 
 def _round(
     target: SampledTarget,
-    base: GaussianBase,
+    base: AnyBase,
     bias: AnyBias,
     drawn: _Draws,
     seed: np.random.SeedSequence,

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.lanes import Lane, run_blocks
@@ -86,11 +86,11 @@ class Stream:
         self.state = State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
 
     def anneal(
-        self, base: GaussianBase, betas: Array, settings: AnnealingSettings, size: int, learn: bool
+        self, base: AnyBase, betas: Array, settings: AnnealingSettings, size: int, learn: bool
     ) -> Particles:
         """Take fresh particles from the base to the target."""
         problem = self.lane.problem(base)
-        rungs = make_rungs(self.lane.rng.standard_normal((size, base.dimension)))
+        rungs = make_rungs(base.draw(self.lane.rng, size))
         for k in range(size):
             row = (rungs.z[k], rungs.gradient[k], rungs.value[k])
             kernels.evaluate(problem, *row, self.lane.scratch)
@@ -117,7 +117,7 @@ class Stream:
         return Particles(rungs.z.copy(), log_weights, counts)
 
     def reverse(
-        self, base: GaussianBase, betas: Array, settings: AnnealingSettings, size: int
+        self, base: AnyBase, betas: Array, settings: AnnealingSettings, size: int
     ) -> Particles:
         """Take particles from the target, where `state` is an exact draw, to the base.
 
@@ -172,7 +172,7 @@ def anneal(
     settings: AnnealingSettings,
     *,
     seed: int | None,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     progress: bool,
 ) -> tuple[ParticleRun, list[Stream]]:
@@ -192,7 +192,9 @@ def anneal(
     ledger = Ledger()
     fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(settings.chains + 2)
     nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
-    start = first_base(target, base, log_zeta, chains=settings.chains, seed=fit_seed, nuts=nuts)
+    start = first_base(
+        target, base, log_zeta, chains=settings.chains, seed=fit_seed, nuts=nuts, sampled=True
+    )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
@@ -245,7 +247,7 @@ def anneal(
 
 def _learn(
     streams: list[Stream],
-    base: GaussianBase,
+    base: AnyBase,
     betas: Array,
     settings: AnnealingSettings,
     ledger: Ledger,

@@ -15,7 +15,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from stanct import kernels
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.errors import SamplingError
 from stanct.rounds import SampledDensity
 from stanct.workspace import Problem, State, make_problem, make_scratch
@@ -41,11 +41,11 @@ class Lane:
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.scratch = make_scratch(density.dimension)
 
-    def problem(self, base: GaussianBase) -> Problem:
+    def problem(self, base: AnyBase) -> Problem:
         """The density with a base; valid as long as the lane lives."""
         return make_problem(self.density, base)
 
-    def start(self, base: GaussianBase) -> State:
+    def start(self, base: AnyBase) -> State:
         """A state drawn from the base inside the target's support.
 
         Raises
@@ -55,7 +55,7 @@ class Lane:
         """
         problem = self.problem(base)
         for _ in range(START_TRIES):
-            state = kernels.make_state(problem, self.rng.standard_normal(base.dimension))
+            state = kernels.make_state(problem, base.draw(self.rng, 1)[0])
             if np.isfinite(state.value[0]):
                 return state
         raise SamplingError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from analytic import bimodal, gaussian
@@ -52,9 +54,13 @@ def on_a_ladder(rng: np.random.Generator) -> tuple[PathEstimator, np.ndarray]:
 
 
 @pytest.mark.parametrize("make", [on_a_path, on_a_ladder], ids=["path", "ladder"])
-def test_right_within_honest_errors(make, rng) -> None:
+def test_right_within_honest_errors(
+    make: Callable[[np.random.Generator], tuple[PathEstimator, np.ndarray]], rng
+) -> None:
     assert exact_curve(np.array([0.0, 1.0])) == pytest.approx([0, LOG_Z])
-    found = [path_integral(*make(rng), "test") for _ in range(40)]
+    found = [
+        path_integral(estimator, beta, "test") for estimator, beta in (make(rng) for _ in range(40))
+    ]
     values = np.array([one.log_z for one in found])
     spread = values.std(ddof=1)
     assert abs(values.mean() - LOG_Z) < 4 * spread / np.sqrt(40) < 0.05

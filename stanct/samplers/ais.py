@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stanct.annealing import AnnealingSettings, anneal
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.rounds import SampledTarget
 from stanct.runs.particle_run import ParticleRun
 
@@ -15,7 +15,7 @@ def sample(
     draws: int = 128,
     warmup: int = 8,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     temperatures: int = 200,
     resample: bool = False,

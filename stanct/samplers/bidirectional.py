@@ -14,7 +14,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.annealing import AnnealingSettings, anneal
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.errors import SamplingError
 from stanct.lanes import run_blocks
 from stanct.path import Array
@@ -34,7 +34,7 @@ def sample(
     draws: int = 128,
     warmup: int = 8,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     temperatures: int = 200,
     resample: bool = False,

@@ -7,12 +7,12 @@ piece), so it is drawn exactly and ranges over the whole of [0, 1] in one move.
 from __future__ import annotations
 
 from stanct.alternation import AlternationSettings, BiasRule, alternate
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.path import Bias
 from stanct.rounds import SampledTarget, refit_bias
 from stanct.runs.tempered_run import TemperedRun
 
-RULE = BiasRule(Bias.linear, Bias.from_curve, refit_bias)
+RULE = BiasRule(Bias.linear, Bias.from_curve, refit_bias, sampled=False)
 
 
 def sample(
@@ -22,7 +22,7 @@ def sample(
     draws: int = 2500,
     warmup: int = 500,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     transitions: int = 5,

@@ -15,17 +15,17 @@ from typing import ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.base import GaussianBase, gaussian_moments
+from stanct.bases import AnyBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.lanes import Lane, block_sizes, run_blocks
 from stanct.path import Array
 from stanct.rounds import (
-    LEAST_SHRINKAGE,
     Ledger,
     SampledTarget,
     first_base,
     provenance,
+    refitted,
     run_seed,
 )
 from stanct.runs.ladder import equal_rejection
@@ -67,12 +67,12 @@ class LadderSettings(MoveSettings):
 class _Ladder:
     """One chain: a lane, the states of its rungs and its step table, moved in place."""
 
-    def __init__(self, lane: Lane, base: GaussianBase, rungs: int) -> None:
+    def __init__(self, lane: Lane, base: AnyBase, rungs: int) -> None:
         self.lane = lane
         self.table = make_table(base.dimension)
         self.place(base, np.array([lane.start(base).z for _ in range(rungs)]))
 
-    def place(self, base: GaussianBase, z: Array) -> None:
+    def place(self, base: AnyBase, z: Array) -> None:
         """Put the rungs at whitened places, shape (K, D)."""
         self.rungs = make_rungs(z)
         problem = self.lane.problem(base)
@@ -87,7 +87,7 @@ class _Ladder:
         return z
 
     def scan(
-        self, base: GaussianBase, betas: Array, settings: LadderSettings, scans: int, learn: bool
+        self, base: AnyBase, betas: Array, settings: LadderSettings, scans: int, learn: bool
     ) -> LadderOut:
         """A block of scans."""
         out = make_ladder_out(scans, betas.size, base.dimension)
@@ -124,7 +124,7 @@ def sample(
     draws: int = 1000,
     warmup: int = 300,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 0,
     rungs: int | None = None,
@@ -197,7 +197,16 @@ def sample(
     ledger = Ledger()
     fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
     nuts = Nuts() if threads is None else Nuts(threads=threads)
-    start = first_base(target, base, log_zeta, chains=chains, seed=fit_seed, nuts=nuts)
+    start = first_base(
+        target,
+        base,
+        log_zeta,
+        chains=chains,
+        seed=fit_seed,
+        nuts=nuts,
+        bootstrap=bootstrap,
+        sampled=True,
+    )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
@@ -211,7 +220,7 @@ def sample(
         done = _run(ladders, current, betas, settings, ROUND_DRAWS, label, progress, ledger)
         if done.interrupted:
             raise KeyboardInterrupt
-        new = _refit(current, done.z)
+        new = refitted(current, done.z.reshape(-1, current.dimension))
         for ladder in ladders:
             ladder.place(new, new.whiten(current.unwhiten(ladder.inside())))
         current = new
@@ -250,7 +259,7 @@ def sample(
 
 def _adapt(
     ladders: list[_Ladder],
-    base: GaussianBase,
+    base: AnyBase,
     betas: Array,
     settings: LadderSettings,
     progress: bool,
@@ -274,17 +283,9 @@ def _adapt(
     return betas
 
 
-def _refit(base: GaussianBase, z: Array) -> GaussianBase:
-    """The Gaussian with the moments of the draws at β = 1, no direction shrunk too far."""
-    shift, covariance = gaussian_moments(z.reshape(-1, base.dimension))
-    variances, axes = np.linalg.eigh(covariance)
-    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
-    return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
-
-
 def _run(
     ladders: list[_Ladder],
-    base: GaussianBase,
+    base: AnyBase,
     betas: Array,
     settings: LadderSettings,
     scans: int,

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.alternation import AlternationSettings, BiasRule, alternate
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.errors import SamplingError
 from stanct.path import Array, LadderBias, beta_grid, sigmoidal_ladder
 from stanct.rounds import Round, SampledTarget
@@ -55,6 +55,7 @@ class SimulatedTemperingSettings(AlternationSettings):
             lambda log_zeta: LadderBias.linear(first, log_zeta),
             lambda grid, log_z: LadderBias(first, np.interp(first, grid, log_z - log_z[0])),
             self._refitted,
+            sampled=True,
         )
 
     def _refitted(self, done: Round) -> LadderBias:
@@ -95,9 +96,9 @@ def sample(
     draws: int = 2500,
     warmup: int = 500,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
-    bootstrap: int = 1,
+    bootstrap: int = 0,
     ladder: str = "equal",
     rungs: int | None = None,
     transitions: int = 5,
