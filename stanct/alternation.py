@@ -8,31 +8,44 @@ Everything is frozen before the draws that count.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct import kernels
+from stanct import kernels, lanes
 from stanct.bases import AnyBase
-from stanct.embedded import NAME, Nuts
-from stanct.lanes import Lane, block_sizes, run_blocks
+from stanct.embedded import NAME
+from stanct.execution import Borrow, Execution, executing
 from stanct.path import AnyBias, Array, LadderBias
 from stanct.rounds import (
     Ledger,
     Round,
+    SampledDensity,
     SampledTarget,
     base_deltas,
     curve_under,
     first_base,
     provenance,
     refit_base,
-    run_seed,
 )
 from stanct.runs.tempered_run import TemperedRun
 from stanct.settings import MoveSettings
-from stanct.workspace import GibbsOut, copy_table, make_gibbs_out, make_table, pool_tables
+from stanct.workspace import (
+    GibbsOut,
+    State,
+    StepTable,
+    copy_table,
+    make_gibbs_out,
+    make_problem,
+    make_scratch,
+    make_table,
+    pool_tables,
+)
 
 BLOCK = 100
 # Shares of a warm-up after each of which the bias is learned anew.
@@ -71,45 +84,55 @@ class BiasRule:
     sampled: bool
 
 
+@dataclass
 class _Chain:
-    """A chain's lane, state, β and step table, moved in place."""
+    """A chain's random stream, state, β and step table, moved in place."""
 
-    def __init__(self, lane: Lane, base: AnyBase) -> None:
-        self.lane = lane
-        self.state = lane.start(base)
-        self.beta = float(lane.rng.random())
-        self.table = make_table(base.dimension)
+    rng: np.random.Generator
+    state: State
+    beta: float
+    table: StepTable
 
-    def rebase(self, old: AnyBase, new: AnyBase) -> None:
+    @classmethod
+    def start(cls, density: SampledDensity, base: AnyBase, seed: np.random.SeedSequence) -> _Chain:
+        """A chain inside the target's support, with β uniform."""
+        rng = lanes.stream(seed)
+        state = lanes.start(density, base, rng)
+        return cls(rng, state, float(rng.random()), make_table(base.dimension))
+
+    def rebase(self, density: SampledDensity, old: AnyBase, new: AnyBase) -> None:
         """Keep the place x, express it in a new base's coordinates."""
         z = new.whiten(old.unwhiten(self.state.z))
-        self.state = kernels.make_state(self.lane.problem(new), z)
+        self.state = kernels.make_state(make_problem(density, new), z)
 
-    def draw(
-        self,
-        base: AnyBase,
-        bias: AnyBias,
-        settings: AlternationSettings,
-        draws: int,
-        learn: bool,
-    ) -> GibbsOut:
-        """A block of draws under a frozen base and bias."""
-        out = make_gibbs_out(draws, base.dimension)
-        self.beta = kernels.gibbs_draws(
-            self.lane.problem(base),
-            self.state,
-            self.beta,
-            self.table,
+
+def _draw(
+    borrow: Borrow,
+    base: AnyBase,
+    bias: AnyBias,
+    settings: AlternationSettings,
+    learn: bool,
+    chain: _Chain,
+    draws: int,
+) -> GibbsOut:
+    """A block of a chain's draws under a frozen base and bias."""
+    out = make_gibbs_out(draws, base.dimension)
+    with borrow() as density:
+        chain.beta = kernels.gibbs_draws(
+            make_problem(density, base),
+            chain.state,
+            chain.beta,
+            chain.table,
             settings.moves(learn=learn),
             bias.beta,
             bias.value,
             isinstance(bias, LadderBias),
             settings.transitions,
-            self.lane.rng,
-            self.lane.scratch,
+            chain.rng,
+            make_scratch(base.dimension),
             out,
         )
-        return out
+    return out
 
 
 @dataclass(frozen=True)
@@ -129,6 +152,8 @@ def alternate(
     seed: int | None,
     base: str | AnyBase,
     log_zeta: float | None,
+    executor: Executor | None,
+    checkpoint: str | os.PathLike[str] | None,
     progress: bool,
 ) -> TemperedRun:
     """Fit a base, learn bias and step sizes, freeze them, and draw.
@@ -141,28 +166,48 @@ def alternate(
         How chains are run, and how the bias follows from what they find.
     method
         The sampler's name.
-    seed, base, log_zeta, progress
+    seed, base, log_zeta, executor, checkpoint, progress
         As the samplers take them.
 
     Raises
     ------
-    SamplingError, EngineError, DataError, KeyboardInterrupt
+    SamplingError, EngineError, DataError, CheckpointError, KeyboardInterrupt
         As the samplers' `sample` say.
     """
-    seed = run_seed(seed)
+    with executing(
+        target,
+        method,
+        {**asdict(settings), "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        executor=executor,
+        threads=settings.threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, rule, method, base, log_zeta, execution)
+
+
+def _sample(
+    target: SampledTarget,
+    settings: AlternationSettings,
+    rule: BiasRule,
+    method: str,
+    base: str | AnyBase,
+    log_zeta: float | None,
+    execution: Execution,
+) -> TemperedRun:
+    """First base, rounds, warm-up, draws."""
     ledger = Ledger()
-    fit_seed, base_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(
-        settings.chains + 3
-    )
-    nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
+    chains, seed = settings.chains, execution.seed
+    fit_seed, base_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 3)
     start = first_base(
         target,
         base,
         log_zeta,
-        chains=settings.chains,
+        chains=chains,
         seed=fit_seed,
-        nuts=nuts,
-        progress=progress,
+        nuts=settings.nuts,
+        execution=execution,
         bootstrap=settings.bootstrap,
         sampled=rule.sampled,
     )
@@ -170,27 +215,40 @@ def alternate(
     ledger.evaluations += start.evaluations
     ledger.lap("base")
     current, bias = start.base, rule.start(start.log_zeta)
-    members = [_Chain(Lane(target.density, child), current) for child in lane_seeds]
+    density = target.density
+    members = [_Chain.start(density, current, child) for child in lane_seeds]
     base_seeds = base_seed.spawn(settings.bootstrap + 1)
     for number in range(settings.bootstrap):
         bias = _learn(
-            target, members, current, bias, rule, settings, ledger, base_seeds[number], progress
+            target, members, current, bias, rule, settings, ledger, base_seeds[number], execution
         )
         label = f"round {number + 1}"
-        drawn = _run(members, current, bias, settings, ROUND_DRAWS, label, progress, ledger)
-        if drawn.interrupted:
-            raise KeyboardInterrupt
-        done = _round(target, current, bias, drawn, base_seeds[number], ledger)
+        drawn = _run(
+            density, members, current, bias, settings, ROUND_DRAWS, label, execution, ledger
+        )
+        done = _round(target, current, bias, drawn, base_seeds[number], ledger, execution)
         new = refit_base(done)
         bias = rule.carried(*curve_under(done, new))
         for member in members:
-            member.rebase(current, new)
+            member.rebase(density, current, new)
         current = new
     ledger.lap("bootstrap")
-    bias = _learn(target, members, current, bias, rule, settings, ledger, base_seeds[-1], progress)
+    bias = _learn(target, members, current, bias, rule, settings, ledger, base_seeds[-1], execution)
     ledger.lap("warmup")
-    drawn = _run(members, current, bias, settings, settings.draws, method, progress, ledger)
-    final = _round(target, current, bias, drawn, base_seeds[-1].spawn(1)[0], ledger)
+    drawn = _run(
+        density,
+        members,
+        current,
+        bias,
+        settings,
+        settings.draws,
+        method,
+        execution,
+        ledger,
+        final=True,
+    )
+    child = base_seeds[-1].spawn(1)[0]
+    final = _round(target, current, bias, drawn, child, ledger, execution)
     ledger.lap("sampling")
     out = drawn.out
     x = current.unwhiten(out.z)
@@ -229,15 +287,24 @@ def _learn(
     settings: AlternationSettings,
     ledger: Ledger,
     seed: np.random.SeedSequence,
-    progress: bool,
+    execution: Execution,
 ) -> AnyBias:
     """Warm up: bias and step sizes in rounds of doubling length; leaves one frozen step table."""
     for share, child in zip(DOUBLING, seed.spawn(len(DOUBLING)), strict=True):
         size = max(settings.warmup * share // sum(DOUBLING), 2)
-        drawn = _run(members, base, bias, settings, size, "warm-up", progress, ledger, learn=True)
-        if drawn.interrupted:
-            raise KeyboardInterrupt
-        bias = rule.refitted(_round(target, base, bias, drawn, child, ledger))
+        drawn = _run(
+            target.density,
+            members,
+            base,
+            bias,
+            settings,
+            size,
+            "warm-up",
+            execution,
+            ledger,
+            learn=True,
+        )
+        bias = rule.refitted(_round(target, base, bias, drawn, child, ledger, execution))
         pooled = pool_tables([member.table for member in members])
         for member in members:
             member.table = copy_table(pooled)
@@ -245,25 +312,26 @@ def _learn(
 
 
 def _run(
+    density: SampledDensity,
     members: list[_Chain],
     base: AnyBase,
     bias: AnyBias,
     settings: AlternationSettings,
     draws: int,
     label: str,
-    progress: bool,
+    execution: Execution,
     ledger: Ledger,
     *,
     learn: bool = False,
+    final: bool = False,
 ) -> _Draws:
     """Draw from every chain, in blocks."""
-    blocks, interrupted = run_blocks(
-        lambda lane, size: members[lane].draw(base, bias, settings, size, learn),
-        len(members),
-        block_sizes(draws, BLOCK),
-        threads=settings.threads,
-        label=label,
-        progress=progress,
+    blocks, interrupted = execution.blocks(
+        label,
+        partial(_draw, density.borrow, base, bias, settings, learn),
+        members,
+        lanes.block_sizes(draws, BLOCK),
+        final=final,
     )
     joined = {
         name: np.stack(
@@ -284,11 +352,12 @@ def _round(
     drawn: _Draws,
     seed: np.random.SeedSequence,
     ledger: Ledger,
+    execution: Execution,
 ) -> Round:
     """The draws with as many of the base."""
     count = drawn.out.beta.size
     ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, seed)
+    base_delta = base_deltas(target, base, count, seed, execution)
     return Round(base, bias, drawn.out.z, drawn.out.delta, base_delta)
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from stanct import kernels
+from stanct import kernels, lanes
 from stanct.bases import AnyBase
-from stanct.embedded import NAME, Nuts
+from stanct.embedded import NAME
 from stanct.errors import SamplingError
-from stanct.lanes import Lane, run_blocks
+from stanct.execution import Borrow, Execution
 from stanct.path import Array, sigmoidal_ladder
-from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
+from stanct.rounds import Ledger, SampledTarget, first_base, provenance
 from stanct.runs.particle_run import ParticleRun
 from stanct.settings import MoveSettings
 from stanct.workspace import (
@@ -29,7 +30,9 @@ from stanct.workspace import (
     State,
     StepTable,
     copy_table,
+    make_problem,
     make_rungs,
+    make_scratch,
     make_table,
     pool_tables,
 )
@@ -74,80 +77,100 @@ class Particles:
     counts: Array
 
 
+@dataclass
 class Stream:
-    """One chain: a lane that anneals one island after another.
+    """One chain's random stream and step table; it anneals one island after another.
 
     `state` is where the way back starts.
     """
 
-    def __init__(self, lane: Lane, dimension: int) -> None:
-        self.lane = lane
-        self.table = make_table(dimension)
-        self.state = State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
+    rng: np.random.Generator
+    table: StepTable
+    state: State
 
-    def anneal(
-        self, base: AnyBase, betas: Array, settings: AnnealingSettings, size: int, learn: bool
-    ) -> Particles:
-        """Take fresh particles from the base to the target."""
-        problem = self.lane.problem(base)
-        rungs = make_rungs(base.draw(self.lane.rng, size))
+    @classmethod
+    def start(cls, seed: np.random.SeedSequence, dimension: int) -> Stream:
+        """A stream that has moved no particle."""
+        nowhere = State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
+        return cls(lanes.stream(seed), make_table(dimension), nowhere)
+
+
+def _up(
+    borrow: Borrow,
+    base: AnyBase,
+    betas: Array,
+    settings: AnnealingSettings,
+    learn: bool,
+    stream: Stream,
+    size: int,
+) -> Particles:
+    """Take fresh particles from the base to the target."""
+    rungs, scratch = make_rungs(base.draw(stream.rng, size)), make_scratch(base.dimension)
+    log_weights, counts = np.zeros(size), np.zeros(5)
+    counts[0] = size
+    resample = settings.resample and not learn
+    # Without resampling nothing happens between temperatures, so that one call does them all.
+    segments = itertools.pairwise(betas) if resample else [betas]
+    with borrow() as density:
+        problem = make_problem(density, base)
         for k in range(size):
-            row = (rungs.z[k], rungs.gradient[k], rungs.value[k])
-            kernels.evaluate(problem, *row, self.lane.scratch)
-        log_weights, counts = np.zeros(size), np.zeros(5)
-        counts[0] = size
-        resample = settings.resample and not learn
-        # Without resampling nothing happens between temperatures, so that one call does them all.
-        segments = itertools.pairwise(betas) if resample else [betas]
+            kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
         for segment in segments:
             kernels.anneal(
                 problem,
                 rungs,
                 log_weights,
                 np.asarray(segment, float),
-                self.table,
+                stream.table,
                 settings.moves(learn=learn),
                 settings.transitions,
-                self.lane.rng,
-                self.lane.scratch,
+                stream.rng,
+                scratch,
                 counts,
             )
             if resample:
-                rungs, log_weights = _resampled(rungs, log_weights, self.lane.rng)
-        return Particles(rungs.z.copy(), log_weights, counts)
+                rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
+    return Particles(rungs.z.copy(), log_weights, counts)
 
-    def reverse(
-        self, base: AnyBase, betas: Array, settings: AnnealingSettings, size: int
-    ) -> Particles:
-        """Take particles from the target, where `state` is an exact draw, to the base.
 
-        Between one particle's start and the next `state` is moved at β = 1, which leaves it exact.
-        """
-        problem, moves = self.lane.problem(base), settings.moves(learn=False)
-        rungs, counts = make_rungs(np.zeros((size, base.dimension))), np.zeros(5)
+def down(
+    borrow: Borrow,
+    base: AnyBase,
+    betas: Array,
+    settings: AnnealingSettings,
+    stream: Stream,
+    size: int,
+) -> Particles:
+    """Take particles from the target, where `stream.state` is an exact draw, to the base.
+
+    Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
+    """
+    moves, scratch = settings.moves(learn=False), make_scratch(base.dimension)
+    rungs, counts = make_rungs(np.zeros((size, base.dimension))), np.zeros(5)
+    log_weights, state = np.zeros(size), stream.state
+    with borrow() as density:
+        problem = make_problem(density, base)
         for k in range(size):
             for _ in range(SPACING):
                 probability, status, gradients = kernels.tempered_move(
-                    problem, self.state, 1.0, self.table, moves, self.lane.rng, self.lane.scratch
+                    problem, state, 1.0, stream.table, moves, stream.rng, scratch
                 )
                 events = (status == kernels.DIVERGED, status == kernels.REJECTED)
                 counts += (gradients, 1, probability, *events)
-            rungs.z[k], rungs.gradient[k] = self.state.z, self.state.gradient
-            rungs.value[k] = self.state.value
-        log_weights = np.zeros(size)
+            rungs.z[k], rungs.gradient[k], rungs.value[k] = state.z, state.gradient, state.value
         kernels.anneal(
             problem,
             rungs,
             log_weights,
             np.ascontiguousarray(betas[::-1]),
-            self.table,
+            stream.table,
             moves,
             settings.transitions,
-            self.lane.rng,
-            self.lane.scratch,
+            stream.rng,
+            scratch,
             counts,
         )
-        return Particles(rungs.z.copy(), log_weights, counts)
+    return Particles(rungs.z.copy(), log_weights, counts)
 
 
 def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tuple[Rungs, Array]:
@@ -170,11 +193,9 @@ def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tu
 def anneal(
     target: SampledTarget,
     settings: AnnealingSettings,
-    *,
-    seed: int | None,
     base: str | AnyBase,
     log_zeta: float | None,
-    progress: bool,
+    execution: Execution,
 ) -> tuple[ParticleRun, list[Stream]]:
     """Fit a base, learn step sizes, freeze them, and take the particles to the target.
 
@@ -188,28 +209,34 @@ def anneal(
     SamplingError, EngineError, DataError, KeyboardInterrupt
         As `samplers.ais.sample` says.
     """
-    seed = run_seed(seed)
     ledger = Ledger()
-    fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(settings.chains + 2)
-    nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
+    chains, seed = settings.chains, execution.seed
+    fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
     start = first_base(
-        target, base, log_zeta, chains=settings.chains, seed=fit_seed, nuts=nuts, sampled=True
+        target,
+        base,
+        log_zeta,
+        chains=chains,
+        seed=fit_seed,
+        nuts=settings.nuts,
+        execution=execution,
+        sampled=True,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
     betas = sigmoidal_ladder(settings.temperatures)
-    streams = [Stream(Lane(target.density, child), start.base.dimension) for child in lane_seeds]
-    table = _learn(streams, start.base, betas, settings, ledger, progress)
+    dimension, borrow = start.base.dimension, target.density.borrow
+    streams = [Stream.start(child, dimension) for child in lane_seeds]
+    table = _learn(borrow, streams, start.base, betas, settings, ledger, execution)
     ledger.lap("warmup")
-    blocks, interrupted = run_blocks(
-        lambda lane, size: streams[lane].anneal(start.base, betas, settings, size, False),
-        settings.chains,
+    blocks, interrupted = execution.blocks(
+        "particles",
+        partial(_up, borrow, start.base, betas, settings, False),
+        streams,
         [settings.island] * (settings.draws // settings.island),
-        threads=settings.threads,
-        label="particles",
-        progress=progress,
         unit="particle",
+        final=True,
     )
     ledger.lap("sampling")
     log_weights = np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
@@ -246,27 +273,24 @@ def anneal(
 
 
 def _learn(
+    borrow: Borrow,
     streams: list[Stream],
     base: AnyBase,
     betas: Array,
     settings: AnnealingSettings,
     ledger: Ledger,
-    progress: bool,
+    execution: Execution,
 ) -> StepTable:
     """Learn step sizes from pilot particles, pool them, and freeze them in every stream."""
     pooled = streams[0].table
     for _ in range(PILOT_ROUNDS):
-        blocks, interrupted = run_blocks(
-            lambda lane, size: streams[lane].anneal(base, betas, settings, size, True),
-            len(streams),
+        blocks, _ = execution.blocks(
+            "pilot",
+            partial(_up, borrow, base, betas, settings, True),
+            streams,
             [settings.warmup],
-            threads=settings.threads,
-            label="pilot",
-            progress=progress,
             unit="particle",
         )
-        if interrupted:
-            raise KeyboardInterrupt
         ledger.gradients += int(sum(block.counts[0] for chain in blocks for block in chain))
         pooled = pool_tables([stream.table for stream in streams])
         for stream in streams:

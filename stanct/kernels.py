@@ -5,8 +5,8 @@ At a fixed β the density over z, x = m + L z, is, up to a constant,
     log π_β(z) = β v(z) + (1 − β) log q(z),   v(z) = −φ(m + L z) + log det L,
 
 with unit masses, q being the standard normal or a mixture of normals. Nothing here returns to the
-interpreter between leapfrog steps: the density is a C function with the signature of BridgeStan's ``bs_log_density_gradient``, be it a Stan program's or
-the callback of a `FunctionDensity`.
+interpreter between leapfrog steps: the density is a C function with the signature of BridgeStan's
+``bs_log_density_gradient``, be it a Stan program's or the callback of a `FunctionDensity`.
 
 What goes wrong numerically is counted, never raised: a point that Stan rejects, a value that is not
 finite (both *rejections*), and an energy error above `DIVERGENCE` (a *divergence*) end a trajectory

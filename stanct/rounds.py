@@ -19,34 +19,23 @@ from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.bases import AnyBase, LowRankBase, MixtureBase
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
+from stanct.execution import Executed, Execution, LentDensity
 from stanct.fits import fit_base
 from stanct.path import AnyBias, Array, Bias, beta_grid, log_sum_exp, tempered
 from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
+from stanct.workspace import CallableDensity
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a mode must not lock it out.
 LEAST_SHRINKAGE = 0.2
 
 
-class SampledDensity(Protocol):
+class SampledDensity(LentDensity, CallableDensity, Protocol):
     """What samplers need of a density: `Density` and `FunctionDensity` have it."""
 
-    @property
-    def dimension(self) -> int: ...
 
-    @property
-    def address(self) -> int: ...
-
-    @property
-    def handle(self) -> int: ...
-
-    def clone(self) -> Any: ...
-
-    def log_densities(self, points: Array) -> Array: ...
-
-
-class SampledTarget(Protocol):
+class SampledTarget(Executed, Protocol):
     """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
 
     @property
@@ -106,7 +95,7 @@ def first_base(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    progress: bool = False,
+    execution: Execution,
     bootstrap: int = 0,
     sampled: bool = False,
 ) -> Start:
@@ -136,8 +125,7 @@ def first_base(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
             )
-        fitted = fit_base(target, base, chains=chains, seed=seed, nuts=nuts, progress=progress)
-        return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+        return execution.once("base", lambda: _fitted(target, base, chains, seed, nuts, execution))
     if base.dimension != target.density.dimension:
         raise SamplingError(
             f"The base has {base.dimension} dimensions, the program "
@@ -160,6 +148,20 @@ def _check_mixture(bootstrap: int, sampled: bool) -> None:
         raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
 
 
+def _fitted(
+    target: Target,
+    base: str,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    execution: Execution,
+) -> Start:
+    fitted = fit_base(
+        target, base, chains=chains, seed=seed, nuts=nuts, progress=execution.progress
+    )
+    return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+
+
 def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> float:
     """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
     z = base.draw(np.random.default_rng(seed), 200)
@@ -174,11 +176,19 @@ def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSe
 
 
 def base_deltas(
-    target: SampledTarget, base: AnyBase, count: int, seed: np.random.SeedSequence
+    target: SampledTarget,
+    base: AnyBase,
+    count: int,
+    seed: np.random.SeedSequence,
+    execution: Execution,
 ) -> Array:
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
-    z = base.draw(np.random.default_rng(seed), count)
-    return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+    def evaluate() -> Array:
+        z = base.draw(np.random.default_rng(seed), count)
+        return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+    return execution.once("draws of the base", evaluate)
 
 
 def refit_base(done: Round) -> GaussianBase | LowRankBase:
@@ -269,12 +279,3 @@ def provenance(
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def run_seed(seed: int | None) -> int:
-    """The seed of a run: the given one if it can be, a fresh one to be recorded for None."""
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
-    return int(seed)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Executor
+from dataclasses import asdict
+
 from stanct.annealing import AnnealingSettings, anneal
 from stanct.bases import AnyBase
+from stanct.execution import executing
 from stanct.rounds import SampledTarget
 from stanct.runs.particle_run import ParticleRun
 
@@ -25,6 +30,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> ParticleRun:
     """Anneal particles from the base to the target and return the run.
@@ -59,6 +66,13 @@ def sample(
         Acceptance that the step size at every β is tuned to.
     threads
         Streams that run at once; as many as there are cores by default.
+    executor
+        Who runs the streams' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The particles do not depend on it. The base is fitted
+        in this process.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -70,6 +84,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before every stream had finished an island; later, finished ones are returned.
     """
@@ -86,5 +102,15 @@ def sample(
         island=island,
         threads=threads,
     )
-    run, _ = anneal(target, settings, seed=seed, base=base, log_zeta=log_zeta, progress=progress)
-    return run
+    with executing(
+        target,
+        "ais",
+        {**asdict(settings), "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        executor=executor,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        run, _ = anneal(target, settings, base, log_zeta, execution)
+        return run

@@ -7,20 +7,25 @@ between two stochastic bounds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from stanct import kernels
-from stanct.annealing import AnnealingSettings, anneal
+from stanct.annealing import AnnealingSettings, anneal, down
 from stanct.bases import AnyBase
 from stanct.errors import SamplingError
-from stanct.lanes import run_blocks
+from stanct.execution import executing
 from stanct.path import Array
 from stanct.rounds import SampledTarget
 from stanct.runs.bracket import Bracket
 from stanct.target import Target
+from stanct.workspace import make_problem
 
 Point = Mapping[str, Any] | Array
 Exact = Point | Callable[[np.random.Generator], Point]
@@ -44,6 +49,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Bracket:
     """Anneal particles from the base up and from exact draws down.
@@ -83,29 +90,38 @@ def sample(
     )
     if not callable(exact):
         _unconstrained(target, exact)
-    run, streams = anneal(
-        target, settings, seed=seed, base=base, log_zeta=log_zeta, progress=progress
-    )
-    for stream in streams:
-        draw = exact(stream.lane.rng) if callable(exact) else exact
-        z = run.base.whiten(_unconstrained(target, draw))
-        stream.state = kernels.make_state(stream.lane.problem(run.base), z)
-    blocks, interrupted = run_blocks(
-        lambda lane, size: streams[lane].reverse(run.base, run.betas, settings, size),
-        chains,
-        [island] * (draws // island),
+    with executing(
+        target,
+        "bidirectional",
+        {**asdict(settings), "base": base, "log_zeta": log_zeta, "exact": _name(exact)},
+        seed=seed,
+        executor=executor,
         threads=threads,
-        label="particles down",
+        checkpoint=checkpoint,
         progress=progress,
-        unit="particle",
-    )
-    if interrupted:
-        raise KeyboardInterrupt
+    ) as execution:
+        run, streams = anneal(target, settings, base, log_zeta, execution)
+        for stream in streams:
+            draw = exact(stream.rng) if callable(exact) else exact
+            z = run.base.whiten(_unconstrained(target, draw))
+            stream.state = kernels.make_state(make_problem(target.density, run.base), z)
+        blocks, _ = execution.blocks(
+            "particles down",
+            partial(down, target.density.borrow, run.base, run.betas, settings),
+            streams,
+            [island] * (draws // island),
+            unit="particle",
+        )
     return Bracket(
         run,
         np.stack([np.concatenate([block.log_weights for block in chain]) for chain in blocks]),
         np.array([np.sum([block.counts for block in chain], axis=0) for chain in blocks]),
     )
+
+
+def _name(exact: Exact) -> Any:
+    """What tells a draw, or a function that makes one, from another."""
+    return getattr(exact, "__qualname__", type(exact).__qualname__) if callable(exact) else exact
 
 
 def _unconstrained(target: SampledTarget, draw: Point) -> Array:

@@ -6,6 +6,9 @@ piece), so it is drawn exactly and ranges over the whole of [0, 1] in one move.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Executor
+
 from stanct.alternation import AlternationSettings, BiasRule, alternate
 from stanct.bases import AnyBase
 from stanct.path import Bias
@@ -30,6 +33,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TemperedRun:
     """Sample by Gibbs continuous tempering and return the run.
@@ -59,6 +64,12 @@ def sample(
         Acceptance that the step size at every β is tuned to.
     threads
         Chains that run at once; as many as there are cores by default.
+    executor
+        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -70,6 +81,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
@@ -92,5 +105,7 @@ def sample(
         seed=seed,
         base=base,
         log_zeta=log_zeta,
+        executor=executor,
+        checkpoint=checkpoint,
         progress=progress,
     )

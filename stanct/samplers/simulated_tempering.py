@@ -8,7 +8,9 @@ visit ([GS] 8, 9), joined with independent draws of the base.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -106,6 +108,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TemperedRun:
     """Sample by simulated tempering and return the run.
@@ -141,6 +145,12 @@ def sample(
         Acceptance that the step size at every β is tuned to.
     threads
         Chains that run at once; as many as there are cores by default.
+    executor
+        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -158,6 +168,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
@@ -182,5 +194,7 @@ def sample(
         seed=seed,
         base=base,
         log_zeta=log_zeta,
+        executor=executor,
+        checkpoint=checkpoint,
         progress=progress,
     )
