@@ -25,6 +25,7 @@ import numba
 import numpy as np
 
 from stanct.workspace import (
+    Flow,
     GibbsOut,
     LadderOut,
     Moves,
@@ -33,6 +34,7 @@ from stanct.workspace import (
     Scratch,
     State,
     StepTable,
+    Swarm,
     make_scratch,
 )
 
@@ -562,3 +564,223 @@ def anneal(
                 counts[2] += probability
                 counts[3] += status == DIVERGED
                 counts[4] += status == REJECTED
+
+
+@compiled
+def _friction(
+    flow: Flow, delta: float, beta: float, expected: float, time: float
+) -> tuple[float, float, float]:
+    """a, e^{−a t} and (1 − e^{−a t}) / a of ṗ = −β∇δ − a p, a = rate (β + offset) (δ − E)."""
+    a = flow.rate * (beta + flow.offset) * (delta - expected)
+    small = abs(a * time) < 1e-8
+    return a, np.exp(-a * time), time if small else -np.expm1(-a * time) / a
+
+
+@compiled
+def _contact_kick(
+    flow: Flow,
+    z: Array,
+    momentum: Array,
+    gradient: Array,
+    delta: float,
+    beta: float,
+    expected: float,
+    time: float,
+    first: bool,
+) -> float:
+    """The kicks of half a contact step, in place; returns their log Jacobian.
+
+    The base's force before the exact flow of the rest where `first`, after it otherwise.
+    """
+    a, decay, reach = _friction(flow, delta, beta, expected, time)
+    for i in range(z.size):
+        if first:
+            momentum[i] -= time * z[i]
+        momentum[i] = decay * momentum[i] + beta * reach * (gradient[i] + z[i])
+        if not first:
+            momentum[i] -= time * z[i]
+    return -z.size * a * time
+
+
+@compiled
+def _landing_time(
+    flow: Flow,
+    z: Array,
+    momentum: Array,
+    gradient: Array,
+    delta: float,
+    beta: float,
+    expected: float,
+    time: float,
+    limit: float,
+) -> float:
+    """The whole time step, or the share of it with which β lands on `limit`.
+
+    β moves by the momentum after the first kicks, whose square is known for any step from six inner
+    products, so that no gradient is spent.
+    """
+    zz = zp = pp = zd = pd = dd = 0.0
+    for i in range(z.size):
+        slope = gradient[i] + z[i]
+        zz += z[i] * z[i]
+        zp += z[i] * momentum[i]
+        pp += momentum[i] * momentum[i]
+        zd += z[i] * slope
+        pd += momentum[i] * slope
+        dd += slope * slope
+    wanted = abs(np.log((limit + flow.offset) / (beta + flow.offset)))
+    low, high = 0.0, 1.0
+    share = 1.0
+    for _ in range(60):
+        half = 0.5 * share * time
+        _, decay, reach = _friction(flow, delta, beta, expected, half)
+        push = beta * reach
+        squared = decay * decay * (pp - 2 * half * zp + half * half * zz)
+        squared += 2 * decay * push * (pd - half * zd) + push * push * dd
+        if abs(share * time) * flow.rate * squared > wanted:
+            high = share
+        elif share == 1.0:
+            return time
+        else:
+            low = share
+        share = 0.5 * (low + high)
+    return share * time
+
+
+@compiled
+def expected_at(nodes: Array, means: Array, beta: float) -> float:
+    """E_β[δ] between nodes."""
+    k = min(max(np.searchsorted(nodes, beta) - 1, 0), nodes.size - 2)
+    share = (beta - nodes[k]) / (nodes[k + 1] - nodes[k])
+    return means[k] + share * (means[k + 1] - means[k])
+
+
+@compiled
+def contact_step(
+    problem: Problem,
+    flow: Flow,
+    nodes: Array,
+    means: Array,
+    state: State,
+    momentum: Array,
+    beta: float,
+    time: float,
+    limit: float,
+    scratch: Scratch,
+) -> tuple[int, float, float, float]:
+    """One step of the contact Hamiltonian's flow ([AMC] Algorithm 1), in place.
+
+    Kicks, drift, kicks: symmetric, so that the step with −`time` undoes it. `time` above zero cools
+    towards the target, below zero heats; the step is shortened where β would pass `limit`.
+
+    Returns
+    -------
+    status, beta, time, log_jacobian
+        OK, REJECTED or DIVERGED; β after the step; the time it took; and by how much it changed
+        the volume of (z, p, log(β + offset)).
+    """
+    delta = delta_of(problem, state.value[0], state.z, scratch)
+    expected = expected_at(nodes, means, beta)
+    taken = _landing_time(
+        flow, state.z, momentum, state.gradient, delta, beta, expected, time, limit
+    )
+    half = 0.5 * taken
+    log_jacobian = _contact_kick(
+        flow, state.z, momentum, state.gradient, delta, beta, expected, half, True
+    )
+    squared = 0.0
+    for i in range(momentum.size):
+        squared += momentum[i] * momentum[i]
+        state.z[i] += taken * momentum[i]
+    if taken == time:
+        beta = (beta + flow.offset) * np.exp(taken * flow.rate * squared) - flow.offset
+    else:
+        beta = limit
+    status = evaluate(problem, state.z, state.gradient, state.value, scratch)
+    if status != OK:
+        return status, beta, taken, log_jacobian
+    delta = delta_of(problem, state.value[0], state.z, scratch)
+    expected = expected_at(nodes, means, beta)
+    log_jacobian += _contact_kick(
+        flow, state.z, momentum, state.gradient, delta, beta, expected, half, False
+    )
+    return OK if np.isfinite(log_jacobian) else DIVERGED, beta, taken, log_jacobian
+
+
+@compiled
+def flux_momentum(momentum: Array, rng: np.random.Generator) -> None:
+    """Draw p from |p|² N(p), with which trajectories cross a level of β: |p|² is χ² of D + 2."""
+    squared = 0.0
+    for i in range(momentum.size):
+        momentum[i] = rng.standard_normal()
+        squared += momentum[i] * momentum[i]
+    extra = rng.standard_normal() ** 2 + rng.standard_normal() ** 2
+    momentum *= np.sqrt((squared + extra) / squared)
+
+
+@compiled
+def contact_flow(
+    problem: Problem,
+    flow: Flow,
+    nodes: Array,
+    means: Array,
+    start: int,
+    stop: int,
+    swarm: Swarm,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> None:
+    """Take every trajectory of a swarm from node `start` to node `stop`, up or down, in place.
+
+    Fills the swarm's records at the nodes on the way. A trajectory that leaves the support, blows
+    up, or has not arrived after `flow.max_steps` steps is lost: its log weight is −∞ from there on.
+    """
+    turn = 1 if stop > start else -1
+    for row in range(swarm.z.shape[0]):
+        state = State(swarm.z[row], swarm.gradient[row], swarm.value[row])
+        momentum, totals = swarm.momentum[row], swarm.totals[row]
+        for k in range(nodes.size):
+            if (k - start) * turn > 0:
+                swarm.log_weights[row, k] = -np.inf
+        k = start
+        beta = nodes[k]
+        while np.isfinite(totals[1]):
+            kinetic = base = 0.0
+            for i in range(momentum.size):
+                kinetic += 0.5 * momentum[i] * momentum[i]
+                base += 0.5 * state.z[i] * state.z[i]
+            delta = delta_of(problem, state.value[0], state.z, scratch)
+            energy = kinetic + base + (beta * delta if beta > 0 else 0.0)
+            if np.isnan(totals[0]):
+                totals[0] = -energy
+            swarm.delta[row, k] = delta
+            swarm.kinetic[row, k] = kinetic
+            swarm.flow_log_z[row, k] = -energy - totals[0]
+            swarm.log_weights[row, k] = -energy - totals[0] + totals[1]
+            if k == stop:
+                break
+            k += turn
+            while beta != nodes[k]:
+                if totals[3] >= flow.max_steps:
+                    swarm.counts[2] += 1
+                    totals[1] = -np.inf
+                    break
+                status, beta, taken, log_jacobian = contact_step(
+                    problem, flow, nodes, means, state, momentum, beta, turn * flow.step,
+                    nodes[k], scratch,
+                )  # fmt: skip
+                swarm.counts[0] += 1
+                totals[1] += log_jacobian
+                totals[2] += abs(taken)
+                totals[3] += 1
+                if status != OK:
+                    swarm.counts[3 if status == REJECTED else 4] += 1
+                    totals[1] = -np.inf
+                    break
+                if totals[2] >= flow.refresh:
+                    totals[2] = 0.0
+                    swarm.counts[1] += 1
+                    for i in range(momentum.size):
+                        totals[0] += 0.5 * momentum[i] * momentum[i]
+                        momentum[i] = rng.standard_normal()
+                        totals[0] -= 0.5 * momentum[i] * momentum[i]

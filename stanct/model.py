@@ -14,12 +14,14 @@ from typing import Any, Literal, overload
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
+from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import (
+    adiabatic,
     ais,
     bidirectional,
     gibbs,
@@ -33,6 +35,7 @@ from stanct.stan.program import Program
 from stanct.target import Target, check_program
 
 METHODS = {
+    "adiabatic": adiabatic.sample,
     "ais": ais.sample,
     "joint": joint.sample,
     "gibbs": gibbs.sample,
@@ -147,6 +150,16 @@ class TemperedModel:
 
     @overload
     def sample(
+        self,
+        data: Source = None,
+        *,
+        method: Literal["adiabatic"],
+        engine: str = "auto",
+        **settings: Any,
+    ) -> AdiabaticRun: ...
+
+    @overload
+    def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
     ) -> Run: ...
 
@@ -163,9 +176,10 @@ class TemperedModel:
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
             by compiled HMC; ``"simulated_tempering"``: the same on a ladder;
             ``"parallel_tempering"``: one chain a temperature, which swap places;
-            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
-            those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
-            base, threads and progress go with every method.
+            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``;
+            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. `settings` are those of
+            ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
+            progress go with every method.
         engine
             ``"auto"`` or ``"embedded"``; the run says which it was.
 

@@ -342,3 +342,73 @@ def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
         np.zeros((4, rungs)),
         np.zeros(1, np.int64),
     )
+
+
+class Flow(NamedTuple):
+    """How a contact flow is run.
+
+    Attributes
+    ----------
+    rate, offset
+        dβ/ds = rate (β + offset) |p|².
+    step
+        Largest time step, in whitened time.
+    refresh
+        Time between momentum resamplings; infinite for none.
+    max_steps
+        Most steps of one trajectory.
+    """
+
+    rate: float
+    offset: float
+    step: float
+    refresh: float
+    max_steps: int
+
+
+class Swarm(NamedTuple):
+    """A block of trajectories of a contact flow and its records, updated in place.
+
+    Attributes
+    ----------
+    z, gradient, momentum : shape (T, D)
+    value : shape (T, 1)
+    totals : shape (T, 4)
+        H₀ (NaN before the start), log Jacobian, time since the momentum was drawn, steps.
+    delta, kinetic, flow_log_z, log_weights : shape (T, K)
+        At the nodes: δ; T = ½ |p|²; −(T + V_B + β δ + H₀); and that plus the log Jacobian. NaN, and
+        −∞ for the weights, where a trajectory has not been.
+    counts : shape (5,)
+        Gradients, momentum resamplings, trajectories that stalled, left the support, diverged.
+    """
+
+    z: Array
+    gradient: Array
+    momentum: Array
+    value: Array
+    totals: Array
+    delta: Array
+    kinetic: Array
+    flow_log_z: Array
+    log_weights: Array
+    counts: Array
+
+
+def make_swarm(z: Array, nodes: int) -> Swarm:
+    """Trajectories at whitened places, shape (T, D), yet without values and momenta."""
+    count = len(z)
+    totals = np.zeros((count, 4))
+    totals[:, 0] = np.nan
+    blank = np.full((3, count, nodes), np.nan)
+    return Swarm(
+        np.array(z, float),
+        np.zeros_like(z, float),
+        np.zeros_like(z, float),
+        np.full((count, 1), -np.inf),
+        totals,
+        blank[0],
+        blank[1],
+        blank[2],
+        np.full((count, nodes), -np.inf),
+        np.zeros(5),
+    )

@@ -66,8 +66,8 @@ def test_exact_answers(
 
 
 def test_two_errors_agree_when_the_weights_are_even(seed: int) -> None:
-    delta, bootstrap = run(skewed(), seed=seed).errors
-    assert delta == pytest.approx(bootstrap, rel=0.25)
+    evidence = run(skewed(), seed=seed).evidence
+    assert evidence.within_error == pytest.approx(evidence.between_error, rel=0.25)
 
 
 @pytest.mark.parametrize("resample", [False, True], ids=["ais", "smc"])

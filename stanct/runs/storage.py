@@ -19,7 +19,8 @@ from stanct.errors import SavedRunError
 from stanct.path import Array
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES)
+ADIABATIC = "stanct trajectories 1"
+FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC)
 
 
 class Savable(Protocol):
