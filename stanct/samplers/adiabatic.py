@@ -28,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct import kernels, lanes
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Borrow, Execution, executing
@@ -105,7 +105,7 @@ def sample(
     draws: int = 128,
     warmup: int = 64,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     duration: float = 40.0,
     step: float | None = None,
@@ -195,7 +195,7 @@ def sample(
 def _sample(
     target: SampledTarget,
     settings: AdiabaticSettings,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     execution: Execution,
 ) -> AdiabaticRun:
@@ -320,7 +320,7 @@ def _cool(
 
 def _pilot(
     borrow: Borrow,
-    base: GaussianBase,
+    base: AnyBase,
     learned: _Means,
     settings: AdiabaticSettings,
     rng: np.random.Generator,
@@ -333,7 +333,7 @@ def _pilot(
 
 def _cool_and_heat(
     borrow: Borrow,
-    base: GaussianBase,
+    base: AnyBase,
     learned: _Means,
     settings: AdiabaticSettings,
     rng: np.random.Generator,
@@ -361,7 +361,7 @@ def _cool_and_heat(
 
 def _learn(
     borrow: Borrow,
-    base: GaussianBase,
+    base: AnyBase,
     settings: AdiabaticSettings,
     learned: _Means,
     streams: list[np.random.Generator],
@@ -392,7 +392,7 @@ def _learn(
 
 
 def _explore(
-    borrow: Borrow, base: GaussianBase, settings: AdiabaticSettings, rng: np.random.Generator
+    borrow: Borrow, base: AnyBase, settings: AdiabaticSettings, rng: np.random.Generator
 ) -> _Means:
     """Take an ensemble from slice to slice of β, each with E extrapolated from the last.
 
@@ -404,7 +404,10 @@ def _explore(
         problem = make_problem(density, base)
         swarm = _swarm(problem, z, 2, settings.interval, rng)
         delta = np.array(
-            [kernels.delta_of(v[0], x) for v, x in zip(swarm.value, swarm.z, strict=True)]
+            [
+                kernels.delta_of(problem, value[0], place, scratch)
+                for value, place in zip(swarm.value, swarm.z, strict=True)
+            ]
         )
         here = _centre(delta, np.where(np.isfinite(delta), 0.0, -np.inf))
         offset = float(min(1.0, 1 / here.spread))
