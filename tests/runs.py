@@ -10,6 +10,7 @@ from conftest import SEED, target_of
 from targets import LINE
 
 from stanct.base import GaussianBase
+from stanct.path import Bias
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import ais, joint, parallel_tempering
@@ -22,10 +23,10 @@ def line_run(method: str, **settings: Any) -> Any:
     target = target_of(LINE.source, LINE.data)
     given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
     if method == "joint":
-        return joint.sample(target, **({"draws": 300, "warmup": 300} | given))
+        return joint.sample(target, **{"draws": 300, "warmup": 300, **given})
     if method == "parallel_tempering":
-        return parallel_tempering.sample(target, **({"draws": 200, "warmup": 100} | given))
-    return ais.sample(target, **({"draws": 64} | given))
+        return parallel_tempering.sample(target, **{"draws": 200, "warmup": 100, **given})
+    return ais.sample(target, **{"draws": 64, **given})
 
 
 def far_run(**settings: Any) -> TemperedRun:
@@ -55,7 +56,7 @@ def large_run(run: TemperedRun) -> TemperedRun:
         delta=delta,
         base_delta=0.2 * rng.standard_normal(4 * chains * draws) + 0.02,
         base=GaussianBase(np.zeros(dimension), np.eye(dimension)),
-        bias=type(run.bias).linear(0.0),
+        bias=Bias.linear(0.0),
         variables={"x": z, "y": np.exp(z)},
         statistics=statistics,
         provenance={**run.provenance, "parameters": ["x"]},
