@@ -11,6 +11,7 @@ from stanct.errors import (
 )
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.model import TemperedModel, temper
+from stanct.runs.bracket import Bracket
 from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Curve, Evidence, Expectation
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BayesFactor",
+    "Bracket",
     "Check",
     "Comparison",
     "Curve",

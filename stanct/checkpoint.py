@@ -70,11 +70,16 @@ class Journal:
         self._arrays: list[np.ndarray] = []
         self._begun = self._flushed = time.monotonic()
         self._warned = self._sealed = False
+        self._lock: IO[bytes] | None = None
         try:
             self._lock = self._claim()
             self.identity = self._agree(dict(identity))
             self._segments = self._read()
-        except OSError as cause:
+        except BaseException as cause:
+            if self._lock is not None:
+                self._lock.close()
+            if not isinstance(cause, OSError):
+                raise
             raise CheckpointError(
                 f"The checkpoint {self._folder} cannot be used: {cause}.",
                 remedy="Choose a folder that you can write.",
@@ -87,7 +92,7 @@ class Journal:
             self._lock.close()
 
     def find(self, key: Key, label: str) -> Any:
-        """The result of a step, or None if it was not recorded; steps count from 0."""
+        """The result of a step, or None if it was not recorded."""
         if key not in self._found:
             return None
         known, value = self._found.pop(key)
@@ -239,7 +244,7 @@ def encode(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        arrays.append(np.array(value))
+        arrays.append(np.array(value, order="C"))
         return {"array": len(arrays) - 1}
     if isinstance(value, np.random.Generator):
         return {"generator": value.bit_generator.state}
@@ -254,6 +259,15 @@ def encode(value: Any, arrays: list[np.ndarray]) -> Any:
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [encode(item, arrays) for item in value]}
     raise TypeError(f"A checkpoint cannot hold a {type(value).__name__}.")
+
+
+def as_recorded(value: Any) -> Any:
+    """A value as it comes back from a checkpoint: the layout of its arrays is that of C.
+
+    Sums over other layouts are taken in another order and differ in the last bit.
+    """
+    arrays: list[np.ndarray] = []
+    return decode(encode(value, arrays), arrays)
 
 
 def fingerprint(value: Any) -> str:
@@ -285,9 +299,10 @@ def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
         module, _, name = tree["class"].partition(":")
         if module.partition(".")[0] != "stanct":
             raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is not stanct's.")
-        kind: Any = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
         if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
             raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is no record.")
-        return kind(**{k: decode(v, arrays) for k, v in tree["fields"].items()})
+        make: Any = kind
+        return make(**{k: decode(v, arrays) for k, v in tree["fields"].items()})
     items = [decode(item, arrays) for item in next(iter(tree.values()))]
     return items if "list" in tree else tuple(items)

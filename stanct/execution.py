@@ -29,7 +29,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from stanct import embedded
-from stanct.checkpoint import Journal, fingerprint
+from stanct.checkpoint import Journal, as_recorded, fingerprint
 from stanct.errors import SamplingError, StanctError
 from stanct.progress import Bar
 
@@ -103,13 +103,12 @@ class Execution:
         """
         key = (next(self._steps), 0, 0)
         if self._journal is None:
-            return work()
+            return as_recorded(work())
         found = self._journal.find(key, label)
-        if found is not None:
-            return found
-        result = work()
-        self._journal.put(key, label, result)
-        return result
+        if found is None:
+            found = as_recorded(work())
+            self._journal.put(key, label, found)
+        return found
 
     def blocks(
         self,
@@ -229,7 +228,7 @@ class Execution:
         )
         message = (
             f"The executor failed during {label!r}; a worker may have been killed, or have run out "
-            f"of memory. It says: {type(cause).__name__}: {cause}."
+            f"of memory. It says: {type(cause).__name__}: {str(cause).rstrip('.')}."
         )
         if not keep:
             raise SamplingError(message, remedy=remedy) from cause

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from warnings import catch_warnings, filterwarnings
 
 import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -150,7 +151,9 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
     """
     buffer = io.StringIO()
     # Text stays text: smaller, in the page's font, and found by a search.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
+    # Letters that Matplotlib's font lacks are the browser's to draw.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}), catch_warnings():
+        filterwarnings("ignore", "Glyph .* missing from")
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator"))
         )

@@ -54,7 +54,9 @@ class Bar:
     def _try(self, draw: Any) -> None:
         try:
             draw()
-        except Exception:
+        except Exception:  # of a widget; what stderr raises ends in `_Patient`
+            if self._bar is not None:
+                self._bar.disable = True
             self._bar = None
 
     def __enter__(self) -> Self:
@@ -74,14 +76,18 @@ class _Patient:
 
     def __init__(self) -> None:
         self._stream = sys.stderr
+        self._works = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        if self._ready():
-            self._stream.write(text)
-            self._stream.flush()
+        try:
+            if self._works and self._ready():
+                self._stream.write(text)
+                self._stream.flush()
+        except Exception:
+            self._works = False
         return len(text)
 
     def flush(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stanct.path import Array, Bias
+from stanct.path import AnyBias, Array
 from stanct.precision import Precision
 from stanct.progress import Bar
 from stanct.rounds import BaseDraws
@@ -42,7 +42,7 @@ class Watch:
     """
 
     def __init__(
-        self, base_draws: BaseDraws, per_draw: int, bias: Bias, precision: Precision, bar: Bar
+        self, base_draws: BaseDraws, per_draw: int, bias: AnyBias, precision: Precision, bar: Bar
     ) -> None:
         self.base_draws = base_draws
         self.per_draw = per_draw

@@ -55,7 +55,7 @@ def free_energy(run: Any, axes: Axes | None = None) -> Axes:
     """
     axes = drawing(axes, "inverse temperature β", "log z(β) − β log Z")
     log_z = run.evidence.log_z
-    styles = ((MAIN, "-", 1.6), (SECOND, "--", 1.4), (THIRD, ":", 1.6))
+    styles = ((MAIN, "-", 1.6), (SECOND, "--", 1.4))
     for (label, curve), (colour, dash, width) in zip(curves(run).items(), styles, strict=False):
         height = curve.log_z - curve.beta * log_z
         band = 1.96 * curve.std_error
@@ -63,6 +63,12 @@ def free_energy(run: Any, axes: Axes | None = None) -> Axes:
             curve.beta, height - band, height + band, color=colour, alpha=0.22, linewidth=0
         )
         axes.plot(curve.beta, height, dash, color=colour, lw=width, label=label)
+    if hasattr(run, "thermodynamic_evidence"):
+        other = run.thermodynamic_evidence
+        axes.errorbar(
+            1, other.log_z - log_z, 1.96 * other.std_error, fmt="D", ms=4, color=THIRD, lw=1.2,
+            label="thermodynamic integration", clip_on=False,
+        )  # fmt: skip
     axes.set_xlim(0, 1)
     axes.yaxis.set_major_formatter(plain)
     legend(axes, 3)

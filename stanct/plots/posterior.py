@@ -17,6 +17,8 @@ SHOWN = 3
 """Scalars in a pair plot."""
 POINTS = 1600
 """Equally weighted draws in each of its clouds."""
+LONGEST = 24
+"""Characters of a scalar's name that are shown."""
 
 
 def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modality]:
@@ -88,7 +90,11 @@ def pair(
 
 
 def _label(name: str, index: tuple[int, ...]) -> str:
-    return Modality(name, index, 0.0, 0.0).label.replace("$", r"\$")
+    label = Modality(name, index, 0.0, 0.0).label
+    # A longer one would leave no room for the panels.
+    if len(label) > LONGEST:
+        label = f"{label[: LONGEST - 9]}…{label[-8:]}"
+    return label.replace("$", r"\$")
 
 
 def _label_edges(panel: Axes, labels: list[str], row: int, column: int) -> None:

@@ -60,9 +60,12 @@ def excess_mass_dip(quantiles: Array) -> Array:
     width = width / np.maximum(quantiles[-1] - quantiles[0], 1e-300)
     densities = 1 / (cells * np.maximum(width, 1e-12))
     best = np.zeros(quantiles.shape[1])
-    for level in np.quantile(densities, np.linspace(0, 1, LEVELS)[:-1], axis=0):
-        steps = np.concatenate([np.zeros((1, best.size)), 1 / cells - level * width])
-        walk = np.cumsum(steps, axis=0)
+    # Quantiles follow smooth densities, the geometric levels reach into empty gaps.
+    common = np.quantile(densities, np.linspace(0, 1, LEVELS)[:-1], axis=0)
+    steps = np.geomspace(densities.min(axis=0), common[-1], LEVELS)
+    for level in np.concatenate([common, steps]):
+        gains = np.concatenate([np.zeros((1, best.size)), 1 / cells - level * width])
+        walk = np.cumsum(gains, axis=0)
         left = np.maximum.accumulate(walk - np.minimum.accumulate(walk, axis=0), axis=0)
         highest = np.maximum.accumulate(walk[::-1], axis=0)[::-1]
         right = np.maximum.accumulate((highest - walk)[::-1], axis=0)[::-1]

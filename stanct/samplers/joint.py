@@ -15,6 +15,7 @@ from scipy.special import expit
 
 from stanct import embedded
 from stanct.base import GaussianBase
+from stanct.bases import AnyBase, LowRankBase
 from stanct.chains import Chains, ChainSettings, joined, run_chains
 from stanct.embedded import Block
 from stanct.errors import SamplingError
@@ -64,7 +65,7 @@ def sample(
     target_se: float | None = None,
     max_draws: int | None = None,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     target_accept: float = 0.9,
@@ -150,7 +151,7 @@ def sample(
 def _sample(
     target: Target,
     settings: ChainSettings,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     bootstrap: int,
     execution: Execution,
@@ -171,7 +172,7 @@ def _sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = start.base, Bias.linear(start.log_zeta)
+    current, bias = _dense(start.base), Bias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP)
     for number in range(bootstrap):
@@ -190,7 +191,7 @@ def _sample(
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
-        new = refit_base(stage.round)
+        new = _dense(refit_base(stage.round))
         bias = _coarse_bias(*curve_under(stage.round, new))
         x = current.unwhiten(stage.round.z[:, -1])
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)
@@ -308,6 +309,14 @@ def _so_far(target: Target, base: GaussianBase, blocks: list[Block]) -> tuple[Ar
     """β, δ and gradients of the finished blocks."""
     _, beta, delta = _path(target, base, _variables(blocks))
     return beta, delta, sum(block.gradients for block in blocks)
+
+
+def _dense(base: AnyBase) -> GaussianBase:
+    """The base with the triangular scale that the generated program takes."""
+    if isinstance(base, LowRankBase):
+        return base.dense()
+    assert isinstance(base, GaussianBase)  # mixtures are refused before
+    return base
 
 
 def _coarse_bias(beta: Array, log_z: Array) -> Bias:
