@@ -11,6 +11,8 @@ from stanct.errors import (
 )
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.model import TemperedModel, temper
+from stanct.runs.bracket import Bracket
+from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Curve, Evidence, Expectation
 from stanct.runs.ladder_run import LadderRun
@@ -23,7 +25,10 @@ from stanct.runs.tempered_run import TemperedRun
 __version__ = "0.1.0"
 
 __all__ = [
+    "BayesFactor",
+    "Bracket",
     "Check",
+    "Comparison",
     "Curve",
     "DataError",
     "EngineError",
@@ -42,6 +47,7 @@ __all__ = [
     "StanctError",
     "TemperedModel",
     "TemperedRun",
+    "compare",
     "load",
     "temper",
 ]

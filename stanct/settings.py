@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.workspace import Moves
 
@@ -16,6 +18,19 @@ def whole(name: str, value: Any, least: int) -> None:
     """Raise `SamplingError` unless a setting is a whole number from `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise SamplingError(f"{name} must be a whole number from {least}, not {value!r}.")
+
+
+def check_precision(target_se: float | None, max_draws: int | None) -> None:
+    """Raise `SamplingError` unless a run can aim at such an error with so many draws at most."""
+    if target_se is not None and not 0 < target_se < math.inf:
+        raise SamplingError(f"target_se must be positive, not {target_se!r}.")
+    if max_draws is not None:
+        whole("max_draws", max_draws, 8)
+        if target_se is None:
+            raise SamplingError(
+                "max_draws limits a run that aims at target_se, and there is none.",
+                remedy="Pass target_se too, or draws instead.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +65,11 @@ class MoveSettings:
             )
         if not self.path_length > 0:
             raise SamplingError(f"path_length must be positive, not {self.path_length!r}.")
+
+    @property
+    def nuts(self) -> Nuts:
+        """For the pilots that fit the base."""
+        return Nuts() if self.threads is None else Nuts(threads=self.threads)
 
     def moves(self, *, learn: bool) -> Moves:
         """For the compiled loops."""

@@ -147,6 +147,7 @@ class Target:
             "program": self.program.label,
             "parameters": list(self.program.parameter_names),
             "program_sha256": self.program.source_hash,
+            "data_names": list(self.program.data_names),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
         }

@@ -46,7 +46,9 @@ def plain_nuts(model: stanct.TemperedModel, data: dict, draws: int, seed: int) -
 
 def table(runs: dict[tuple[str, str], stanct.Run], truth: dict) -> None:
     """log Z and two means of every run, each with its distance from the truth in errors."""
-    print(f"{'program':<12} {'method':<10} {'log Z':>20} {'mean log tau':>20} {'mean theta[1]':>20}")
+    print(
+        f"{'program':<12} {'method':<10} {'log Z':>20} {'mean log tau':>20} {'mean theta[1]':>20}"
+    )
     exact = (truth["log_z"], truth["mean_log"]["tau"], truth["mean"]["theta"][0])
     print(f"{'exact':<23} {exact[0]:20.4f} {exact[1]:20.4f} {exact[2]:20.4f}")
     for (program, method), run in runs.items():

@@ -76,14 +76,14 @@ def sample(name: str, prior: str, method: str, data: dict, draws: int, seed: int
             run = model.sample(data, method="pseudo_extended", copies=copies, **settings)
         predictive = run.expect(lambda values: np.exp(values["log_predictive"])).value
         gradients, log_z, std_error = run.gradients, run.evidence.log_z, run.evidence.std_error
-    return Result(
-        name, prior, method, float(np.log(predictive).sum()), log_z, std_error, gradients
-    )
+    return Result(name, prior, method, float(np.log(predictive).sum()), log_z, std_error, gradients)
 
 
 def table(results: list[Result]) -> None:
     """Means over the splits, and log Z of the first."""
-    print(f"{'data':<10} {'prior':<10} {'method':<6} {'log predictive':>18} {'log Z':>18} gradients")
+    print(
+        f"{'data':<10} {'prior':<10} {'method':<6} {'log predictive':>18} {'log Z':>18} gradients"
+    )
     for name, prior, method in dict.fromkeys((r.data, r.prior, r.method) for r in results):
         mine = [r for r in results if (r.data, r.prior, r.method) == (name, prior, method)]
         found = np.array([r.log_predictive for r in mine])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
@@ -12,7 +13,8 @@ from stanct.runs.storage import saved_head
 from stanct.runs.tempered_run import TemperedRun
 
 _KINDS: dict[str, type[Run]] = {
-    kind.file_format: kind for kind in (TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun)
+    kind.file_format: kind
+    for kind in (TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun, AdiabaticRun)
 }
 
 

@@ -8,8 +8,11 @@ log ζ, everything frozen, and the draws that count.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.integrate import trapezoid
@@ -17,16 +20,20 @@ from scipy.special import expit
 
 from stanct import embedded
 from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.chains import Chains, ChainSettings, run_chains
 from stanct.errors import SamplingError
+from stanct.execution import Execution, executing
 from stanct.path import Array, Bias, beta_grid
+from stanct.progress import Bar
 from stanct.rounds import (
     Ledger,
     base_deltas,
+    dense,
+    draws_inside,
     first_base,
     provenance,
-    run_seed,
-    weighted_base,
+    refitted,
 )
 from stanct.runs.copies import CopyEstimator, copy_log_weights
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
@@ -61,12 +68,14 @@ def sample(
     draws: int = 2500,
     warmup: int = 500,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     target_accept: float = 0.9,
     max_depth: int = 10,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> PseudoExtendedRun:
     """Sample the pseudo-extended program and return the run.
@@ -95,29 +104,72 @@ def sample(
         Of NUTS.
     threads
         Chains that run at once; as many as there are cores by default.
+    executor
+        Not for this method: all its chains run in one call of the engine, on the engine's own
+        threads.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
     Raises
     ------
     SamplingError
-        Settings that contradict each other.
+        Settings that contradict each other, or an executor.
     ProgramError
         The transformed data are random, or the program has no pseudo-extended form.
     EngineError
         No chain could start.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before every chain had finished draws; later, the finished ones are returned.
     """
     settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
+    if executor is not None:
+        raise SamplingError(
+            "Method 'pseudo_extended' takes no executor: all its chains run in one call of the "
+            "engine, on the engine's own threads.",
+            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
+        )
     beta = _check_copies(copies, fixed_beta)
-    seed = run_seed(seed)
-    fit_seed, variable_seed, *round_seeds = np.random.SeedSequence(seed).spawn(bootstrap + 3)
     target.code("pseudo_extended")
+    chosen = {
+        **asdict(settings),
+        "copies": copies,
+        "fixed_beta": None if beta is None else beta.tolist(),
+        "bootstrap": bootstrap,
+    }
+    with executing(
+        target,
+        "pseudo_extended",
+        {**chosen, "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        chosen |= {"seed": execution.seed, "base": base if isinstance(base, str) else "given"}
+        return _sample(target, settings, chosen, beta, base, log_zeta, execution)
+
+
+def _sample(
+    target: Target,
+    settings: ChainSettings,
+    chosen: dict[str, Any],
+    beta: Array | None,
+    base: str | AnyBase,
+    log_zeta: float | None,
+    execution: Execution,
+) -> PseudoExtendedRun:
+    """First base, rounds, draws; `chosen` holds all settings as they are recorded."""
+    seed, chains, bootstrap = execution.seed, settings.chains, chosen["bootstrap"]
+    fit_seed, variable_seed, *round_seeds = np.random.SeedSequence(seed).spawn(bootstrap + 3)
     ledger = Ledger()
     start = first_base(
         target,
@@ -126,21 +178,24 @@ def sample(
         chains=chains,
         seed=fit_seed,
         nuts=settings.nuts,
-        progress=progress,
+        execution=execution,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = start.base, Bias.linear(start.log_zeta)
+    current, bias = dense(start.base), Bias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
-    stage_of = _Stages(target, copies, beta, ledger, progress)
+    stage_of = _Stages(target, chosen["copies"], beta, ledger, execution)
     for number in range(bootstrap):
         stage = stage_of(current, bias, short, places, round_seeds[number], f"round {number + 1}")
         if stage.chains.interrupted:
             raise KeyboardInterrupt
         weights = np.exp(copy_log_weights(stage.estimator.delta, stage.beta, bias))
-        new = weighted_base(current, stage.z, weights) if isinstance(base, str) else current
+        new = current
+        if isinstance(base, str):
+            flat = stage.z.reshape(-1, current.dimension)
+            new = dense(refitted(current, flat, weights.ravel()))
         bias = _bias_by_speed(stage.estimator)
         z = new.whiten(current.unwhiten(stage.z[:, -1])).reshape(chains, -1)
         places = np.concatenate([z, _logit(stage.beta[:, -1])], axis=1) if beta is None else z
@@ -165,14 +220,7 @@ def sample(
         data=target.data_text,
         provenance=provenance(
             target,
-            {
-                **asdict(settings),
-                "seed": seed,
-                "copies": copies,
-                "fixed_beta": None if beta is None else beta.tolist(),
-                "base": base if isinstance(base, str) else "given",
-                "bootstrap": bootstrap,
-            },
+            chosen,
             ledger,
             interrupted=final.chains.interrupted,
             step_size=final.chains.step_size,
@@ -207,7 +255,7 @@ class _Stages:
     copies: int
     fixed_beta: Array | None
     ledger: Ledger
-    progress: bool
+    execution: Execution
 
     def __call__(
         self,
@@ -225,15 +273,21 @@ class _Stages:
         if starts is None:
             rng = np.random.default_rng(start_seed)
             starts = self._starts(base, settings.chains, rng)
-        chains = run_chains(
-            self.target.pseudo_extended_recipe(base, bias, self.copies, self.fixed_beta),
-            names,
-            starts,
-            settings,
-            seed=chain_seed,
-            label=label,
-            progress=self.progress,
-        )
+        draws = settings.draws
+        with Bar(settings.chains * draws, label, unit="draw", shown=self.execution.progress) as bar:
+            chains = run_chains(
+                self.target.pseudo_extended_recipe(base, bias, self.copies, self.fixed_beta),
+                names,
+                starts,
+                settings,
+                draws=draws,
+                seed=chain_seed,
+                label=label,
+                execution=self.execution,
+                bar=bar,
+                seen=lambda blocks: None,
+                more=lambda blocks: 0,
+            )
         z = chains.variables[f"{prefix}z"]
         if self.fixed_beta is None:
             beta = expit(chains.variables[f"{prefix}u"])
@@ -248,24 +302,12 @@ class _Stages:
         self.ledger.gradients += self.copies * chains.gradients
         count = BASE_DRAWS * z.shape[0] * z.shape[1]
         self.ledger.evaluations += count
-        base_delta = base_deltas(self.target, base, count, base_seed)
+        base_delta = base_deltas(self.target, base, count, base_seed, self.execution)
         return _Stage(chains, z, beta, CopyEstimator(delta, base_delta, bias, self.fixed_beta))
 
     def _starts(self, base: GaussianBase, chains: int, rng: np.random.Generator) -> Array:
         """Copies drawn from the base inside the target's support, then u unless β is fixed."""
-        wanted = chains * self.copies
-        z = rng.standard_normal((100 * wanted, base.dimension))
-        inside: list[Array] = []
-        for point in z:
-            if np.isfinite(self.target.density.log_density(base.unwhiten(point))):
-                inside.append(point)
-            if len(inside) == wanted:
-                break
-        else:
-            raise SamplingError(
-                f"The target is finite at {len(inside)} of {len(z)} draws from the base.",
-                remedy="Pass a base that overlaps the target's support.",
-            )
+        inside = draws_inside(self.target, base, chains * self.copies, rng)
         places = np.reshape(inside, (chains, -1))
         if self.fixed_beta is not None:
             return places
