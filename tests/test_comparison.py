@@ -19,6 +19,7 @@ from targets import SKEWED
 import stanct
 from stanct import StanctError, compare
 from stanct.cli import main
+from stanct.page import with_error
 from stanct.runs.comparison import BayesFactor, Comparison
 from stanct.samplers import gibbs, joint
 
@@ -242,7 +243,8 @@ def test_page(nested: list[stanct.TemperedRun]) -> None:
     assert "{{ 7 * 7 }}" in page and "модель" in page
     assert page.index('id="verdict"') < page.index("<svg")
     assert page.count("<figure>") == page.count('<svg role="img" aria-label="') == 2
-    assert f"{found.log_z[1]:.4f}".replace("-", "−") in page
+    for log_z, error in zip(found.log_z, found.std_error, strict=True):
+        assert with_error(log_z, error) in page
     assert not re.findall(r'(?:src|href)="(?!#|data:)', page)
     assert len(page.encode()) < 300_000
     assert "iframe" in found._repr_html_()
