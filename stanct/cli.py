@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from tqdm import tqdm
+
 from stanct import __version__
 from stanct.doctor import examine
 from stanct.errors import StanctError
@@ -19,6 +21,7 @@ from stanct.runs.particle_run import ParticleRun
 from stanct.runs.storage import check_save_folder
 from stanct.runs.tempered_run import TemperedRun
 from stanct.stan.codegen import KINDS
+from stanct.sweep import FAULTS, find_cases, report, sweep, write_csv
 from stanct.target import check_generated
 from stanct.verify import compare
 
@@ -56,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_temper(commands)
     _add_evidence(commands)
+    _add_sweep(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -129,6 +133,41 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.set_defaults(run=_evidence)
+
+
+def _add_sweep(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="transform every program of a folder, and count what became of them",
+        description="Transform every program of FOLDER that stanc accepts, let stanc check each "
+        "result, and print counts, the named reasons of refusals, and every fault; the status is 1 "
+        "where there is a fault.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, help="may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--data",
+        action="store_true",
+        help="take the programs that have data (posteriordb's posteriors, or <name>.data.json), "
+        "and compare log densities and gradients at random points, too",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="for one program (default: %(default)g)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write every verdict there, as CSV")
+    parser.set_defaults(run=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    cases = find_cases(options.folder, with_data=options.data)
+    bar = tqdm(cases, unit=" programs", disable=None)
+    verdicts = sweep(bar, options.kind or KINDS, seconds=options.seconds)
+    if options.out is not None:
+        write_csv(verdicts, options.out)
+    _say(report(verdicts))
+    return int(any(verdict.outcome in FAULTS for verdict in verdicts))
 
 
 def _temper(options: argparse.Namespace) -> int:

@@ -158,6 +158,12 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     except CompilerMessageError as cause:
         raise _unacceptable(program, cause) from cause
     except ValueError as cause:
+        if str(cause).startswith("stanli compile"):
+            raise EngineError(
+                f"The embedded engine cannot run {program.label}: {cause}.",
+                remedy="stanc accepts it: write the generated program with `stanct temper --out` "
+                "and run it with CmdStan.",
+            ) from cause
         raise explain(str(cause), program, data) from cause
     if density.dimension == 0:
         raise SamplingError(

@@ -65,8 +65,9 @@ def _reserve(program: Program, prefix: str) -> None:
     for token in program.syntax.tokens:
         if token.kind == "name" and token.text.startswith(prefix):
             other = "tempered_" if prefix != "tempered_" else "stanct_"
-            raise program.syntax.source.error(
+            raise program.syntax.source.refusal(
                 token.start,
+                "a name with the reserved prefix",
                 f"`{token.text}` uses the reserved prefix `{prefix}`.",
                 f'Rename it, or pass prefix="{other}".',
             )

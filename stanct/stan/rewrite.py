@@ -114,15 +114,20 @@ class Rewriter:
 
     def redirect(self, statement: Increment, scope: Scope, accumulator: str) -> None:
         """Send one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
+        self.edits += self.redirection(statement, scope, accumulator)
+
+    def redirection(self, statement: Increment, scope: Scope, accumulator: str) -> list[Edit]:
+        """Return the edits that do so."""
         first = self._syntax.tokens[statement.tokens.first]
-        self.edits.append(Edit(first.start, first.end, accumulator))
+        edits = [Edit(first.start, first.end, accumulator)]
         shape = self.shapes.shape(statement.value, scope)
         if shape is None or shape.rank > 0:
             self.functions.add("total")
             start = self._syntax.start(statement.value.first)
             end = self._syntax.tokens[statement.value.stop - 1].end
-            self.edits.append(Edit(start, start, f"{self.prefix}total("))
-            self.edits.append(Edit(end, end, ")"))
+            edits.append(Edit(start, start, f"{self.prefix}total("))
+            edits.append(Edit(end, end, ")"))
+        return edits
 
     def tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
         """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
@@ -133,7 +138,7 @@ class Rewriter:
         opening = syntax.tokens[statement.tilde + 2]
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
         truncation = self._truncation(statement, scope, accumulator)
-        indent = self._indent(start)
+        indent = self.indent(start)
         alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
         lead, tail = "", ""
         if truncation and alone:
@@ -153,7 +158,8 @@ class Rewriter:
         rest = "".join(f"\n{indent}{line}" for line in truncation)
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
 
-    def _indent(self, offset: int) -> str:
+    def indent(self, offset: int) -> str:
+        """Return the white space in front of the line of an offset."""
         text = self.program.expanded
         line = text[text.rfind("\n", 0, offset) + 1 : offset]
         return line[: len(line) - len(line.lstrip())]
@@ -168,16 +174,18 @@ class Rewriter:
             return found.pop()
         place = self._syntax.start(statement.tilde + 1)
         if not found:
-            raise self.program.syntax.source.error(
+            raise self.program.syntax.source.refusal(
                 place,
+                "an unknown distribution",
                 f"`{name}` is neither one of Stan's distributions nor defined in `functions`.",
                 f"Define {name}_lpdf or {name}_lpmf, or write the statement as `target += ...`.",
             )
         shape = self.shapes.shape(statement.variate, scope)
         if shape is not None and shape.integer is not None:
             return "_lpmf" if shape.integer else "_lpdf"
-        raise self.program.syntax.source.error(
+        raise self.program.syntax.source.refusal(
             place,
+            "a density or a mass function",
             f"`{name}` has both {name}_lpdf and {name}_lpmf; which one is meant cannot be told.",
             f"Write `target += {name}_lpdf(... | ...);` or `target += {name}_lpmf(... | ...);`.",
         )
@@ -205,15 +213,15 @@ class Rewriter:
 
     def _extreme(self, function: str, variate: Range, shape: Shape | None) -> str:
         if shape is None:
-            return self._call(f"{function}imum", self._text(variate))
+            return self._call(f"{function}imum", self.expression(variate))
         if shape.rank == 0:
             return self._operand(variate)
-        return f"{function}({self._text(variate)})"
+        return f"{function}({self.expression(variate)})"
 
     def _normaliser(
         self, statement: Tilde, scope: Scope, variate: Shape | None, accumulator: str
     ) -> list[str]:
-        arguments = [self._text(argument) for argument in statement.arguments]
+        arguments = [self.expression(argument) for argument in statement.arguments]
         shapes = [self.shapes.shape(argument, scope) for argument in statement.arguments]
         # How many variates share one normaliser; a container among the arguments counts by itself.
         containers = [shape for shape in shapes if shape is not None and shape.rank > 0]
@@ -252,8 +260,9 @@ class Rewriter:
         for argument in statement.arguments:
             for token in range(*argument):
                 if word(token).endswith("_lp") and word(token + 1) == "(":
-                    raise self._syntax.source.error(
+                    raise self._syntax.source.refusal(
                         self._syntax.start(token),
+                        "a call that adds to the target in a truncation",
                         f"`{word(token)}` adds to the target; this truncation would repeat it.",
                         "Give its value a name first, and use the name here.",
                     )
@@ -272,7 +281,7 @@ class Rewriter:
         return [f"{head}log_diff_exp(", f"  {upper},", f"  {lower}", ");"]
 
     def _count(self, variate: Range, shape: Shape | None) -> str:
-        text = self._text(variate)
+        text = self.expression(variate)
         if shape is None:
             return self._call("length", text)
         return f"size({text})" if shape.rank else ""
@@ -286,7 +295,7 @@ class Rewriter:
             f"{argument}[{index}]" if tokens.stop - tokens.first == 1 else f"({argument})[{index}]"
         )
 
-    def _text(self, tokens: Range) -> str:
+    def expression(self, tokens: Range) -> str:
         """Return an expression with the edits made in it so far."""
         if tokens.first >= tokens.stop:
             return ""
@@ -295,7 +304,7 @@ class Rewriter:
 
     def _operand(self, tokens: Range) -> str:
         """Return the same in brackets where an operator behind it could tear it apart."""
-        text = self._text(tokens)
+        text = self.expression(tokens)
         loose = any(self._syntax.word(token) in _LOOSE for token in self._syntax.outermost(tokens))
         return f"({text})" if loose else text
 
@@ -310,12 +319,12 @@ class Rewriter:
         ending = "_lccdf" if statement.upper is None else "_lcdf"
         lower = upper = ""
         if statement.lower is not None:
-            lower = self._text(statement.lower)
+            lower = self.expression(statement.lower)
             if self._counts(name, ending):
                 lower = minus(lower, "1")
             lower = f"{name}{ending}({lower}{behind})"
         if statement.upper is not None:
-            upper = f"{name}_lcdf({self._text(statement.upper)}{behind})"
+            upper = f"{name}_lcdf({self.expression(statement.upper)}{behind})"
         return upper, lower
 
     def _counts(self, distribution: str, ending: str) -> bool:

@@ -109,7 +109,7 @@ transformed parameters {
     while (half > 100) half -= 1;
     ct_log_likelihood += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
     if (mu > 100) ct_log_prior += negative_infinity(); else if (mu > 50) ct_log_prior += -1;
-    print("target() is ", (target() + ct_log_prior + ct_log_likelihood), " /* no comment */");
+    print("target() is ", (ct_log_prior + ct_log_likelihood + target()), " /* no comment */");
   }
 }
 model {
