@@ -16,6 +16,7 @@ from stanct.runs.estimates import Curve, Evidence, Expectation
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "LadderRun",
     "ParticleRun",
     "ProgramError",
+    "Run",
     "SamplingError",
     "SavedRunError",
     "StanctError",

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from stanct import embedded
 from stanct.embedded import Block, Nuts, Recipe
 from stanct.errors import SamplingError
+from stanct.settings import whole
 
 Array = np.ndarray
 
@@ -50,9 +51,7 @@ class ChainSettings:
     def __post_init__(self) -> None:
         counts = ("chains", "warmup", "draws", "max_depth")
         for name in counts if self.threads is None else (*counts, "threads"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise SamplingError(f"{name} must be a positive whole number, not {value!r}.")
+            whole(name, getattr(self, name), 1)
         if self.warmup < 150:
             raise SamplingError(
                 f"warmup={self.warmup} is too short: below 150 iterations Stan adapts no metric.",

@@ -16,18 +16,14 @@ from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
-from stanct.runs.tempered_run import TemperedRun
 from stanct.stan.codegen import KINDS
 from stanct.sweep import FAULTS, find_cases, report, sweep, write_csv
 from stanct.target import check_generated
 from stanct.verify import compare
 
 INTERRUPTED = 130
-
-Run = TemperedRun | LadderRun | ParticleRun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import ais, gibbs, joint, parallel_tempering
 from stanct.stan.codegen import generate
@@ -138,11 +139,11 @@ class TemperedModel:
     @overload
     def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
-    ) -> TemperedRun | LadderRun | ParticleRun: ...
+    ) -> Run: ...
 
     def sample(
         self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
-    ) -> TemperedRun | LadderRun | ParticleRun:
+    ) -> Run:
         """Fit a base, sample, and return the run.
 
         Parameters

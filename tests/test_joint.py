@@ -162,7 +162,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"chains": 0}, "chains must be a positive"),
+        ({"chains": 0}, "chains must be a whole number from 1"),
         ({"draws": 2.5}, "draws must be a positive"),
         ({"warmup": 20}, "too short"),
         ({"target_accept": 1.0}, "between 0 and 1"),

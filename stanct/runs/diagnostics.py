@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student_t
@@ -57,6 +58,26 @@ class Check:
         verdict = "ok  " if self.passed else "FAIL"
         text = f"{verdict} {self.name}: {self.message}"
         return text if self.passed else f"{text} {self.remedy}"
+
+
+def check(
+    name: str, value: float, threshold: float, passed: bool, message: str, remedy: str
+) -> Check:
+    """A `Check` of plain Python numbers."""
+    return Check(name, float(value), float(threshold), bool(passed), message, remedy)
+
+
+def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
+    """Whether all the draws that were asked for have been made."""
+    wanted = provenance["settings"]["draws"]
+    return check(
+        "interrupted",
+        draws,
+        wanted,
+        draws >= wanted,
+        f"{draws} of {wanted} draws a chain were kept.",
+        "The estimates use the finished draws; run again for the rest.",
+    )
 
 
 def round_trips(beta: Array) -> Array:
@@ -145,22 +166,14 @@ def check_run(
     z: Array,
     beta: Array,
     statistics: Mapping[str, Array],
-    max_depth: int | None,
-    draws_wanted: int,
+    provenance: Mapping[str, Any],
 ) -> tuple[Check, ...]:
     """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
     return (
-        Check(
-            "interrupted",
-            float(beta.shape[1]),
-            float(draws_wanted),
-            beta.shape[1] >= draws_wanted,
-            f"{beta.shape[1]} of {draws_wanted} draws a chain were kept.",
-            "The estimates use the finished draws; run again for the rest.",
-        ),
+        interrupted_check(beta.shape[1], provenance),
         *_mixing_checks(beta, evidence),
         *_estimate_checks(estimator, evidence, rao_blackwell, z),
-        *_transition_checks(statistics, max_depth),
+        *_transition_checks(statistics, provenance["settings"].get("max_depth")),
     )
 
 

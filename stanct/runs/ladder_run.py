@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
-from stanct.base import GaussianBase
 from stanct.path import Array
-from stanct.runs import weighted
-from stanct.runs.arviz_bridge import effective_size, inference_data, r_hat
-from stanct.runs.diagnostics import MOST_DIVERGENT, Check
-from stanct.runs.estimates import Curve, Evidence, Expectation
+from stanct.runs.arviz_bridge import effective_size, r_hat
+from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
+from stanct.runs.estimates import Curve, Evidence
 from stanct.runs.ladder import LadderEstimator
-from stanct.runs.storage import LADDER, reading, save_run
+from stanct.runs.run import Run
+from stanct.runs.storage import LADDER
 
 
-@dataclass(frozen=True)
-class LadderRun:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LadderRun(Run):
     """Draws of parallel tempering; those at β = 1 follow the user's density and need no weights.
+
+    `variables` and `z` are those at β = 1; a chain is a ladder of its own.
 
     Attributes
     ----------
-    method, engine
-        Names of the sampler and of the engine it ran on.
-    variables
-        The program's variables at β = 1 by name, each of shape (chains, draws, ...); a chain is
-        a ladder of its own.
-    z : shape (chains, draws, D)
-        Whitened unconstrained parameters at β = 1, x = m + L z.
     betas : shape (K,)
         The ladder, from 0 to 1, frozen before the first of these draws.
     delta : shape (chains, draws, K)
@@ -44,40 +35,20 @@ class LadderRun:
         By rung: transitions, sum of acceptance probabilities, divergences, rejections by Stan.
     round_trips : shape (chains,)
         Base → target → base trips, all walkers of a ladder together.
-    base
-        Frozen too.
-    programs, data, provenance
-        As in `TemperedRun`.
+
+    The other attributes are those of `Run`.
     """
 
-    method: str
-    engine: str
-    variables: Mapping[str, Array] = field(repr=False)
-    z: Array = field(repr=False)
+    file_format: ClassVar[str] = LADDER
+    arrays: ClassVar[tuple[str, ...]] = (
+        "z", "betas", "delta", "rejection", "counts", "round_trips"
+    )  # fmt: skip
+
     betas: Array = field(repr=False)
     delta: Array = field(repr=False)
     rejection: Array = field(repr=False)
     counts: Array = field(repr=False)
     round_trips: Array = field(repr=False)
-    base: GaussianBase = field(repr=False)
-    programs: Mapping[str, str] = field(repr=False)
-    data: str = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def chains(self) -> int:
-        """Number of independent ladders."""
-        return self.delta.shape[0]
-
-    @property
-    def draws(self) -> int:
-        """Kept scans of each ladder."""
-        return self.delta.shape[1]
-
-    @property
-    def gradients(self) -> int:
-        """All gradients spent: base, adaptation and draws, on all rungs."""
-        return int(self.provenance["gradients"])
 
     @property
     def barrier(self) -> float:
@@ -95,14 +66,13 @@ class LadderRun:
         """The estimator of everything along the ladder."""
         return LadderEstimator(self.betas, self.delta)
 
-    @cached_property
-    def _bare_evidence(self) -> Evidence:
+    def _estimate(self) -> Evidence:
         return self.estimator.evidence(self.method)
 
-    @cached_property
-    def evidence(self) -> Evidence:
-        """log Z by bridges between neighbours, with its standard error and warnings."""
-        return replace(self._bare_evidence, warnings=self.warnings)
+    @property
+    def target_log_weights(self) -> Array:
+        """Zero: the draws at β = 1 need no weights."""
+        return np.zeros((self.chains, self.draws))
 
     @cached_property
     def forward_evidence(self) -> Evidence:
@@ -114,72 +84,26 @@ class LadderRun:
         """log Z by stepping stones from the target down."""
         return self.estimator.evidence(self.method, "backward")
 
-    @cached_property
-    def diagnostics(self) -> tuple[Check, ...]:
-        """Every check with value, threshold, verdict and remedy."""
-        return _checks(self, self._bare_evidence)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Names of the checks that failed."""
-        return tuple(check.name for check in self.diagnostics if not check.passed)
+    def _checks(self) -> tuple[Check, ...]:
+        return _ladder_checks(self, self.bare_evidence)
 
     def curve(self) -> Curve:
         """The free-energy curve log z at the rungs, with errors."""
         return self.estimator.curve()
 
-    def expect(self, quantity: weighted.Quantity) -> Expectation:
-        """Average at β = 1 of a variable, or of a function of the mapping `variables`."""
-        return weighted.expect(self.variables, np.zeros((self.chains, self.draws)), quantity)
+    def _sample_statistics(self) -> dict[str, Array]:
+        return {"delta": self.delta[..., -1]}
 
-    def summary(self, names: list[str] | None = None) -> pd.DataFrame:
-        """Mean, its standard error, sd, quantiles and effective size of every scalar at β = 1."""
-        return weighted.summary(self.variables, np.zeros((self.chains, self.draws)), names)
-
-    def to_arviz(self) -> Any:
-        """ArviZ's container with the draws at β = 1."""
-        attributes = {
-            "inference_library": "stanct",
-            "log_z": self.evidence.log_z,
-            "log_z_std_error": self.evidence.std_error,
-            "warnings": ", ".join(self.warnings),
-        }
-        groups = {"posterior": dict(self.variables), "sample_stats": {"delta": self.delta[..., -1]}}
-        return inference_data(groups, attributes)
-
-    def __repr__(self) -> str:
-        warned = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
+    def _shape(self) -> str:
         return (
-            f"{self.method} run of {self.provenance['program']}: {self.chains} ladders of "
-            f"{self.betas.size} rungs, {self.draws} draws, {self.gradients} gradients\n"
-            f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}, "
-            f"barrier {self.barrier:.2f}{warned}"
+            f"{self.chains} ladders of {self.betas.size} rungs, {self.draws} draws, "
+            f"barrier {self.barrier:.2f}"
         )
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the run; the folder appears whole or not at all, see `TemperedRun.save`."""
-        save_run(folder, self, LADDER, {name: getattr(self, name) for name in _ARRAYS})
 
-
-_ARRAYS = ("z", "betas", "delta", "rejection", "counts", "round_trips")
-
-
-def load_ladder(folder: str | os.PathLike[str]) -> LadderRun:
-    """Bring back a run saved by `LadderRun.save`.
-
-    Raises
-    ------
-    SavedRunError
-        The folder is missing, incomplete, or of another format.
-    """
-    with reading(folder, LADDER) as stored:
-        return LadderRun(**{name: stored.arrays[name] for name in _ARRAYS}, **stored.common)
-
-
-def _checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
+def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     """Every check of a ladder."""
     more = "Run longer chains (draws=)."
-    wanted = run.provenance["settings"]["draws"]
     trips = int(run.round_trips.min())
     worst_swap = float(run.rejection.mean(axis=0).max())
     target_delta = run.delta[..., -1]
@@ -192,13 +116,8 @@ def _checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     outside = float(np.mean(~np.isfinite(run.delta[..., 0])))
     low, high = float(run.acceptance.min()), float(run.acceptance.max())
 
-    def check(name: str, value: float, limit: float, passed: bool, *words: str) -> Check:
-        return Check(name, value, limit, bool(passed), *words)
-
     return (
-        check("interrupted", run.draws, wanted, run.draws >= wanted,
-              f"{run.draws} of {wanted} draws a ladder were kept.",
-              "The estimates use the finished draws; run again for the rest."),
+        interrupted_check(run.draws, run.provenance),
         check("round_trips", trips, 5, trips >= 5,
               f"The slowest ladder made {trips} trips from base to target and back.", more),
         check("swaps", worst_swap, 0.9, worst_swap <= 0.9,

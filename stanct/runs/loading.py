@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 
-from stanct.runs.ladder_run import LadderRun, load_ladder
-from stanct.runs.particle_run import ParticleRun, load_particles
-from stanct.runs.storage import LADDER, PARTICLES, TEMPERED, saved_head
-from stanct.runs.tempered_run import TemperedRun, load_tempered
+from stanct.runs.ladder_run import LadderRun
+from stanct.runs.particle_run import ParticleRun
+from stanct.runs.run import Run
+from stanct.runs.storage import saved_head
+from stanct.runs.tempered_run import TemperedRun
 
-_READERS = {TEMPERED: load_tempered, LADDER: load_ladder, PARTICLES: load_particles}
+_KINDS: dict[str, type[Run]] = {
+    kind.file_format: kind for kind in (TemperedRun, LadderRun, ParticleRun)
+}
 
 
-def load(folder: str | os.PathLike[str]) -> TemperedRun | LadderRun | ParticleRun:
+def load(folder: str | os.PathLike[str]) -> Run:
     """Bring back what `save` of any run has written.
 
     Raises
@@ -20,4 +23,4 @@ def load(folder: str | os.PathLike[str]) -> TemperedRun | LadderRun | ParticleRu
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    return _READERS[saved_head(folder)["format"]](folder)
+    return _KINDS[saved_head(folder)["format"]].load(folder)

@@ -1,32 +1,26 @@
-"""What a sampler returns: frozen, printable, and saved without pickle."""
+"""`TemperedRun`: draws of a continuous tempering method, spread over all β."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from stanct.base import GaussianBase
 from stanct.errors import StanctError
 from stanct.path import Array, Bias
-from stanct.runs import arviz_bridge, weighted
+from stanct.runs import weighted
 from stanct.runs.diagnostics import Check, check_run
-from stanct.runs.estimates import (
-    Curve,
-    Evidence,
-    Expectation,
-    PathEstimator,
-)
-from stanct.runs.storage import TEMPERED, reading, save_run
+from stanct.runs.estimates import Curve, Evidence, Expectation, PathEstimator
+from stanct.runs.run import Run
+from stanct.runs.storage import TEMPERED, Stored
 
 
-@dataclass(frozen=True)
-class TemperedRun:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TemperedRun(Run):
     """Draws of a continuous tempering method, and the estimates that follow from them.
 
     The draws are spread over all β: averages over the user's density need the weights of
@@ -34,66 +28,34 @@ class TemperedRun:
 
     Attributes
     ----------
-    method, engine
-        Names of the sampler and of the engine it ran on.
-    variables
-        The program's own parameters, transformed parameters and generated quantities by name, each
-        of shape (chains, draws, ...).
-    z : shape (chains, draws, D)
-        Whitened unconstrained parameters, x = m + L z.
     beta, delta : shape (chains, draws)
         Inverse temperature and δ = φ − ψ.
     base_delta : shape (base draws,)
         δ at independent draws of the base.
-    base, bias
-        Frozen before the first of these draws.
+    bias
+        Frozen like the base.
     statistics
         Statistics of the transitions, under CmdStan's names where it has them, each of shape
         (chains, draws).
-    programs
-        Kind of generated program to its text.
-    data
-        JSON text of the user's data.
-    provenance
-        Settings, seed, versions, hashes, gradients and seconds; JSON values only.
+
+    The other attributes are those of `Run`.
     """
 
-    method: str
-    engine: str
-    variables: Mapping[str, Array] = field(repr=False)
-    z: Array = field(repr=False)
+    file_format: ClassVar[str] = TEMPERED
+    arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
+
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
-    base: GaussianBase = field(repr=False)
     bias: Bias = field(repr=False)
     statistics: Mapping[str, Array] = field(repr=False)
-    programs: Mapping[str, str] = field(repr=False)
-    data: str = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def chains(self) -> int:
-        """Number of chains."""
-        return self.beta.shape[0]
-
-    @property
-    def draws(self) -> int:
-        """Kept draws of each chain."""
-        return self.beta.shape[1]
-
-    @property
-    def gradients(self) -> int:
-        """All gradients spent: pilots, rounds, warm-up and draws."""
-        return int(self.provenance["gradients"])
 
     @cached_property
     def estimator(self) -> PathEstimator:
         """The estimator of everything along the path, base draws included."""
         return PathEstimator(self.delta, self.base_delta, self.bias)
 
-    @cached_property
-    def _bare_evidence(self) -> Evidence:
+    def _estimate(self) -> Evidence:
         return self.estimator.evidence(self.method)
 
     @cached_property
@@ -101,51 +63,37 @@ class TemperedRun:
         """log Z from the tempered chains alone ([GS] 20–22), without the base draws."""
         return PathEstimator(self.delta, np.zeros(0), self.bias).evidence(self.method)
 
-    @cached_property
-    def evidence(self) -> Evidence:
-        """log Z with its standard error, method, effective size and warnings."""
-        return replace(self._bare_evidence, warnings=self.warnings)
-
-    @cached_property
-    def diagnostics(self) -> tuple[Check, ...]:
-        """Every check with value, threshold, verdict and remedy."""
+    def _checks(self) -> tuple[Check, ...]:
         return check_run(
             estimator=self.estimator,
-            evidence=self._bare_evidence,
+            evidence=self.bare_evidence,
             rao_blackwell=self.rao_blackwell_evidence,
             z=self.z,
             beta=self.beta,
             statistics=self.statistics,
-            max_depth=self.provenance["settings"].get("max_depth"),
-            draws_wanted=self.provenance["settings"]["draws"],
+            provenance=self.provenance,
         )
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Names of the checks that failed."""
-        return tuple(check.name for check in self.diagnostics if not check.passed)
 
     def log_weights(self, beta: float = 1.0) -> Array:
         """Rao–Blackwell log weights at `beta`, shape (chains, draws), natural log, unnormalised."""
         return self.estimator.log_weights(_valid_beta(beta))
 
+    @property
+    def target_log_weights(self) -> Array:
+        """Log weights at β = 1, shape (chains, draws)."""
+        return self.log_weights(1.0)
+
     def curve(self, beta: Array | None = None) -> Curve:
         """The free-energy curve log z(β) with errors, at `beta` or at 0, 0.02, …, 1."""
         return self.estimator.curve(np.linspace(0, 1, 51) if beta is None else np.asarray(beta))
 
-    def expect(
-        self,
-        quantity: str | Callable[[Mapping[str, Array]], Array],
-        *,
-        beta: float = 1.0,
-    ) -> Expectation:
+    def expect(self, quantity: weighted.Quantity, *, beta: float = 1.0) -> Expectation:
         """Weighted average of a quantity with its standard error ([GS] 21, 22).
 
         Parameters
         ----------
         quantity
-            Name of one of `variables`, or a function of the mapping `variables` that returns an
-            array of shape (chains, draws, ...).
+            As in `Run.expect`.
         beta
             Inverse temperature; 1 is the user's density, 0 the base.
 
@@ -171,101 +119,37 @@ class TemperedRun:
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None
     ) -> dict[str, Array]:
-        """Equally weighted draws, by systematic resampling within each chain.
+        """Equally weighted draws, as `Run.resample`, of the density at one β."""
+        return weighted.resample(self.variables, self.log_weights(beta), draws, seed)
 
-        Parameters
-        ----------
-        draws
-            Draws a chain; by default a quarter of the run's.
-        beta
-            Inverse temperature of the wanted density.
-        seed
-            Of the resampling; a fresh one by default.
-
-        Returns
-        -------
-        dict
-            Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
-        """
-        count = max(1, self.draws // 4) if draws is None else draws
-        rng = np.random.default_rng(seed)
-        picked = np.empty((self.chains, count), int)
-        for chain, log_weights in enumerate(self.log_weights(beta)):
-            cumulative = np.exp(log_weights - log_weights.max()).cumsum()
-            comb = (np.arange(count) + rng.random()) / count * cumulative[-1]
-            picked[chain] = np.minimum(np.searchsorted(cumulative, comb), self.draws - 1)
-        row = np.arange(self.chains)[:, None]
-        return {name: values[row, picked] for name, values in self.variables.items()}
-
-    def to_arviz(self, *, resample: bool = False, seed: int | None = None) -> Any:
-        """ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
-
-        By default group `posterior` holds all draws, which follow the *tempered* density; their log
-        weights at β = 1 are `log_weight` in `sample_stats`. With `resample=True` it holds equally
-        weighted draws of the user's density, for tools that know no weights.
-        """
-        attributes = {
-            "inference_library": "stanct",
-            "log_z": self.evidence.log_z,
-            "log_z_std_error": self.evidence.std_error,
-            "warnings": ", ".join(self.warnings),
-            "weighted": 0 if resample else 1,
-        }
-        if resample:
-            groups = {"posterior": self.resample(seed=seed)}
-            return arviz_bridge.inference_data(groups, attributes)
+    def _sample_statistics(self) -> dict[str, Array]:
         statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
         statistics["diverging"] = statistics.pop("divergent").astype(bool)
-        statistics |= {
+        return statistics | {
             "beta": self.beta,
             "delta": self.delta,
             "log_weight": self.log_weights(1.0),
             "log_weight_base": self.log_weights(0.0),
         }
-        groups = {"posterior": dict(self.variables), "sample_stats": statistics}
-        return arviz_bridge.inference_data(groups, attributes)
 
-    def __repr__(self) -> str:
-        warned = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
-        return (
-            f"{self.method} run of {self.provenance['program']}: {self.chains} chains of "
-            f"{self.draws} draws, {self.gradients} gradients, engine {self.engine}\n"
-            f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}{warned}"
-        )
+    def _shape(self) -> str:
+        return f"{self.chains} chains of {self.draws} draws"
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
+    def _stored_arrays(self) -> dict[str, Array]:
+        return super()._stored_arrays() | {
+            "bias_beta": self.bias.beta,
+            "bias_value": self.bias.value,
+        }
 
-        The folder appears whole or not at all; a run that is already there is replaced.
+    def _stored_values(self) -> dict[str, Any]:
+        return {"statistics": self.statistics}
 
-        Raises
-        ------
-        SavedRunError
-            The folder holds something else than a run, or cannot be written.
-        """
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        arrays |= {"bias_beta": self.bias.beta, "bias_value": self.bias.value}
-        save_run(folder, self, TEMPERED, arrays, statistics=self.statistics)
-
-
-_ARRAYS = ("z", "beta", "delta", "base_delta")
-
-
-def load_tempered(folder: str | os.PathLike[str]) -> TemperedRun:
-    """Bring back a run saved by `TemperedRun.save`.
-
-    Raises
-    ------
-    SavedRunError
-        The folder is missing, incomplete, or of another format.
-    """
-    with reading(folder, TEMPERED) as stored:
-        return TemperedRun(
-            bias=Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
-            statistics=stored.statistics,
-            **{name: stored.arrays[name] for name in _ARRAYS},
-            **stored.common,
-        )
+    @classmethod
+    def _restored(cls, stored: Stored) -> dict[str, Any]:
+        return super()._restored(stored) | {
+            "bias": Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            "statistics": stored.statistics,
+        }
 
 
 def _valid_beta(beta: float) -> float:

@@ -80,3 +80,35 @@ def summary(
                 "effective_size": mean.effective_size[index],
             }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def resample(
+    variables: Mapping[str, Array], log_weights: Array, draws: int | None, seed: int | None
+) -> dict[str, Array]:
+    """Equally weighted draws, by systematic resampling within each chain.
+
+    Parameters
+    ----------
+    variables
+        Name to shape (chains, draws, ...).
+    log_weights : shape (chains, draws)
+    draws
+        Wanted in each chain; by default a quarter of what there is.
+    seed
+        Of the resampling; a fresh one for None.
+
+    Returns
+    -------
+    dict
+        Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
+    """
+    chains, kept = log_weights.shape
+    count = max(1, kept // 4) if draws is None else draws
+    rng = np.random.default_rng(seed)
+    picked = np.empty((chains, count), int)
+    for chain, row in enumerate(log_weights):
+        cumulative = np.exp(row - row.max()).cumsum()
+        comb = (np.arange(count) + rng.random()) / count * cumulative[-1]
+        picked[chain] = np.minimum(np.searchsorted(cumulative, comb), kept - 1)
+    rows = np.arange(chains)[:, None]
+    return {name: values[rows, picked] for name, values in variables.items()}

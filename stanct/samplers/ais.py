@@ -9,7 +9,9 @@ degenerate; islands stay independent of each other, so errors come from the spre
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,8 +23,8 @@ from stanct.lanes import Lane, run_blocks
 from stanct.path import Array
 from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
 from stanct.runs.particle_run import ParticleRun
+from stanct.settings import MoveSettings
 from stanct.workspace import (
-    Moves,
     Rungs,
     StepTable,
     copy_table,
@@ -44,41 +46,28 @@ def sigmoidal_schedule(temperatures: int) -> Array:
     return schedule
 
 
-@dataclass(frozen=True)
-class AnnealingSettings:
+@dataclass(frozen=True, kw_only=True)
+class AnnealingSettings(MoveSettings):
     """How annealed importance sampling is run; see `sample`."""
 
-    chains: int
-    draws: int
-    warmup: int
+    least: ClassVar[Mapping[str, int]] = {
+        **MoveSettings.least,
+        "warmup": 1,
+        "temperatures": 2,
+        "island": 2,
+    }
+
     temperatures: int
     resample: bool
     island: int
-    transitions: int
-    path_length: float
-    max_steps: int
-    target_accept: float
-    threads: int | None
 
     def __post_init__(self) -> None:
-        least = {"chains": 1, "draws": 8, "warmup": 1, "temperatures": 2, "island": 2}
-        for name, bound in {**least, "transitions": 1, "max_steps": 1}.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < bound:
-                raise SamplingError(f"{name} must be a whole number from {bound}, not {value!r}.")
+        super().__post_init__()
         if self.draws % self.island or self.chains * self.draws < 2 * self.island:
             raise SamplingError(
                 f"draws={self.draws} must be a multiple of island={self.island}, and there must be "
                 "two or more islands."
             )
-        if (self.threads or 1) < 1:
-            raise SamplingError("threads must be positive.")
-        if not 0 < self.target_accept < 1 or not self.path_length > 0:
-            raise SamplingError("target_accept must lie between 0 and 1, path_length above 0.")
-
-    def moves(self, *, learn: bool) -> Moves:
-        """For the compiled loops."""
-        return Moves(float(self.path_length), int(self.max_steps), float(self.target_accept), learn)
 
 
 @dataclass(frozen=True)
@@ -212,17 +201,17 @@ def sample(
         Interrupted before every stream had finished an island; later, finished ones are returned.
     """
     settings = AnnealingSettings(
-        chains,
-        draws,
-        warmup,
-        temperatures,
-        resample,
-        island,
-        transitions,
-        float(path_length),
-        max_steps,
-        float(target_accept),
-        threads,
+        chains=chains,
+        draws=draws,
+        warmup=warmup,
+        transitions=transitions,
+        path_length=path_length,
+        max_steps=max_steps,
+        target_accept=target_accept,
+        temperatures=temperatures,
+        resample=resample,
+        island=island,
+        threads=threads,
     )
     seed = run_seed(seed)
     ledger = Ledger()

@@ -8,15 +8,15 @@ the base too. Everything is frozen before the draws that count.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from stanct import kernels
 from stanct.base import GaussianBase
 from stanct.embedded import NAME, Nuts
-from stanct.errors import SamplingError
 from stanct.lanes import Lane, block_sizes, run_blocks
 from stanct.path import Array, Bias
 from stanct.rounds import (
@@ -32,7 +32,8 @@ from stanct.rounds import (
     run_seed,
 )
 from stanct.runs.tempered_run import TemperedRun
-from stanct.workspace import GibbsOut, Moves, copy_table, make_gibbs_out, make_table, pool_tables
+from stanct.settings import MoveSettings
+from stanct.workspace import GibbsOut, copy_table, make_gibbs_out, make_table, pool_tables
 
 BLOCK = 100
 # Shares of a warm-up after each of which the bias is learned anew.
@@ -40,33 +41,13 @@ DOUBLING = (1, 1, 2, 4, 8)
 ROUND_DRAWS = 500
 
 
-@dataclass(frozen=True)
-class GibbsSettings:
+@dataclass(frozen=True, kw_only=True)
+class GibbsSettings(MoveSettings):
     """How Gibbs continuous tempering is run; see `sample`."""
 
-    chains: int
-    draws: int
-    warmup: int
-    transitions: int
-    path_length: float
-    max_steps: int
-    target_accept: float
+    least: ClassVar[Mapping[str, int]] = {**MoveSettings.least, "bootstrap": 0}
+
     bootstrap: int
-    threads: int | None
-
-    def __post_init__(self) -> None:
-        for name, least in (("chains", 1), ("draws", 8), ("warmup", 32), ("transitions", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise SamplingError(f"{name} must be a whole number from {least}, not {value!r}.")
-        if self.max_steps < 1 or self.bootstrap < 0 or (self.threads or 1) < 1:
-            raise SamplingError("max_steps and threads must be positive, bootstrap not negative.")
-        if not 0 < self.target_accept < 1 or not self.path_length > 0:
-            raise SamplingError("target_accept must lie between 0 and 1, path_length above 0.")
-
-    def moves(self, *, learn: bool) -> Moves:
-        """For the compiled loops."""
-        return Moves(float(self.path_length), int(self.max_steps), float(self.target_accept), learn)
 
 
 class _Chain:
@@ -171,15 +152,15 @@ def sample(
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
     settings = GibbsSettings(
-        chains,
-        draws,
-        warmup,
-        transitions,
-        path_length,
-        max_steps,
-        target_accept,
-        bootstrap,
-        threads,
+        chains=chains,
+        draws=draws,
+        warmup=warmup,
+        transitions=transitions,
+        path_length=path_length,
+        max_steps=max_steps,
+        target_accept=target_accept,
+        bootstrap=bootstrap,
+        threads=threads,
     )
     seed = run_seed(seed)
     ledger = Ledger()

@@ -8,7 +8,9 @@ to equal rejection and step sizes are pooled; `bootstrap` rounds refit the base.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,9 +30,9 @@ from stanct.rounds import (
 )
 from stanct.runs.ladder import equal_rejection
 from stanct.runs.ladder_run import LadderRun
+from stanct.settings import MoveSettings
 from stanct.workspace import (
     LadderOut,
-    Moves,
     copy_table,
     make_ladder_out,
     make_rungs,
@@ -46,33 +48,20 @@ RUNGS_PER_BARRIER = 2.5
 ROUND_DRAWS = 200
 
 
-@dataclass(frozen=True)
-class LadderSettings:
+@dataclass(frozen=True, kw_only=True)
+class LadderSettings(MoveSettings):
     """How parallel tempering is run; see `sample`."""
 
-    chains: int
-    draws: int
-    warmup: int
+    least: ClassVar[Mapping[str, int]] = {**MoveSettings.least, "bootstrap": 0}
+
     rungs: int | None
-    transitions: int
-    path_length: float
-    max_steps: int
-    target_accept: float
     reversible: bool
     bootstrap: int
-    threads: int | None
 
     def __post_init__(self) -> None:
-        for name, least in (("chains", 1), ("draws", 8), ("warmup", 32), ("transitions", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise SamplingError(f"{name} must be a whole number from {least}, not {value!r}.")
+        super().__post_init__()
         if self.rungs is not None and self.rungs < 2:
             raise SamplingError(f"A ladder needs two or more rungs, not {self.rungs}.")
-        if self.max_steps < 1 or self.bootstrap < 0 or (self.threads or 1) < 1:
-            raise SamplingError("max_steps and threads must be positive, bootstrap not negative.")
-        if not 0 < self.target_accept < 1 or not self.path_length > 0:
-            raise SamplingError("target_accept must lie between 0 and 1, path_length above 0.")
 
 
 class _Ladder:
@@ -107,7 +96,7 @@ class _Ladder:
             self.rungs,
             betas,
             self.table,
-            Moves(settings.path_length, settings.max_steps, settings.target_accept, learn),
+            settings.moves(learn=learn),
             settings.transitions,
             settings.reversible,
             self.lane.rng,
@@ -192,17 +181,17 @@ def sample(
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
     settings = LadderSettings(
-        chains,
-        draws,
-        warmup,
-        rungs,
-        transitions,
-        float(path_length),
-        max_steps,
-        float(target_accept),
-        reversible,
-        bootstrap,
-        threads,
+        chains=chains,
+        draws=draws,
+        warmup=warmup,
+        transitions=transitions,
+        path_length=path_length,
+        max_steps=max_steps,
+        target_accept=target_accept,
+        rungs=rungs,
+        reversible=reversible,
+        bootstrap=bootstrap,
+        threads=threads,
     )
     seed = run_seed(seed)
     ledger = Ledger()

@@ -1,0 +1,231 @@
+"""`Run`: what every sampler's result has, whatever its draws look like."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+
+from stanct.base import GaussianBase
+from stanct.path import Array
+from stanct.runs import weighted
+from stanct.runs.arviz_bridge import inference_data
+from stanct.runs.diagnostics import Check
+from stanct.runs.estimates import Evidence, Expectation
+from stanct.runs.storage import Stored, reading, save_run
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run(ABC):
+    """Draws of a sampler, and the estimates that follow from them.
+
+    Attributes
+    ----------
+    method, engine
+        Names of the sampler and of the engine it ran on.
+    variables
+        The program's own parameters, transformed parameters and generated quantities by name, each
+        of shape (chains, draws, ...).
+    z : shape (chains, draws, D)
+        Whitened unconstrained parameters of the same draws, x = m + L z.
+    base
+        Frozen before the first of these draws.
+    programs
+        Kind of generated program to its text.
+    data
+        JSON text of the user's data.
+    provenance
+        Settings, seed, versions, hashes, gradients and seconds; JSON values only.
+    """
+
+    file_format: ClassVar[str]
+    arrays: ClassVar[tuple[str, ...]] = ("z",)
+
+    method: str
+    engine: str
+    variables: Mapping[str, Array] = field(repr=False)
+    z: Array = field(repr=False)
+    base: GaussianBase = field(repr=False)
+    programs: Mapping[str, str] = field(repr=False)
+    data: str = field(repr=False)
+    provenance: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def chains(self) -> int:
+        """Number of chains."""
+        return self.z.shape[0]
+
+    @property
+    def draws(self) -> int:
+        """Kept draws of each chain."""
+        return self.z.shape[1]
+
+    @property
+    def gradients(self) -> int:
+        """All gradients spent: base, adaptation, rounds and draws."""
+        return int(self.provenance["gradients"])
+
+    @property
+    @abstractmethod
+    def target_log_weights(self) -> Array:
+        """Log weights of the draws at β = 1, shape (chains, draws), natural log, unnormalised."""
+
+    @abstractmethod
+    def _estimate(self) -> Evidence:
+        """log Z from these draws."""
+
+    @abstractmethod
+    def _checks(self) -> tuple[Check, ...]:
+        """Every check that fits this kind of run."""
+
+    @cached_property
+    def bare_evidence(self) -> Evidence:
+        """The evidence before the diagnostics, which look at it, have added their warnings."""
+        return self._estimate()
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """log Z with its standard error, method, effective size and warnings."""
+        return replace(self.bare_evidence, warnings=self.warnings)
+
+    @cached_property
+    def diagnostics(self) -> tuple[Check, ...]:
+        """Every check with value, threshold, verdict and remedy."""
+        return self._checks()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Names of the checks that failed."""
+        return tuple(check.name for check in self.diagnostics if not check.passed)
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether every check passed."""
+        return not self.warnings
+
+    @property
+    def _rows(self) -> tuple[Mapping[str, Array], Array]:
+        """Variables and log weights at β = 1, with rows that are independent of each other."""
+        return self.variables, self.target_log_weights
+
+    def expect(self, quantity: weighted.Quantity) -> Expectation:
+        """Average of a quantity over the user's density, with its standard error ([GS] 21, 22).
+
+        Parameters
+        ----------
+        quantity
+            Name of one of `variables`, or a function of the mapping `variables` that returns an
+            array of shape (chains, draws, ...).
+
+        Raises
+        ------
+        StanctError
+            No such variable, or a result that does not begin with (chains, draws).
+        """
+        return weighted.expect(*self._rows, quantity)
+
+    def summary(self, names: list[str] | None = None) -> pd.DataFrame:
+        """Mean, its standard error, sd, quantiles and effective size of every scalar.
+
+        Parameters
+        ----------
+        names
+            Variables to show; all by default.
+        """
+        return weighted.summary(*self._rows, names)
+
+    def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
+        """Equally weighted draws of the user's density, by systematic resampling within each chain.
+
+        Parameters
+        ----------
+        draws
+            Draws a chain; by default a quarter of the run's.
+        seed
+            Of the resampling; a fresh one by default.
+
+        Returns
+        -------
+        dict
+            Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
+        """
+        return weighted.resample(self.variables, self.target_log_weights, draws, seed)
+
+    def _sample_statistics(self) -> dict[str, Array]:
+        """What goes beside the draws into ArviZ's group `sample_stats`."""
+        return {"log_weight": self.target_log_weights}
+
+    def to_arviz(self, *, resample: bool = False, seed: int | None = None) -> Any:
+        """ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
+
+        By default group `posterior` holds all draws, whose log weights at β = 1 are `log_weight` in
+        `sample_stats`. With `resample=True` it holds equally weighted draws of the user's density,
+        for tools that know no weights.
+        """
+        equal = resample or not np.ptp(self.target_log_weights)
+        attributes = {
+            "inference_library": "stanct",
+            "log_z": self.evidence.log_z,
+            "log_z_std_error": self.evidence.std_error,
+            "warnings": ", ".join(self.warnings),
+            "weighted": 0 if equal else 1,
+        }
+        if resample:
+            return inference_data({"posterior": self.resample(seed=seed)}, attributes)
+        groups = {"posterior": dict(self.variables), "sample_stats": self._sample_statistics()}
+        return inference_data(groups, attributes)
+
+    @abstractmethod
+    def _shape(self) -> str:
+        """In words what the draws are, e.g. "4 chains of 2500 draws"."""
+
+    def __repr__(self) -> str:
+        warned = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
+        return (
+            f"{self.method} run of {self.provenance['program']}: {self._shape()}, "
+            f"{self.gradients} gradients, engine {self.engine}\n"
+            f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}{warned}"
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
+
+        The folder appears whole or not at all; a run that is already there is replaced.
+
+        Raises
+        ------
+        SavedRunError
+            The folder holds something else than a run, or cannot be written.
+        """
+        save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
+
+    def _stored_arrays(self) -> dict[str, Array]:
+        """The arrays that this kind of run adds to a saved one."""
+        return {name: getattr(self, name) for name in self.arrays}
+
+    def _stored_values(self) -> dict[str, Any]:
+        """The other fields that this kind of run adds, as `storage.save_run` takes them."""
+        return {}
+
+    @classmethod
+    def _restored(cls, stored: Stored) -> dict[str, Any]:
+        """This kind's own fields from a saved run; the inverse of the two methods above."""
+        return {name: stored.arrays[name] for name in cls.arrays}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Bring back a run of this kind; `stanct.load` finds out the kind.
+
+        Raises
+        ------
+        SavedRunError
+            The folder is missing, incomplete, or of another format.
+        """
+        with reading(folder, cls.file_format) as stored:
+            return cls(**cls._restored(stored), **stored.common)
