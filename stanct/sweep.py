@@ -223,34 +223,37 @@ class _Worker:
     def __init__(self, kinds: tuple[str, ...], seconds: float) -> None:
         self._kinds, self._seconds = kinds, seconds
         self._context = multiprocessing.get_context("spawn")
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
+        self._running: tuple[BaseProcess, Any] | None = None
 
     def examine(self, case: Case) -> list[Verdict]:
-        if self._process is None or self._pipe is None:
-            self._pipe, theirs = self._context.Pipe()
-            self._process = self._context.Process(target=_serve, args=(theirs, self._kinds))
-            self._process.start()
-            theirs.close()
-        self._pipe.send(case)
+        _, pipe = self._running = self._running or self._start()
         try:
-            if self._pipe.poll(self._seconds):
-                return self._pipe.recv()
+            pipe.send(case)
+            if pipe.poll(self._seconds):
+                return pipe.recv()
             reason, message = "no end", f"No answer within {self._seconds:g} s."
-        except EOFError:
+        except (EOFError, OSError):
             reason, message = "crash", "The process that examined it died."
         self.stop()
         return [Verdict(case.name, "", "failed", reason, message)]
 
+    def _start(self) -> tuple[BaseProcess, Any]:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, self._kinds))
+        process.start()
+        theirs.close()
+        return process, ours
+
     def stop(self) -> None:
-        if self._process is not None and self._pipe is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-        self._process = self._pipe = None
+        if self._running is not None:
+            process, pipe = self._running
+            process.kill()
+            process.join()
+            pipe.close()
+        self._running = None
 
 
-def _serve(pipe: Connection, kinds: tuple[str, ...]) -> None:
+def _serve(pipe: Connection[Any, Any], kinds: tuple[str, ...]) -> None:
     # What programs print comes from compiled code, past sys.stdout.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     while True:

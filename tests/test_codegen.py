@@ -39,13 +39,12 @@ def test_golden(name: str, kind: str) -> None:
     assert code == file.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("prefix", ["ct_", "tempered_"])
 @pytest.mark.parametrize(("name", "kind"), GENERATED)
-def test_stanc_accepts(name: str, kind: str, prefix: str) -> None:
-    code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind, prefix=prefix)
+def test_stanc_accepts(name: str, kind: str) -> None:
+    """With another prefix, which leaves nothing behind of the usual one."""
+    code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind, prefix="tempered_")
     assert stanli.stan_to_mir(code)
-    if prefix != "ct_":
-        assert "ct_" not in code.replace("direct_", "")
+    assert not re.search(r"\bct_", code)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,6 +20,7 @@ from stanct.stan.constraints import indented, wrapped
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.shapes import Scope
 from stanct.stan.syntax import (
+    MATRIX_TYPES,
     VECTOR_TYPES,
     Call,
     Compound,
@@ -29,6 +30,7 @@ from stanct.stan.syntax import (
     Range,
     Simple,
     Statement,
+    TypeSpec,
 )
 
 _ENDING = "_jacobian"
@@ -264,8 +266,10 @@ class JacobianCalls:
             if shape is None:
                 raise self._refusal(call, "of which it cannot be told whether it takes containers")
             ranks.append(shape.rank)
-        own = 2 if stem in _OF_MATRICES else 1
+        own = 2 if stem in _OF_MATRICES or self._is_matrix(arguments[0], scope) else 1
         loops = max(ranks[0] - own, 0)
+        if loops and stem in _ELEMENTWISE and self._declared(arguments[0], scope) is None:
+            raise self._refusal(call, "of which it cannot be told whether it takes matrices")
         indices = [f"{self._prefix}i{k + 1}" for k in range(loops)]
         elements = [
             _indexed(text, indices) if rank > 0 else text
@@ -314,12 +318,21 @@ class JacobianCalls:
         self._rewriter.functions.add(function)
         return f"{self._prefix}{function}({', '.join(arguments)})"
 
+    def _declared(self, argument: Range, scope: Scope) -> TypeSpec | None:
+        """Return the type of an argument that is the name of a variable."""
+        alone = argument.stop - argument.first == 1
+        return scope.get(self._syntax.word(argument.first)) if alone else None
+
+    def _is_matrix(self, argument: Range, scope: Scope) -> bool:
+        spec = self._declared(argument, scope)
+        return spec is not None and spec.base in MATRIX_TYPES
+
     def _is_vector(self, argument: Range, scope: Scope) -> bool:
         """Tell whether an argument is surely a vector, or an array of vectors."""
         first, last = self._syntax.word(argument.first), self._syntax.word(argument.stop - 1)
         if argument.stop - argument.first > 1:
             return first == "[" and last == "'"
-        spec = scope.get(first)
+        spec = self._declared(argument, scope)
         return spec is not None and spec.base in VECTOR_TYPES and spec.base != "row_vector"
 
     def _refusal(self, call: int, what: str) -> UnsupportedError:

@@ -1,4 +1,7 @@
-"""The kinds whose parameters are whitened unconstrained vectors: `joint`, `pseudo_extended`."""
+"""The kinds whose parameters are whitened unconstrained vectors.
+
+These are `joint`, `pseudo_extended` and `extended_hamiltonian`.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,25 @@ from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions
 
 def joint(program: Program, prefix: str) -> str:
     """Write the joint program: one copy of the parameters, one inverse temperature."""
+    return _one_copy(program, prefix, "joint.stan.jinja", {"bias_value", "log_mass"})
+
+
+def extended_hamiltonian(program: Program, prefix: str) -> str:
+    """Write the program whose β is 1 on a plateau of the tempering variable."""
+    functions = {"bias_value", "coupling"}
+    return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
+
+
+def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
     rewriter, writer = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, "target()")
     values = _common(rewriter, writer)
     return render(
-        "joint.stan.jinja",
+        template,
         program,
         prefix,
         **values,
-        tempering=library({"bias_value", "log_mass"}, prefix),
+        tempering=library(functions, prefix),
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
         model=block_text(rewriter, "model", 4),

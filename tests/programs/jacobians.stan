@@ -5,7 +5,7 @@ functions {
     jacobian += x;
     return bound + exp(x);
   }
-  vector above_jacobian(vector x, real bound) {
+  vector all_above_jacobian(vector x, real bound) {
     vector[size(x)] y;
     for (n in 1 : size(x)) y[n] = above_jacobian(x[n], bound);
     return y;
@@ -26,11 +26,11 @@ parameters {
   real log_scale;
 }
 transformed parameters {
-  vector[3] high = above_jacobian(raw, -1);
+  vector[3] high = all_above_jacobian(raw, 0);
   array[2] simplex[3] w = simplex_jacobian(logits);
   vector[2] between = lower_upper_bound_jacobian(free, -1, [2, 3]');
   positive_ordered[3] cut;
-  for (n in 1 : 3) cut[n] = sum(head(high, n)) + 1;
+  for (n in 1 : 3) cut[n] = sum(exp(head(raw, n)));
   real low;
   if (N > 1) low = upper_bound_jacobian(raw[1] + raw[2], 4);
   else low = 0;
