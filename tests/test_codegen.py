@@ -64,7 +64,8 @@ def test_density_changes_only_statements(name: str) -> None:
     lines = set(generate(program, "density").splitlines())
     for line in program.expanded.splitlines():
         if not re.search(r"~|_lup|normal\(|sigma\);", line):
-            assert line in lines
+            # A head may get a brace for the several statements that its one has become.
+            assert line in lines or f"{line} {{" in lines
 
 
 @pytest.mark.parametrize(("name", "kind"), GENERATED)

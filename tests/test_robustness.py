@@ -76,6 +76,13 @@ def test_mutants_raise_nothing_but_program_errors() -> None:
     assert 0.05 * COUNT < survivors < 0.95 * COUNT
 
 
+def test_statements_without_a_model_block() -> None:
+    """No Stan, but what it is has to be said by stanc and not by a crash."""
+    assert generated(
+        "data { real y; } parameters { real x; } transformed parameters { y ~ normal(x, 1); }"
+    )
+
+
 def test_what_stan_accepts_of_a_mutant_it_accepts_of_what_we_make_of_it() -> None:
     """Half of the mutants that we can read are no Stan; of the others all must come out legal."""
     judged = 0

@@ -97,11 +97,10 @@ class JacobianCalls:
             edits.append(Edit(place.start, place.end, value))
 
     def drop_void_calls(self, statements: Sequence[Statement], edits: list[Edit]) -> None:
-        """Replace the calls that have no value by nothing."""
+        """Remove the calls that have no value."""
         for statement, _ in self._rewriter.shapes.walk(statements, {}):
             if isinstance(statement, Call) and statement.name.endswith(_ENDING):
-                start, end = self._span(statement.tokens)
-                edits.append(Edit(start, end, "{ /* counted above */ }"))
+                edits.append(self._rewriter.removal(statement))
 
     def _calls(self, tokens: Range) -> list[int]:
         word = self._syntax.word
@@ -141,12 +140,7 @@ class JacobianCalls:
         edits: list[Edit] = []
         for statement, _ in self._rewriter.shapes.walk([function.body], {}):
             if isinstance(statement, Increment):
-                start, end = self._span(statement.tokens)
-                edits.append(
-                    self._removal(start, end)
-                    if self._stands_free(statement)
-                    else Edit(start, end, "{ }")
-                )
+                edits.append(self._rewriter.removal(statement))
         self.drop_void_calls([function.body], edits)
         return self._edited(function, edits)
 
@@ -177,21 +171,6 @@ class JacobianCalls:
         start, end = self._span(function.tokens)
         return apply(text, edits + self._rewriter.word_edits, start, end)
 
-    def _removal(self, start: int, end: int) -> Edit:
-        """Remove a statement, with its line where it stands alone on it."""
-        text = self._rewriter.program.expanded
-        line_start = text.rfind("\n", 0, start)
-        line_end = text.find("\n", end)
-        if line_start >= 0 and line_end >= 0:
-            rest = text[line_start:start] + text[end:line_end]
-            if not rest.strip():
-                return Edit(line_start, line_end, "")
-        return Edit(start, end, "")
-
-    def _stands_free(self, statement: Statement) -> bool:
-        """Tell whether a statement can have another one beside it without braces."""
-        return self._syntax.word(statement.tokens.first - 1) in (";", "{", "}")
-
     # Statements that call
 
     def _collect(
@@ -209,19 +188,15 @@ class JacobianCalls:
             if not calls:
                 continue
             start, end = self._span(statement.tokens)
-            indent = self._rewriter.indent(start)
-            free = self._stands_free(statement)
-            inner = indent if free else indent + "  "
+            lead, indent, tail = self._rewriter.room(statement, edits)
             lines = [
                 part
                 for call in calls
                 for line in self._lines(call, seen, accumulator)
                 for part in wrapped(line)
             ]
-            added = "".join(f"{line}\n{inner}" for line in lines)
-            if not free:
-                added = f"{{\n{inner}{added}"
-                edits.append(Edit(end, end, f"\n{indent}}}"))
+            added = lead + "".join(f"{line}\n{indent}" for line in lines)
+            edits.append(Edit(end, end, tail))
             if isinstance(statement, Call) and statement.name in self._user:
                 # A call without value is its log Jacobian and nothing else.
                 semicolon = added.rstrip().rfind(";")

@@ -22,8 +22,9 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     rewriter.normalise_names()
     rewriter.keep_constants()
     accumulators = {part: f"{prefix}log_{part}" for part in ("prior", "likelihood")}
-    block = program.blocks["model"]
-    for statement, scope in rewriter.shapes.walk(block.statements, rewriter.shapes.globals()):
+    block = program.blocks.get("model")
+    statements = block.statements if block else ()
+    for statement, scope in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
         if isinstance(statement, Tilde):
             part = dependence.terms(statement)[0].part
             rewriter.tilde(statement, scope, accumulators[part])
@@ -102,16 +103,12 @@ def _distribute(
         raise _mixed(rewriter, statement)
     opening, closing = "", ""
     if ranks == {1}:
-        rewriter.functions.add("total")
-        opening, closing = f"{rewriter.prefix}total(", ")"
+        shape = shapes[0] if len(set(shapes)) == 1 else None
+        opening, closing = f"{rewriter.summation(shape)}(", ")"
     text, tokens = rewriter.program.expanded, syntax.tokens
     start = tokens[statement.tokens.first].start
-    line = text[text.rfind("\n", 0, start) + 1 : start]
-    indent = line[: len(line) - len(line.lstrip())]
-    alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
-    if alone:
-        indent += "  "
-    behind, head = start, f"{{\n{indent}" if alone else ""
+    head, indent, tail = rewriter.room(statement, rewriter.edits)
+    behind = start
     for term in terms:
         first, last = tokens[term.tokens.first], tokens[term.tokens.stop - 1]
         sign = "-" if term.negative else ""
@@ -131,9 +128,8 @@ def _distribute(
             if part.strip()
         )
         head = f";{' ' + comments if comments else ''}\n{indent}"
-    if alone:
-        end = tokens[statement.tokens.stop - 1].end
-        rewriter.edits.append(Edit(end, end, f"\n{indent[:-2]}}}"))
+    end = tokens[statement.tokens.stop - 1].end
+    rewriter.edits.append(Edit(end, end, tail))
 
 
 def _mixed(rewriter: Rewriter, statement: Increment) -> ProgramError:

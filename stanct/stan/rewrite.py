@@ -12,7 +12,7 @@ from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
-from stanct.stan.syntax import Function, Increment, Range, Syntax, Tilde
+from stanct.stan.syntax import Function, Increment, Range, Statement, Syntax, Tilde
 
 _LINE = 70
 _LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})
@@ -122,12 +122,18 @@ class Rewriter:
         edits = [Edit(first.start, first.end, accumulator)]
         shape = self.shapes.shape(statement.value, scope)
         if shape is None or shape.rank > 0:
-            self.functions.add("total")
             start = self._syntax.start(statement.value.first)
             end = self._syntax.tokens[statement.value.stop - 1].end
-            edits.append(Edit(start, start, f"{self.prefix}total("))
+            edits.append(Edit(start, start, f"{self.summation(shape)}("))
             edits.append(Edit(end, end, ")"))
         return edits
+
+    def summation(self, shape: Shape | None) -> str:
+        """Name the function that sums what `target +=` would sum."""
+        if shape is not None and shape.rank == 1:
+            return "sum"
+        self.functions.add("total")
+        return f"{self.prefix}total"
 
     def tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
         """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
@@ -138,12 +144,7 @@ class Rewriter:
         opening = syntax.tokens[statement.tilde + 2]
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
         truncation = self._truncation(statement, scope, accumulator)
-        indent = self.indent(start)
-        alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
-        lead, tail = "", ""
-        if truncation and alone:
-            lead, tail = f"{{\n{indent}  ", f"\n{indent}}}"
-            indent += "  "
+        lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
         self.edits.append(Edit(start, start, f"{lead}{accumulator} += {function}("))
         variate_end = syntax.tokens[statement.variate.stop - 1].end
         name = syntax.tokens[statement.tilde + 1]
@@ -157,6 +158,40 @@ class Rewriter:
         semicolon = syntax.tokens[statement.tokens.stop - 1]
         rest = "".join(f"\n{indent}{line}" for line in truncation)
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
+
+    def room(self, statement: Statement, edits: list[Edit]) -> tuple[str, str, str]:
+        """Make room for several statements in the place of one.
+
+        Returns what stands in front of the first, the indentation of the others, and what stands
+        behind the last: braces, where the one statement was the body of a loop or a branch.
+        """
+        start, text = self._syntax.start(statement.tokens.first), self.program.expanded
+        indent = self.indent(start)
+        if self.stands_free(statement):
+            return "", indent, ""
+        before = self._syntax.tokens[statement.tokens.first - 1]
+        if "\n" in text[before.end : start]:
+            edits.append(Edit(before.end, before.end, " {"))
+            return "", indent, f"\n{self.indent(before.start)}}}"
+        return f"{{\n{indent}  ", f"{indent}  ", f"\n{indent}}}"
+
+    def stands_free(self, statement: Statement) -> bool:
+        """Tell whether a statement can have another one beside it, or none, without braces."""
+        return self._syntax.word(statement.tokens.first - 1) in (";", "{", "}")
+
+    def removal(self, statement: Statement) -> Edit:
+        """Return the edit that removes a statement, with its line where it has it to itself."""
+        text = self.program.expanded
+        start = self._syntax.start(statement.tokens.first)
+        end = self._syntax.tokens[statement.tokens.stop - 1].end
+        if not self.stands_free(statement):
+            return Edit(start, end, "{ }")
+        line_start, line_end = text.rfind("\n", 0, start), text.find("\n", end)
+        if line_start >= 0 and line_end >= 0:
+            behind = text[end:line_end].strip()
+            if not text[line_start:start].strip() and (not behind or behind.startswith("//")):
+                return Edit(line_start, line_end, "")
+        return Edit(start, end, "")
 
     def indent(self, offset: int) -> str:
         """Return the white space in front of the line of an offset."""

@@ -143,16 +143,13 @@ def _chosen_copy(rewriter: Rewriter) -> Rewriter:
     block = program.blocks.get("transformed parameters")
     if block is None:
         return chosen
-    syntax = program.syntax
     scope = rewriter.shapes.globals()
     jacobians = JacobianCalls(chosen, "")
     jacobians.rename(Range(block.opening, block.closing), chosen.word_edits)
     jacobians.drop_void_calls(block.statements, chosen.edits)
     for statement, _ in rewriter.shapes.walk(block.statements, scope):
         if isinstance(statement, Increment):
-            start = syntax.start(statement.tokens.first)
-            end = syntax.tokens[statement.tokens.stop - 1].end
-            chosen.edits.append(Edit(start, end, "{ /* counted above */ }"))
+            chosen.edits.append(chosen.removal(statement))
     return chosen
 
 

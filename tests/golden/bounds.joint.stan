@@ -45,6 +45,18 @@ functions {
     if (ub == positive_infinity()) return y;
     return ub - exp(y);
   }
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
+  vector ct_upper_bound_vector(vector y, real ub) {
+    if (ub == positive_infinity()) return y;
+    return ub - exp(y);
+  }
+  real ct_upper_bound_vector_lj(vector y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return sum(y);
+  }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
@@ -52,10 +64,6 @@ functions {
     if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
     return lb + (ub - lb) * inv_logit(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
@@ -112,14 +120,6 @@ functions {
   // segment() of length zero is an error at the end of a vector
   vector ct_segment(vector x, int start, int n) {
     return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-  vector ct_upper_bound_vector(vector y, real ub) {
-    if (ub == positive_infinity()) return y;
-    return ub - exp(y);
-  }
-  real ct_upper_bound_vector_lj(vector y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return sum(y);
   }
 
   // the piecewise-linear bias b(beta)

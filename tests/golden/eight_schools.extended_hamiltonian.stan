@@ -30,6 +30,8 @@ functions {
     if (lb == negative_infinity()) return 0;
     return y;
   }
+
+  // offset=, multiplier=: theta = offset + multiplier * y
   vector ct_offset_multiplier_vector(vector y, real mu, real sigma) {
     return mu + sigma * y;
   }

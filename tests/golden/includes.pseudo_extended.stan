@@ -21,6 +21,7 @@ functions {
 
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
+  // lower=: theta = lb + exp(y); an infinite bound is no bound
   vector ct_lower_bound_vector(vector y, real lb) {
     if (lb == negative_infinity()) return y;
     return lb + exp(y);

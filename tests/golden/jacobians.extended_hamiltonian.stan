@@ -44,21 +44,26 @@ functions {
   }
   real ct_count_lj(vector x) {
     real ct_lj = 0;
-    if (x[1] > 0) ct_lj += ct_total(-x);
-    else ct_lj += ct_total(0.5 * x);
+    if (x[1] > 0) ct_lj += sum(-x);
+    else ct_lj += sum(0.5 * x);
     return ct_lj;
   }
 
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
-  }
+  // lower=: theta = lb + exp(y); an infinite bound is no bound
   real ct_lower_bound_lj(real y, real lb) {
     if (lb == negative_infinity()) return 0;
     return y;
   }
+
+  // upper=: theta = ub - exp(y)
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
+
+  // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
     if (ub == positive_infinity()) return ct_lower_bound_lj(y, lb);
@@ -81,32 +86,11 @@ functions {
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
   }
+
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
   real ct_simplex_lj(vector y) {
     int K = rows(y) + 1;
     return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
-  }
-
-  // what `target +=` adds for a scalar or a container
-  real ct_total(real x) { return x; }
-  real ct_total(vector x) { return sum(x); }
-  real ct_total(row_vector x) { return sum(x); }
-  real ct_total(matrix x) { return sum(x); }
-  real ct_total(array[] real x) { return sum(x); }
-  real ct_total(array[,] real x) { return sum(to_array_1d(x)); }
-  real ct_total(array[] vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] row_vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] matrix x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
   }
 
   // the piecewise-linear bias b(beta)

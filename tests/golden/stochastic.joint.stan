@@ -26,6 +26,10 @@ functions {
   vector ct_simplex(vector y) {
     return softmax(ct_sum_to_zero(y));
   }
+  real ct_simplex_lj(vector y) {
+    int K = rows(y) + 1;
+    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+  }
 
   // column_stochastic_matrix: each column is a simplex
   matrix ct_column_stochastic_matrix(vector y, int M, int N) {
@@ -34,10 +38,6 @@ functions {
       theta[ : , n] = ct_simplex(segment(y, (n - 1) * (M - 1) + 1, M - 1));
     }
     return theta;
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
   real ct_column_stochastic_matrix_lj(vector y, int M, int N) {
     real lj = 0;

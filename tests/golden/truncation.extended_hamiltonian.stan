@@ -52,6 +52,10 @@ functions {
     if (ub == positive_infinity()) return y;
     return ub - exp(y);
   }
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
@@ -59,10 +63,6 @@ functions {
     if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
     return lb + (ub - lb) * inv_logit(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
@@ -219,18 +219,17 @@ transformed parameters {
       if (n[1] > 6) ct_log_p += negative_infinity();
       else ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
     }
-    for (i in 1 : N)
-      {
-        ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
-        if (rate[i] < 0 || rate[i] > positive_infinity()) {
-          ct_log_p += negative_infinity();
-        } else {
-          ct_log_p += -log_diff_exp(
-            gamma_lcdf(positive_infinity() | 2, sigma),
-            gamma_lcdf(0 | 2, sigma)
-          );
-        }
+    for (i in 1 : N) {
+      ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
+      if (rate[i] < 0 || rate[i] > positive_infinity()) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -log_diff_exp(
+          gamma_lcdf(positive_infinity() | 2, sigma),
+          gamma_lcdf(0 | 2, sigma)
+        );
       }
+    }
     ct_log_p += exponential_lpdf(rate | 1);
   }
 }
