@@ -42,6 +42,10 @@ def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = No
     return "".join(parts)
 
 
+def _factor(weight: str) -> str:
+    return f"{weight} * " if weight else ""
+
+
 @dataclass
 class Rewriter:
     """Collects the edits of one generated program.
@@ -101,32 +105,51 @@ class Rewriter:
                     if isinstance(statement, Tilde):
                         self.tilde(statement, seen, "target")
 
-    def model(self, accumulator: str) -> None:
-        """Send what the model block adds to the target, every constant kept, to `accumulator`."""
+    def model(self, accumulator: str, weight: str = "") -> None:
+        """Send what the model block adds to the target, every constant kept, to `accumulator`.
+
+        Each term is multiplied by the variable `weight`, where there is one.
+        """
         block = self.program.blocks.get("model")
         if block is None:
             return
         for statement, scope in self.shapes.walk(block.statements, self.shapes.globals()):
             if isinstance(statement, Tilde):
-                self.tilde(statement, scope, accumulator)
-            elif isinstance(statement, Increment) and accumulator != "target":
-                self.redirect(statement, scope, accumulator)
+                self.tilde(statement, scope, accumulator, weight)
+            elif isinstance(statement, Increment) and (weight or accumulator != "target"):
+                self.redirect(statement, scope, accumulator, weight)
 
-    def redirect(self, statement: Increment, scope: Scope, accumulator: str) -> None:
+    def redirect(
+        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
+    ) -> None:
         """Send one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
-        self.edits += self.redirection(statement, scope, accumulator)
+        self.edits += self.redirection(statement, scope, accumulator, weight)
 
-    def redirection(self, statement: Increment, scope: Scope, accumulator: str) -> list[Edit]:
+    def redirection(
+        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
+    ) -> list[Edit]:
         """Return the edits that do so."""
         first = self._syntax.tokens[statement.tokens.first]
         edits = [Edit(first.start, first.end, accumulator)]
         shape = self.shapes.shape(statement.value, scope)
-        if shape is None or shape.rank > 0:
+        is_sum = shape is None or shape.rank > 0
+        opening = f"{self.summation(shape)}(" if is_sum else "(" * bool(weight)
+        if is_sum or (weight and not self._is_factor(statement.value)):
             start = self._syntax.start(statement.value.first)
             end = self._syntax.tokens[statement.value.stop - 1].end
-            edits.append(Edit(start, start, f"{self.summation(shape)}("))
+            edits.append(Edit(start, start, f"{_factor(weight)}{opening}"))
             edits.append(Edit(end, end, ")"))
+        elif weight:
+            start = self._syntax.start(statement.value.first)
+            edits.append(Edit(start, start, _factor(weight)))
         return edits
+
+    def _is_factor(self, tokens: Range) -> bool:
+        """Tell whether an expression, a name or a call, may stand in a product as it is."""
+        called = self._syntax.partner.get(tokens.first + 1, -1)
+        name = self._syntax.tokens[tokens.first].kind == "name"
+        call = called == tokens.stop - 1 and self._syntax.word(called) == ")"
+        return name and (call or tokens.stop - tokens.first == 1)
 
     def summation(self, shape: Shape | None) -> str:
         """Name the function that sums what `target +=` would sum."""
@@ -135,7 +158,7 @@ class Rewriter:
         self.functions.add("total")
         return f"{self.prefix}total"
 
-    def tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
+    def tilde(self, statement: Tilde, scope: Scope, accumulator: str, weight: str = "") -> None:
         """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
@@ -143,9 +166,11 @@ class Rewriter:
         tilde = syntax.tokens[statement.tilde]
         opening = syntax.tokens[statement.tilde + 2]
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
-        truncation = self._truncation(statement, scope, accumulator)
+        truncation = self._truncation(statement, scope, accumulator, weight)
         lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
-        self.edits.append(Edit(start, start, f"{lead}{accumulator} += {function}("))
+        self.edits.append(
+            Edit(start, start, f"{lead}{accumulator} += {_factor(weight)}{function}(")
+        )
         variate_end = syntax.tokens[statement.variate.stop - 1].end
         name = syntax.tokens[statement.tilde + 1]
         if not statement.arguments:
@@ -227,7 +252,9 @@ class Rewriter:
 
     # Truncation, statement by statement what stanc itself does
 
-    def _truncation(self, statement: Tilde, scope: Scope, accumulator: str) -> list[str]:
+    def _truncation(
+        self, statement: Tilde, scope: Scope, accumulator: str, weight: str
+    ) -> list[str]:
         if statement.lower is None and statement.upper is None:
             return []
         text = self._operand
@@ -239,7 +266,7 @@ class Rewriter:
             outside.append(f"{self._extreme('min', statement.variate, variate)} < {lower}")
         if upper is not None:
             outside.append(f"{self._extreme('max', statement.variate, variate)} > {upper}")
-        body = self._normaliser(statement, scope, variate, accumulator)
+        body = self._normaliser(statement, scope, variate, f"{accumulator} += -{_factor(weight)}")
         condition = f"if ({' || '.join(outside)})"
         nothing = f"{accumulator} += negative_infinity();"
         if len(body) == 1 and max(len(condition + nothing), len(body[0])) < _LINE:
@@ -254,7 +281,7 @@ class Rewriter:
         return f"{function}({self.expression(variate)})"
 
     def _normaliser(
-        self, statement: Tilde, scope: Scope, variate: Shape | None, accumulator: str
+        self, statement: Tilde, scope: Scope, variate: Shape | None, head: str
     ) -> list[str]:
         arguments = [self.expression(argument) for argument in statement.arguments]
         shapes = [self.shapes.shape(argument, scope) for argument in statement.arguments]
@@ -272,7 +299,7 @@ class Rewriter:
         factor = f"{count} * " if count else ""
         one_normaliser = not (containers or unknown)
         if statement.lower is None or statement.upper is None or one_normaliser:
-            return self._subtract(accumulator, factor, statement, arguments)
+            return self._subtract(f"{head}{factor}", statement, arguments)
         self._refuse_effects(statement)
         self._loops += 1
         index = f"{self.prefix}i{self._loops}"
@@ -286,7 +313,7 @@ class Rewriter:
             if shape is None or shape.rank > 0
         ]
         length = sizes[0] if len(sizes) == 1 else f"max({{{', '.join(sizes)}}})"
-        body = self._subtract(accumulator, factor, statement, elements)
+        body = self._subtract(f"{head}{factor}", statement, elements)
         return [f"for ({index} in 1 : {length}) {{", *(f"  {line}" for line in body), "}"]
 
     def _refuse_effects(self, statement: Tilde) -> None:
@@ -302,11 +329,8 @@ class Rewriter:
                         "Give its value a name first, and use the name here.",
                     )
 
-    def _subtract(
-        self, accumulator: str, factor: str, statement: Tilde, arguments: list[str]
-    ) -> list[str]:
+    def _subtract(self, head: str, statement: Tilde, arguments: list[str]) -> list[str]:
         """Write the subtraction of the log probability of the interval."""
-        head = f"{accumulator} += -{factor}"
         upper, lower = self._log_masses(statement, arguments)
         if not (upper and lower):
             return [f"{head}{upper or lower};"]

@@ -14,7 +14,7 @@ from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Increment, Range
+from stanct.stan.syntax import Compound, Declare, Increment, Range, Tilde, walk
 from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions
 
 
@@ -31,6 +31,12 @@ def extended_hamiltonian(program: Program, prefix: str) -> str:
 
 def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
     rewriter, writer = _prepare(program, prefix)
+    by_term = _adds_in_loops(program) and not _touches_target(program)
+    again = Rewriter(program, prefix, rewriter.shapes)
+    if by_term:
+        again.normalise_names()
+        again.model("target", f"{prefix}beta")
+        rewriter.functions |= again.functions
     extra_target = _adjust_target(rewriter, "target()")
     values = _common(rewriter, writer)
     return render(
@@ -42,6 +48,8 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
         model=block_text(rewriter, "model", 4),
+        by_term=by_term,
+        tempered_model=block_text(again, "model", 4) if by_term else "",
         extra_target=extra_target,
     )
 
@@ -85,6 +93,33 @@ def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter]:
     rewriter.keep_constants()
     rewriter.model(f"{prefix}log_p")
     return rewriter, ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
+
+
+def _adds_in_loops(program: Program) -> bool:
+    """Tell whether the model adds to the target inside loops.
+
+    Engines are quick at collecting what is added to the target. A sum of ours, of which the program
+    goes on to take the product with β, grows by one node of the expression graph each time round.
+    There each term gets the factor β, and log p is computed apart, without gradients, for the
+    draws that are saved.
+    """
+    block = program.blocks.get("model")
+    loops = [
+        statement
+        for statement in walk(block.statements if block else ())
+        if isinstance(statement, Compound) and statement.word in ("for", "while")
+    ]
+    return any(isinstance(inner, Tilde | Increment) for inner in walk(loops))
+
+
+def _touches_target(program: Program) -> bool:
+    """Tell whether the model reads the target, or adds to it by functions ending in `_lp`."""
+    block, word = program.blocks["model"], program.syntax.word
+    reads = any(
+        word(token) == "target" and word(token + 1) == "("
+        for token in range(block.opening, block.closing)
+    )
+    return reads or calls_of_lp_functions(program)
 
 
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:

@@ -134,7 +134,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
@@ -151,7 +155,8 @@ transformed parameters {
   vector[3] share;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     alpha = segment(ct_x, ct_at_alpha, 2);
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
@@ -165,8 +170,37 @@ transformed parameters {
   vector[N] mu = alpha[group];
   real log_prior = normal_lpdf(log_nu | 0, scale);
   log_prior += log_nu;
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(alpha | 0, scale);
+    if (robust) target += ct_beta * tail_lpdf(alpha | 4);
+    target += ct_beta * normal_lpdf(sigma | 0, scale);
+    if (sigma < 0) target += negative_infinity();
+    else target += -ct_beta * normal_lccdf(0 | 0, scale);
+    target += ct_beta * log_prior;
+    target += ct_beta * (exponential_lpdf(sum(alpha .* alpha) | 1) // prior
+              - 0.1 * dot_self(centred - mu) // likelihood
+              + normal_lpdf(y | mu, sigma));
+    for (n in 1 : N) {
+      if (y[n] > 0) target += ct_beta * log(mix);
+      else target += ct_beta * log1m(mix);
+      target += ct_beta * log(share[group[n]]);
+    }
+    target += ct_beta * normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+    target += ct_beta * normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // -b(xi): the bias
+  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(alpha | 0, scale);
     if (robust) ct_log_p += tail_lpdf(alpha | 4);
@@ -185,16 +219,6 @@ transformed parameters {
     ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
     ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
   }
-}
-model {
-  // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // -b(xi): the bias
-  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
-  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()
