@@ -17,9 +17,14 @@ from stanct.stan.program import Program
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.stan"))
+# Either no data are the variate of a statement, or a parameter has no prior.
+NO_PATH_FROM_PRIOR = {"bounds", "checked", "funnel", "includes", "matrices", "missing"} | {
+    "stochastic",
+    "tuples",
+    "vectors",
+}
 REFUSED = {("functions", "pseudo_extended"), ("target_reads", "pseudo_extended")} | {
-    (name, "prior_likelihood")  # no data are the variate of a statement
-    for name in ("bounds", "checked", "includes", "matrices", "stochastic", "tuples", "vectors")
+    (name, "prior_likelihood") for name in NO_PATH_FROM_PRIOR
 }
 GENERATED = [(name, kind) for name in NAMES for kind in KINDS if (name, kind) not in REFUSED]
 
