@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from stanct import __version__
+from stanct import __version__, cost
 from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_temper(commands)
     _add_evidence(commands)
     _add_sweep(commands)
+    _add_cost(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -159,6 +160,34 @@ def _add_sweep(commands: Any) -> None:
     )
     parser.add_argument("--out", metavar="FILE", help="write every verdict there, as CSV")
     parser.set_defaults(run=_sweep)
+
+
+def _add_cost(commands: Any) -> None:
+    parser = commands.add_parser(
+        "cost",
+        help="time generated programs against the originals of a folder",
+        description="For every program of FOLDER with data (posteriordb's posteriors, or "
+        "<name>.data.json), time the gradient of the joint and the pseudo_extended program against "
+        "the original's, and the generation of the longest program.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
+    parser.add_argument(
+        "--copies", type=int, default=4, metavar="N", help="of pseudo_extended (default: 4)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="for one program (default: %(default)g)"
+    )
+    parser.set_defaults(run=_cost)
+
+
+def _cost(options: argparse.Namespace) -> int:
+    path, lines, seconds = cost.longest_program(find_cases(options.folder))
+    _say(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
+    cases = find_cases(options.folder, with_data=True)
+    bar = tqdm(cases, unit=" programs", disable=None)
+    costs = cost.measure_all(bar, copies=options.copies, seconds=options.seconds)
+    _say(cost.report(costs, copies=options.copies))
+    return 0
 
 
 def _sweep(options: argparse.Namespace) -> int:

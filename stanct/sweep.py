@@ -7,13 +7,11 @@ the compiler or the engine is a finding about one program and not the end of the
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from stanct.errors import (
     StanctError,
     UnsupportedError,
 )
+from stanct.isolation import NoAnswerError, Worker
 from stanct.stan.codegen import KINDS, generate
 from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText
@@ -160,13 +159,13 @@ def sweep(
     seconds
         After which a case counts as failed.
     """
-    worker = _Worker(tuple(kinds), seconds)
     verdicts: list[Verdict] = []
-    try:
+    with Worker(partial(examine, kinds=tuple(kinds)), seconds) as worker:
         for case in cases:
-            verdicts += worker.examine(case)
-    finally:
-        worker.stop()
+            try:
+                verdicts += worker(case)
+            except NoAnswerError as error:
+                verdicts.append(Verdict(case.name, "", "failed", error.reason, str(error)))
     return verdicts
 
 
@@ -190,7 +189,7 @@ def _transform(case: Case, kind: str) -> Verdict:
         embedded.compile_program(generate(program, kind))
         if case.data is None:
             return Verdict(case.name, kind, "transformed")
-        comparison = compare(Target(program, read_data(_load(case.data), program)), kind)
+        comparison = compare(Target(program, read_data(load_data(case.data), program)), kind)
     except UnsupportedError as error:
         return Verdict(case.name, kind, "refused", error.reason, str(error))
     except (DataError, SamplingError) as error:
@@ -210,58 +209,12 @@ def _transform(case: Case, kind: str) -> Verdict:
     return Verdict(case.name, kind, outcome, reason, str(comparison))
 
 
-def _load(path: Path) -> Any:
+def load_data(path: Path) -> Any:
+    """Return what `stanct.data.read_data` takes: a JSON file, or the content of a zipped one."""
     if path.suffix != ".zip":
         return path
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read(archive.namelist()[0]))
-
-
-class _Worker:
-    """A process that examines cases; a new one follows where it dies or does not answer."""
-
-    def __init__(self, kinds: tuple[str, ...], seconds: float) -> None:
-        self._kinds, self._seconds = kinds, seconds
-        self._context = multiprocessing.get_context("spawn")
-        self._running: tuple[BaseProcess, Any] | None = None
-
-    def examine(self, case: Case) -> list[Verdict]:
-        _, pipe = self._running = self._running or self._start()
-        try:
-            pipe.send(case)
-            if pipe.poll(self._seconds):
-                return pipe.recv()
-            reason, message = "no end", f"No answer within {self._seconds:g} s."
-        except (EOFError, OSError):
-            reason, message = "crash", "The process that examined it died."
-        self.stop()
-        return [Verdict(case.name, "", "failed", reason, message)]
-
-    def _start(self) -> tuple[BaseProcess, Any]:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, self._kinds))
-        process.start()
-        theirs.close()
-        return process, ours
-
-    def stop(self) -> None:
-        if self._running is not None:
-            process, pipe = self._running
-            process.kill()
-            process.join()
-            pipe.close()
-        self._running = None
-
-
-def _serve(pipe: Connection[Any, Any], kinds: tuple[str, ...]) -> None:
-    # What programs print comes from compiled code, past sys.stdout.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    while True:
-        try:
-            case = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(examine(case, kinds))
 
 
 def report(verdicts: Sequence[Verdict]) -> str:
