@@ -19,7 +19,7 @@ from stanct.model import ENGINES, METHODS, TemperedModel, temper
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
-from stanct.sweep import FAULTS, find_cases, report, sweep, write_csv
+from stanct.sweep import FAULTS, Verdict, find_cases, report, sweep, write_csv
 from stanct.target import check_generated
 from stanct.verify import compare
 
@@ -193,10 +193,19 @@ def _cost(options: argparse.Namespace) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     cases = find_cases(options.folder, with_data=options.data)
     bar = tqdm(cases, unit=" programs", disable=None)
-    verdicts = sweep(bar, options.kind or KINDS, seconds=options.seconds)
+    verdicts: list[Verdict] = []
+    interrupted = False
+    try:
+        for verdict in sweep(bar, options.kind or KINDS, seconds=options.seconds):
+            verdicts.append(verdict)
+    except KeyboardInterrupt:
+        interrupted = True
+        _say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
     if options.out is not None:
         write_csv(verdicts, options.out)
     _say(report(verdicts))
+    if interrupted:
+        return INTERRUPTED
     return int(any(verdict.outcome in FAULTS for verdict in verdicts))
 
 

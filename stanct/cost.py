@@ -19,7 +19,7 @@ import pandas as pd
 from stanct.data import read_data
 from stanct.density import Density
 from stanct.embedded import Recipe
-from stanct.errors import StanctError
+from stanct.errors import ProgramError, StanctError
 from stanct.isolation import NoAnswerError, Worker
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
@@ -152,16 +152,28 @@ def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120)
 
 
 def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
-    """The program of most lines: file, lines, and the seconds to read it and write `joint`."""
+    """The longest program that can be read: file, lines, seconds to read it and write `joint`.
+
+    Raises
+    ------
+    StanctError
+        There is none.
+    """
     paths = {case.program for case in cases}
     lines = {path: path.read_text(encoding="utf-8", errors="replace").count("\n") for path in paths}
-    longest = max(sorted(paths), key=lambda path: lines[path])
-    least = np.inf
-    for _ in range(5):
-        start = time.process_time()
-        generate(Program.from_file(longest), "joint")
-        least = min(least, time.process_time() - start)
-    return longest, lines[longest], least
+    for path in sorted(paths, key=lambda path: (-lines[path], path)):
+        try:
+            least = np.inf
+            for _ in range(5):
+                start = time.process_time()
+                generate(Program.from_file(path), "joint")
+                least = min(least, time.process_time() - start)
+        except ProgramError:
+            continue
+        return path, lines[path], least
+    raise StanctError(
+        "None of the programs can be read.", remedy="Pass a folder of whole Stan programs."
+    )
 
 
 def report(costs: Sequence[Cost], *, copies: int) -> str:

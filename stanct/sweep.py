@@ -102,6 +102,11 @@ def find_cases(folder: str | os.PathLike[str], *, with_data: bool = False) -> li
         No such folder, or nothing in it.
     """
     root = Path(folder)
+    if not root.is_dir():
+        raise StanctError(
+            f"There is no folder {root}.",
+            remedy=f"Check the path; it is looked up from {Path.cwd()}.",
+        )
     if (root / "posterior_database").is_dir():
         root = root / "posterior_database"
     if with_data:
@@ -147,7 +152,7 @@ def sweep(
     kinds: Sequence[str] = KINDS,
     *,
     seconds: float = 120,
-) -> list[Verdict]:
+) -> Iterator[Verdict]:
     """Transform every program to every kind, let stanc check, and compare where there are data.
 
     Parameters
@@ -159,14 +164,12 @@ def sweep(
     seconds
         After which a case counts as failed.
     """
-    verdicts: list[Verdict] = []
     with Worker(partial(examine, kinds=tuple(kinds)), seconds) as worker:
         for case in cases:
             try:
-                verdicts += worker(case)
+                yield from worker(case)
             except NoAnswerError as error:
-                verdicts.append(Verdict(case.name, "", "failed", error.reason, str(error)))
-    return verdicts
+                yield Verdict(case.name, "", "failed", error.reason, str(error))
 
 
 def examine(case: Case, kinds: Sequence[str]) -> list[Verdict]:
