@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from stanct import __version__
+from tqdm import tqdm
+
+from stanct import __version__, cost
 from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
@@ -20,6 +22,7 @@ from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
+from stanct.sweep import FAULTS, Verdict, find_cases, report, sweep, write_csv
 from stanct.target import check_generated
 from stanct.verify import compare
 
@@ -59,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_evidence(commands)
     _add_compare(commands)
     _add_report(commands)
+    _add_sweep(commands)
+    _add_cost(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -196,6 +201,78 @@ def _add_report(commands: Any) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
     parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
     parser.set_defaults(run=_report)
+
+
+def _add_sweep(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="transform every program of a folder, and count what became of them",
+        description="Transform every program of FOLDER that stanc accepts, let stanc check each "
+        "result, and print counts, the named reasons of refusals, and every fault; the status is 1 "
+        "where there is a fault.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, help="may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--data",
+        action="store_true",
+        help="take the programs that have data (posteriordb's posteriors, or <name>.data.json), "
+        "and compare log densities and gradients at random points, too",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="for one program (default: %(default)g)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write every verdict there, as CSV")
+    parser.set_defaults(run=_sweep)
+
+
+def _add_cost(commands: Any) -> None:
+    parser = commands.add_parser(
+        "cost",
+        help="time generated programs against the originals of a folder",
+        description="For every program of FOLDER with data (posteriordb's posteriors, or "
+        "<name>.data.json), time the gradient of the joint and the pseudo_extended program against "
+        "the original's, and the generation of the longest program.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
+    parser.add_argument(
+        "--copies", type=int, default=4, metavar="N", help="of pseudo_extended (default: 4)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="for one program (default: %(default)g)"
+    )
+    parser.set_defaults(run=_cost)
+
+
+def _cost(options: argparse.Namespace) -> int:
+    path, lines, seconds = cost.longest_program(find_cases(options.folder))
+    _say(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
+    cases = find_cases(options.folder, with_data=True)
+    bar = tqdm(cases, unit=" programs", disable=None)
+    costs = cost.measure_all(bar, copies=options.copies, seconds=options.seconds)
+    _say(cost.report(costs, copies=options.copies))
+    return 0
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    cases = find_cases(options.folder, with_data=options.data)
+    bar = tqdm(cases, unit=" programs", disable=None)
+    verdicts: list[Verdict] = []
+    interrupted = False
+    try:
+        for verdict in sweep(bar, options.kind or KINDS, seconds=options.seconds):
+            verdicts.append(verdict)
+    except KeyboardInterrupt:
+        interrupted = True
+        _say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
+    if options.out is not None:
+        write_csv(verdicts, options.out)
+    _say(report(verdicts))
+    if interrupted:
+        return INTERRUPTED
+    return int(any(verdict.outcome in FAULTS for verdict in verdicts))
 
 
 def _temper(options: argparse.Namespace) -> int:

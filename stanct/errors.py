@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StanctError(Exception):
     """Base class of every error that stanct raises on purpose.
@@ -65,6 +67,22 @@ class ProgramError(StanctError):
         if self.remedy:
             lines.append(self.remedy)
         return "\n".join(lines)
+
+
+class UnsupportedError(ProgramError):
+    """Legal Stan that one kind of generated program cannot express.
+
+    Parameters
+    ----------
+    reason
+        Short name of the construct; programs refused for the same cause share it.
+    message, place
+        As for `ProgramError`.
+    """
+
+    def __init__(self, message: str, *, reason: str, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.reason = reason
 
 
 class DataError(ProgramError):

@@ -69,8 +69,8 @@ class TemperedModel:
         Parameters
         ----------
         kind
-            ``"density"``, ``"joint"``, ``"pseudo_extended"`` or ``"prior_likelihood"``; see
-            `stanct.stan.codegen.generate`.
+            ``"density"``, ``"joint"``, ``"pseudo_extended"``, ``"prior_likelihood"`` or
+            ``"extended_hamiltonian"``; see `stanct.stan.codegen.generate`.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,9 @@ from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 
 Array = np.ndarray
+
+_STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
+_STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,12 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     except CompilerMessageError as cause:
         raise _unacceptable(program, cause) from cause
     except ValueError as cause:
+        if str(cause).startswith("stanli compile"):
+            raise EngineError(
+                f"The embedded engine cannot run {program.label}: {cause}.",
+                remedy="stanc accepts it: write the generated program with `stanct temper --out` "
+                "and run it with CmdStan.",
+            ) from cause
         raise explain(str(cause), program, data) from cause
     if density.dimension == 0:
         raise SamplingError(
@@ -193,15 +203,29 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
 
 
 def check_program(program: Program) -> None:
-    """Let stanc check the user's program; its message becomes a `ProgramError` in that file."""
+    """Let stanc check the user's program; its message becomes a `ProgramError` at that place."""
     try:
         embedded.compile_program(program.expanded)
     except CompilerMessageError as cause:
-        raise ProgramError(
-            f"Stan does not accept this program.\n{cause}",
+        raise _placed(program, str(cause)) from cause
+
+
+def _placed(program: Program, message: str) -> ProgramError:
+    """Find the place that stanc means in the user's own file, which may be an included one."""
+    place = _STANC_PLACE.search(message)
+    if place is None:
+        return ProgramError(
+            f"Stan does not accept this program.\n{message}",
             path=program.label,
             remedy="Correct the program; the message above is Stan's own.",
-        ) from cause
+        )
+    lines = program.expanded.split("\n")
+    line = min(int(place["line"]), len(lines))
+    # stanc counts bytes.
+    column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
+    offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
+    words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
+    return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
 
 
 def refuse_random_data(program: Program) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -17,7 +19,15 @@ from stanct.target import Target, make_density
 
 Array = np.ndarray
 _COPIES = 2
+_Pair = tuple[tuple[float, Array], tuple[float, Array]]
+"""Log density and gradient: those of the program and those of its formula."""
+
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
+_COUPLINGS: tuple[dict[str, Any], ...] = tuple(
+    {"xi_0": 0.3, "xi_1": 1.0, "wall": 1.6, "power": power, "beta_min": lowest}
+    | {"K": _BIAS.beta.size, "bias_xi": _BIAS.beta, "bias": _BIAS.value}
+    for power, lowest in ((3, 0.0), (0, 0.1))
+)
 
 
 @dataclass(frozen=True)
@@ -32,16 +42,19 @@ class Comparison:
         Random points where both are finite.
     error
         The largest difference of log densities, relative to 1 + their size.
+    gradient_error
+        The largest difference of their gradients, relative to 1 + the largest component.
     """
 
     kind: str
     points: int
     error: float
+    gradient_error: float
 
     @property
     def passed(self) -> bool:
         """Whether the two agree to rounding, at one point at least."""
-        return self.points > 0 and self.error < 1e-8
+        return self.points > 0 and self.error < 1e-9 and self.gradient_error < 1e-7
 
     def __str__(self) -> str:
         verdict = "agrees with its formula" if self.passed else "DOES NOT agree with its formula"
@@ -49,7 +62,7 @@ class Comparison:
             verdict = "could not be compared: no random point has a finite log density"
         return (
             f"The {self.kind} program {verdict}; {self.points} random points, largest relative "
-            f"difference {self.error:.1e}."
+            f"difference {self.error:.1e}, of gradients {self.gradient_error:.1e}."
         )
 
 
@@ -57,7 +70,7 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
     """Evaluate a generated program at random points, and what it should be there.
 
     `density` is compared with the user's own program, up to a constant; the other kinds with the
-    formula in their header, computed from the density program.
+    formula in their header, computed from the density program. Gradients are compared too.
 
     Parameters
     ----------
@@ -74,24 +87,32 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
             remedy="The kinds are " + ", ".join(map(repr, KINDS)) + ".",
         )
     rng = np.random.default_rng(seed)
-    density = target.density
-    if kind == "density":
-        original = make_density(
-            Recipe(target.program.expanded, target.data.text), target.program, target.data
-        )
-        x = rng.normal(size=(points, density.dimension)) / 2
-        found, wanted = density.log_densities(x), original.log_densities(x)
+    formula = {"density": _original, "prior_likelihood": _prior_likelihood}.get(kind, _whitened)
+    with np.errstate(invalid="ignore", over="ignore"):
+        pairs = list(formula(target, kind, rng, points))
+        found, wanted = (np.array([pair[side][0] for pair in pairs]) for side in (0, 1))
         both = np.isfinite(found) & np.isfinite(wanted)
-        # The constants that `~` drops are the same everywhere.
-        wanted = wanted + np.median(found[both] - wanted[both]) if both.any() else wanted
-    else:
-        formula = _prior_likelihood if kind == "prior_likelihood" else _whitened
-        with np.errstate(invalid="ignore"):
-            found, wanted = formula(target, kind, density, rng, points)
-    both = np.isfinite(found) & np.isfinite(wanted)
-    differ = bool(np.any(np.isfinite(found) != np.isfinite(wanted)))
+        if kind == "density" and both.any():
+            # The constants that `~` drops are the same everywhere.
+            wanted = wanted + np.median(found[both] - wanted[both])
+        gaps = [
+            np.max(np.abs(pair[0][1] - pair[1][1]) / (1 + np.abs(pair[1][1]).max(initial=0)))
+            for pair, finite in zip(pairs, both, strict=True)
+            if finite and np.isfinite(pair[1][1]).all()
+        ]
     gap = np.abs(found[both] - wanted[both]) / (1 + np.abs(wanted[both]))
-    return Comparison(kind, int(both.sum()), np.inf if differ else float(gap.max(initial=0.0)))
+    differ = bool(np.any(np.isfinite(found) != np.isfinite(wanted)))
+    error = np.inf if differ else float(gap.max(initial=0.0))
+    return Comparison(kind, int(both.sum()), error, float(np.max(gaps, initial=0.0)))
+
+
+def _original(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+    """The density program and the user's own."""
+    density = target.density
+    recipe = Recipe(target.program.expanded, target.data.text)
+    original = make_density(recipe, target.program, target.data)
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        yield density.log_density_gradient(x), original.log_density_gradient(x)
 
 
 def _generated(target: Target, kind: str, extra: dict[str, object]) -> Density:
@@ -100,51 +121,112 @@ def _generated(target: Target, kind: str, extra: dict[str, object]) -> Density:
     return make_density(recipe, target.program, target.data)
 
 
-def _bias_data() -> dict[str, object]:
-    return {"K": _BIAS.beta.size, "bias_beta": _BIAS.beta, "bias": _BIAS.value}
-
-
-def _whitened(
-    target: Target, kind: str, density: Density, rng: np.random.Generator, points: int
-) -> tuple[Array, Array]:
-    """Both sides of the formulas for `joint` and `pseudo_extended`."""
-    dimension = density.dimension
-    copies = _COPIES if kind == "pseudo_extended" else 1
+def _whitened(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+    """The kinds that move in z, and their formulas from log p(z) and its gradient."""
+    density, dimension = target.density, target.density.dimension
     base = GaussianBase(rng.normal(size=dimension) / 4, np.diag(rng.uniform(0.3, 0.6, dimension)))
-    extra = {"D": dimension, "base_mean": base.mean, "base_scale": base.scale, **_bias_data()}
-    if kind == "pseudo_extended":
-        extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
-    program = _generated(target, kind, extra)
-    found, wanted = np.empty(points), np.empty(points)
     log_det = np.log(np.diag(base.scale)).sum()
+    extra = {"D": dimension, "base_mean": base.mean, "base_scale": base.scale}
+    copies = 1
+    if kind == "extended_hamiltonian":
+        programs = [_generated(target, kind, extra | coupling) for coupling in _COUPLINGS]
+    else:
+        extra |= _bias_data()
+        if kind == "pseudo_extended":
+            copies = _COPIES
+            extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
+        programs = [_generated(target, kind, extra)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
-        found[k] = program.log_density(np.append(z, u))
-        beta = special.expit(u)
-        log_base = -0.5 * np.sum(z**2 + np.log(2 * np.pi), axis=1)
-        delta = log_base - density.log_densities(base.mean + z @ base.scale.T) - log_det
-        bias = np.interp(beta, _BIAS.beta, _BIAS.value)
-        wanted[k] = np.sum(log_base - beta * delta - bias)
-        wanted[k] += np.sum(special.log_expit(u) + special.log_expit(-u))
-        if kind == "pseudo_extended":
-            log_weight = bias - _BIAS.value[-1] - (1 - beta) * delta
-            wanted[k] += special.logsumexp(log_weight) - np.log(copies)
-    return found, wanted
+        evaluated = [density.log_density_gradient(base.mean + base.scale @ row) for row in z]
+        log_p = np.array([value for value, _ in evaluated]) + log_det
+        by_z = np.array([gradient for _, gradient in evaluated]) @ base.scale
+        found = programs[k % len(programs)].log_density_gradient(np.append(z, u))
+        if kind == "extended_hamiltonian":
+            coupling = _COUPLINGS[k % len(programs)]
+            wanted, gradient = _extended_hamiltonian(log_p, by_z, u, coupling)
+        else:
+            wanted, gradient = _tempered(log_p, by_z, z, u)
+            if kind == "pseudo_extended":
+                excess, by_copies = _pseudo_extended(log_p, by_z, z, u)
+                wanted, gradient = wanted + excess, gradient + by_copies
+        yield found, (wanted, gradient)
+
+
+def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
+    """Σ β log p(z) + (1 − β) log N(z; 0, I) − b(β) + log β + log(1 − β) and its gradient."""
+    beta, rest = special.expit(u), special.expit(-u)
+    log_base = _log_normal(z)
+    value = np.sum(beta * log_p + rest * log_base)
+    value += np.sum(special.log_expit(u) + special.log_expit(-u) - _bias(beta))
+    along_z = beta[:, None] * by_z - rest[:, None] * z
+    along_u = beta * rest * (log_p - log_base - _slope(beta)) + rest - beta
+    return value, np.append(along_z, along_u)
+
+
+def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
+    """log (1/N) Σ w, log w = −(1 − β) δ − b(1) + b(β), and its gradient: [PE] 8 beside the rest."""
+    beta, rest = special.expit(u), special.expit(-u)
+    delta = _log_normal(z) - log_p
+    log_weight = -rest * delta - _BIAS.value[-1] + _bias(beta)
+    share = special.softmax(log_weight)
+    along_z = (share * rest)[:, None] * (z + by_z)
+    along_u = share * beta * rest * (delta + _slope(beta))
+    return special.logsumexp(log_weight) - np.log(len(u)), np.append(along_z, along_u)
+
+
+def _extended_hamiltonian(
+    log_p: Array, by_z: Array, u: Array, coupling: Mapping[str, Any]
+) -> tuple[float, Array]:
+    """β(ξ) log p(z) − b(|ξ| / wall) + the log Jacobian of ξ, and its gradient."""
+    share = 2 * special.expit(u[0]) - 1
+    start, end, wall = (coupling[name] for name in ("xi_0", "xi_1", "wall"))
+    s = max(abs(share) * wall - start, 0) / (end - start)
+    power, lowest = coupling["power"], coupling["beta_min"]
+    if power:
+        beta = 1 / (1 + s**power)
+        fall = -(beta**2) * power * s ** (power - 1)
+    else:
+        inside = min(s, 1)
+        beta = 1 - (1 - lowest) * (3 * inside**2 - 2 * inside**3)
+        fall = -(1 - lowest) * 6 * inside * (1 - inside)
+    value = beta * log_p[0] - _bias(abs(share))
+    value += special.log_expit(u[0]) + special.log_expit(-u[0])
+    by_share = np.sign(share) * (fall * wall / (end - start) * log_p[0] - _slope(abs(share)))
+    along_u = by_share * (1 - share**2) / 2 - share
+    return float(value), np.append(beta * by_z, along_u)
 
 
 def _prior_likelihood(
-    target: Target, kind: str, density: Density, rng: np.random.Generator, points: int
-) -> tuple[Array, Array]:
+    target: Target, kind: str, rng: np.random.Generator, points: int
+) -> Iterator[_Pair]:
     """The path is linear in β; what it comes to at β = 1 is the density program."""
+    density = target.density
     program = _generated(target, kind, _bias_data())
-    found, wanted = np.empty(points), np.empty(points)
     u = np.array([-1.0, 1.0])
     beta = special.expit(u)
     jacobian = special.log_expit(u) + special.log_expit(-u)
-    for k in range(points):
-        x = rng.normal(size=density.dimension) / 2
-        path = np.array([program.log_density(np.append(x, value)) for value in u])
-        path += np.interp(beta, _BIAS.beta, _BIAS.value) - jacobian
-        slope = (path[1] - path[0]) / (beta[1] - beta[0])
-        found[k], wanted[k] = path[1] + slope * (1 - beta[1]), density.log_density(x)
-    return found, wanted
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        ends = [program.log_density_gradient(np.append(x, value)) for value in u]
+        path = np.array([value for value, _ in ends]) + _bias(beta) - jacobian
+        slopes = np.array([gradient[:-1] for _, gradient in ends])
+        reach = (1 - beta[1]) / (beta[1] - beta[0])
+        found = path[1] + reach * (path[1] - path[0]), slopes[1] + reach * (slopes[1] - slopes[0])
+        yield found, density.log_density_gradient(x)
+
+
+def _log_normal(z: Array) -> Array:
+    return -0.5 * np.sum(z**2 + np.log(2 * np.pi), axis=1)
+
+
+def _bias(at: Array) -> Array:
+    return np.interp(at, _BIAS.beta, _BIAS.value)
+
+
+def _slope(at: Array) -> Array:
+    slopes = np.diff(_BIAS.value) / np.diff(_BIAS.beta)
+    return slopes[np.searchsorted(_BIAS.beta[1:-1], at)]
+
+
+def _bias_data() -> dict[str, object]:
+    return {"K": _BIAS.beta.size, "bias_beta": _BIAS.beta, "bias": _BIAS.value}

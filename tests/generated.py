@@ -33,6 +33,26 @@ DATA: dict[str, dict[str, Any]] = {
     "layout": {"N": 4, "y": [0.3, -1.2, 0.8, 2.0]},
     "includes": {"N": 3},
     "split": {"N": 3, "y": [0.3, -1.2, 0.8], "group": [1, 2, 1], "scale": 2, "robust": 1},
+    "funnel": {},
+    "regression": {
+        "N": 5,
+        "K": 2,
+        "X": [[1.0, 0.2], [0.3, -1.0], [-0.7, 0.4], [2.0, 1.1], [0.1, -0.6]],
+        "y": [1, 0, 0, 1, 1],
+    },
+    "states": {"T": 6, "y": [-1.0, -0.7, 1.9, 2.2, 0.4, -1.3]},
+    "messages": {"N": 3, "y": [0.3, -1.2, 0.8]},
+    "missing": {
+        "N_seen": 3,
+        "N_missing": 2,
+        "N_above": 2,
+        "where_seen": [1, 3, 5],
+        "where_missing": [2, 4],
+        "y_seen": [0.1, 1.2, -0.4],
+        "limit": 2.5,
+        "error": 0.3,
+    },
+    "growth": {"T": 3, "t": [1.0, 2.0, 4.0], "y": [0.9, 1.6, 3.1]},
 }
 RUNNABLE = sorted(DATA)
 KNOTS = np.array([0.0, 0.15, 0.7, 1.0])

@@ -273,11 +273,6 @@ PRIOR = "data { vector[2] y; }\nparameters { real m; }\n"
             f"{PRIOR}model {{ m ~ normal(0, 1);\n target += m + y; }}",
             r"bad\.stan:4:2: .*scalars or containers",
         ),
-        (
-            "functions { real f_lp(real x) { return target(); } }\n"
-            f"{PRIOR}model {{ m ~ normal(0, 1); y ~ normal(f_lp(m), 1); }}",
-            r"bad\.stan:1:\d+: .*`target\(\)` read inside a function",
-        ),
     ],
 )
 def test_refusals(source: str, message: str) -> None:

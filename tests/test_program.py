@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import re
-import time
 from pathlib import Path
 
 import pytest
 
 from stanct.errors import ProgramError
-from stanct.stan.codegen import KINDS, generate
+from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -139,44 +136,3 @@ def test_else_if_chains_may_be_long() -> None:
     chain = " else ".join(f"if (x > {k}) x ~ normal({k}, 1);" for k in range(400))
     program = Program.from_source("parameters { real x; } model { " + chain + " }")
     assert generate(program, "density").count("normal_lpdf") == 400
-
-
-def _mutations(count: int) -> list[str]:
-    """Delete, double, swap and splice tokens of the test programs, seeded."""
-    rng = random.Random(7)
-    texts = [path.read_text() for path in ALL_PROGRAMS]
-    pieces = [re.findall(r"\w+|\s+|[^\w\s]", text) for text in texts]
-    mutated: list[str] = []
-    for _ in range(count):
-        tokens = list(rng.choice(pieces))
-        for _ in range(rng.choice((1, 1, 2, 5))):
-            place = rng.randrange(len(tokens))
-            other = rng.randrange(len(tokens))
-            match rng.randrange(5):
-                case 0:
-                    del tokens[place]
-                case 1:
-                    tokens.insert(place, tokens[place])
-                case 2:
-                    tokens[place], tokens[other] = tokens[other], tokens[place]
-                case 3:
-                    tokens[place] = rng.choice(rng.choice(pieces))
-                case _:
-                    tokens[place] = rng.choice("{}[]()<>~;,|'\"#/*\\é\0")
-        mutated.append("".join(tokens))
-    return mutated
-
-
-def test_mutated_programs_raise_nothing_but_program_errors() -> None:
-    accepted = 0
-    for source in _mutations(3000):
-        start = time.perf_counter()
-        try:
-            program = Program.from_source(source, path=str(PROGRAMS / "mutant.stan"))
-            for kind in KINDS:
-                generate(program, kind)
-            accepted += 1
-        except ProgramError as error:
-            assert error.line is not None, source
-        assert time.perf_counter() - start < 1, source
-    assert 100 < accepted < 2900

@@ -282,11 +282,6 @@ def test_jacobian_statements_count_once_and_are_not_repeated() -> None:
             "parameters { real x; }\ntransformed parameters { real y = f_lp(x); }",
             r"bad\.stan:3:\d+: .*compute the transformed parameters again(?s:.)*plain function",
         ),
-        (
-            "parameters { real x; }\ntransformed parameters { real y = "
-            "lower_bound_jacobian(x, 0); }",
-            r"bad\.stan:2:\d+: The pseudo_extended program.*`lower_bound_jacobian`",
-        ),
     ],
 )
 def test_refusals(source: str, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import target_of
@@ -56,12 +58,39 @@ def test_values_on_a_bound_are_left_out(rng: np.random.Generator) -> None:
     assert kept[np.isfinite(kept)] == pytest.approx(np.log([1.0, 2.0]))
 
 
-def test_stanc_s_message_comes_back_in_the_user_s_file() -> None:
-    program = Program.from_source(
-        "parameters { real x; } model { x ~ normol(0, 1); }", path="a.stan"
-    )
-    with pytest.raises(ProgramError, match=r"(?s)^a.stan: Stan does not accept.*normol"):
-        check_program(program)
+@pytest.mark.parametrize(
+    ("source", "place", "caret"),
+    [
+        ("parameters { real x; }\nmodel { x ~ normol(0, 1); }", "a.stan:2:13: .*normol_lpdf", 12),
+        (
+            "parameters { real x; }\nmodel { /* é ü */ target += y; }",
+            "a.stan:2:29: .*y.* not in",
+            28,
+        ),
+        ("parameters { real x; }\r\nmodel {\r\n\ttarget += z; }", "a.stan:3:12: .*z", 11),
+        ("parameters { real x; }\nmodel { x = 3; }", "a.stan:2:9: Stan does not accept", 8),
+        (
+            "#include part.stan\nparameters { real x; }",
+            r"part.stan:3:12: .*Identifier .y. not in scope",
+            11,
+        ),
+    ],
+)
+def test_stanc_s_message_comes_back_in_the_user_s_file(
+    tmp_path: Path, source: str, place: str, caret: int
+) -> None:
+    """The excerpt is the user's own line, the caret is under the word that stanc means."""
+    part = "functions {\n  real f(real x) {\n    return y;\n  }\n}\n"
+    (tmp_path / "part.stan").write_text(part)
+    (tmp_path / "a.stan").write_bytes(source.encode())
+    with pytest.raises(ProgramError, match=place) as caught:
+        check_program(Program.from_file(tmp_path / "a.stan"))
+    message = str(caught.value).split("\n")
+    assert message[1].strip() in source.replace("\r", "") + part
+    assert message[2] == "    " + message[1][4 : 4 + caret].translate(_BLANKS) + "^"
+
+
+_BLANKS = {k: " " for k in range(32, 0x250)}  # tabs stay
 
 
 def test_a_fault_of_ours_says_so() -> None:

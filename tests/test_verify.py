@@ -38,6 +38,8 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
         ("joint", "target += inv_logit(-ct_u) *", "target += 1.001 * inv_logit(-ct_u) *"),
         ("pseudo_extended", "log_sum_exp(ct_log_weight)", "max(ct_log_weight)"),
         ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
+        ("extended_hamiltonian", "inv(1 + s ^ power)", "inv(1 + 1.001 * s ^ power)"),
+        ("extended_hamiltonian", "s ^ 2 * (3 - 2 * s)", "s ^ 2 * (3.001 - 2 * s)"),
     ],
 )
 def test_a_wrong_program_does_not(

@@ -15,7 +15,7 @@ from stanct.stan.program import Program
 from stanct.stan.render import library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.whitened import joint, pseudo_extended
+from stanct.stan.whitened import extended_hamiltonian, joint, pseudo_extended
 
 
 def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
@@ -31,6 +31,8 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
         temperature, estimated or fixed.
         `"prior_likelihood"`: the user's parameters block, the likelihood alone tempered.
+        `"extended_hamiltonian"`: the whitened coordinates and a tempering variable ξ that moves
+        between walls; β(ξ) is 1 on a plateau, and no base density takes part.
         The header of each text states its density, its `data` block what it needs.
     prefix
         With which every name of ours begins.
@@ -65,8 +67,9 @@ def _reserve(program: Program, prefix: str) -> None:
     for token in program.syntax.tokens:
         if token.kind == "name" and token.text.startswith(prefix):
             other = "tempered_" if prefix != "tempered_" else "stanct_"
-            raise program.syntax.source.error(
+            raise program.syntax.source.refusal(
                 token.start,
+                "a name with the reserved prefix",
                 f"`{token.text}` uses the reserved prefix `{prefix}`.",
                 f'Rename it, or pass prefix="{other}".',
             )
@@ -97,6 +100,7 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "joint": joint,
     "pseudo_extended": pseudo_extended,
     "prior_likelihood": prior_likelihood,
+    "extended_hamiltonian": extended_hamiltonian,
 }
 KINDS = tuple(_WRITERS)
 """The kinds of program that `generate` writes."""

@@ -359,8 +359,9 @@ class ParameterWriter:
         if spec.rank == 0:
             return text, 0
         if shape is None:
-            raise self.syntax.source.error(
+            raise self.syntax.source.refusal(
                 self.syntax.start(bound.first),
+                "a bound of unknown shape",
                 f"Whether the bound `{text}` is a scalar or a container cannot be told.",
                 "Give it a name in `transformed data` or `transformed parameters` first.",
             )

@@ -9,6 +9,7 @@ from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import Increment, Tilde
+from stanct.stan.target_calls import TargetCalls
 
 _INSTEAD = 'use kind="joint", whose base is always proper'
 
@@ -21,8 +22,9 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     rewriter.normalise_names()
     rewriter.keep_constants()
     accumulators = {part: f"{prefix}log_{part}" for part in ("prior", "likelihood")}
-    block = program.blocks["model"]
-    for statement, scope in rewriter.shapes.walk(block.statements, rewriter.shapes.globals()):
+    block = program.blocks.get("model")
+    statements = block.statements if block else ()
+    for statement, scope in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
         if isinstance(statement, Tilde):
             part = dependence.terms(statement)[0].part
             rewriter.tilde(statement, scope, accumulators[part])
@@ -32,7 +34,9 @@ def prior_likelihood(program: Program, prefix: str) -> str:
                 rewriter.redirect(statement, scope, accumulators[terms[0].part])
             else:
                 _distribute(rewriter, statement, scope, terms, accumulators)
-    _read_target(rewriter, " + ".join(["target()", *accumulators.values()]))
+    TargetCalls(rewriter, "target()").redirect(
+        {"transformed parameters": "0", "model": " + ".join(accumulators.values())}
+    )
     return render(
         "prior_likelihood.stan.jinja",
         program,
@@ -55,16 +59,18 @@ def _refuse(program: Program, dependence: Dependence) -> None:
     syntax = program.syntax
     call = dependence.likelihood_call
     if call is not None:
-        raise syntax.source.error(
+        raise syntax.source.refusal(
             syntax.start(call),
+            "a function that adds to the target is given data",
             f"`{syntax.word(call)}` is given data, and adds to the target what cannot be split.",
             "Write its terms in the model block, or as `target += f(...)` of a plain function; "
             "mark the call `// stanct: prior` if it adds no likelihood.",
         )
     if not dependence.has_likelihood:
         block = program.blocks.get("model")
-        raise syntax.source.error(
+        raise syntax.source.refusal(
             syntax.start(block.keyword) if block else 0,
+            "no likelihood",
             "No statement of the model is a likelihood: the variate of none depends on data.",
             "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
             f"{_INSTEAD}.",
@@ -73,8 +79,9 @@ def _refuse(program: Program, dependence: Dependence) -> None:
         token = next(
             token for _, token, _ in program.parameter_declarations() if syntax.word(token) == name
         )
-        raise syntax.source.error(
+        raise syntax.source.refusal(
             syntax.start(token),
+            "a parameter without prior",
             f"`{name}` has no prior and no bounded support, so the prior at β = 0 is improper.",
             f"Give it one, such as `{name} ~ normal(0, 1);` (mark a statement that was taken for "
             f"likelihood by `// stanct: prior`), or {_INSTEAD}.",
@@ -96,16 +103,12 @@ def _distribute(
         raise _mixed(rewriter, statement)
     opening, closing = "", ""
     if ranks == {1}:
-        rewriter.functions.add("total")
-        opening, closing = f"{rewriter.prefix}total(", ")"
+        shape = shapes[0] if len(set(shapes)) == 1 else None
+        opening, closing = f"{rewriter.summation(shape)}(", ")"
     text, tokens = rewriter.program.expanded, syntax.tokens
     start = tokens[statement.tokens.first].start
-    line = text[text.rfind("\n", 0, start) + 1 : start]
-    indent = line[: len(line) - len(line.lstrip())]
-    alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
-    if alone:
-        indent += "  "
-    behind, head = start, f"{{\n{indent}" if alone else ""
+    head, indent, tail = rewriter.room(statement, rewriter.edits)
+    behind = start
     for term in terms:
         first, last = tokens[term.tokens.first], tokens[term.tokens.stop - 1]
         sign = "-" if term.negative else ""
@@ -125,37 +128,17 @@ def _distribute(
             if part.strip()
         )
         head = f";{' ' + comments if comments else ''}\n{indent}"
-    if alone:
-        end = tokens[statement.tokens.stop - 1].end
-        rewriter.edits.append(Edit(end, end, f"\n{indent[:-2]}}}"))
+    end = tokens[statement.tokens.stop - 1].end
+    rewriter.edits.append(Edit(end, end, tail))
 
 
 def _mixed(rewriter: Rewriter, statement: Increment) -> ProgramError:
     syntax = rewriter.program.syntax
-    return syntax.source.error(
+    return syntax.source.refusal(
         syntax.start(statement.tokens.first),
+        "prior and likelihood in one sum",
         "This increment adds prior and likelihood terms of which it cannot be told whether they "
         "are scalars or containers.",
         "Write one `target +=` for the prior and one for the likelihood, or mark the statement "
         "`// stanct: prior` or `// stanct: likelihood`.",
     )
-
-
-def _read_target(rewriter: Rewriter, own: str) -> None:
-    """Let `target()` in the model block mean what it meant before."""
-    program, syntax = rewriter.program, rewriter.program.syntax
-    functions = program.blocks.get("functions")
-    functions_end = functions.closing if functions else -1
-    model = program.blocks["model"]
-    for index, token in enumerate(syntax.tokens):
-        if token.text != "target" or syntax.word(index + 1) != "(":
-            continue
-        if index < functions_end:
-            raise syntax.source.error(
-                token.start,
-                "The prior_likelihood program cannot express `target()` read inside a function.",
-                'Use kind="density", which keeps it as it is.',
-            )
-        if model.opening < index < model.closing:
-            end = syntax.tokens[index + 2].end
-            rewriter.word_edits.append(Edit(token.start, end, f"({own})"))

@@ -13,6 +13,9 @@ from stanct.errors import ProgramError
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Block, Declare, Simple, Syntax, TypeSpec
 
+NO_PARAMETERS = "no parameters"
+"""Why a program is refused for every kind."""
+
 
 @dataclass(frozen=True)
 class Declaration:
@@ -142,8 +145,9 @@ class Program:
         parameters = _declarations(syntax, "parameters")
         if not parameters:
             block = syntax.blocks.get("parameters")
-            raise text.error(
+            raise text.refusal(
                 syntax.start(block.keyword) if block else 0,
+                NO_PARAMETERS,
                 "The program has no parameters, so there is nothing to temper.",
                 "Declare what is to be sampled in a `parameters` block.",
             )

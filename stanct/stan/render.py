@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,26 +15,60 @@ from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
 _OUR_NAME = re.compile(r"\bct_(?=\w)")
+_FAMILY = re.compile(r"(_vectors?|_each)?(_lj)?$")
 _LIBRARY_CALL = re.compile(r"\bct_(\w+)\(")
 
 
 def library(functions: Iterable[str], prefix: str) -> str:
-    """Return the library functions of these names and all that they call, callees first."""
+    """Return the library functions of these names and all that they call, callees first.
+
+    Those of one family, such as `lower_bound`, `lower_bound_lj` and `lower_bound_vector`, stand
+    together under its comment.
+    """
+    families: dict[str, list[str]] = {}
+    for name in sorted(_with_callees(functions)):
+        families.setdefault(_FAMILY.sub("", name), []).append(name)
     ordered: list[str] = []
 
-    def add(name: str) -> None:
-        if name not in ordered:
-            for callee in _callees(name):
-                add(callee)
-            ordered.append(name)
+    def add(family: str) -> None:
+        if family not in ordered:
+            for name in families[family]:
+                for callee in _callees(name):
+                    if _FAMILY.sub("", callee) != family:
+                        add(_FAMILY.sub("", callee))
+            ordered.append(family)
 
-    for name in sorted(functions):
-        add(name)
-    texts = [_function_text(name) for name in ordered]
-    # A comment introduces a function; overloads and log Jacobians follow without one.
-    parts = [f"\n{text}" if text.startswith("//") else text for text in texts]
+    for family in families:
+        add(family)
+    parts: list[str] = []
+    for family in ordered:
+        texts = [_function_text(name) for name in families[family]]
+        comment = _family_comment(family)
+        if comment and not texts[0].startswith("//"):
+            parts.append(f"\n{comment}")
+        # An overload or a function with a comment of its own is set apart.
+        parts += [f"\n{text}" if text.startswith("//") else text for text in texts]
     text = _OUR_NAME.sub(prefix, "".join(parts)).lstrip("\n")
     return "\n".join("  " + line if line else line for line in text.rstrip().split("\n"))
+
+
+def _with_callees(functions: Iterable[str]) -> set[str]:
+    found = set[str]()
+    waiting = list(functions)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += _callees(name)
+    return found
+
+
+def _family_comment(family: str) -> str:
+    """Return the comment above the family's first function, which is not in the program itself."""
+    file = resource_folder("templates") / "functions" / f"{family}.stanfunctions"
+    lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
+    comment = list(takewhile(lambda line: line.startswith("//"), lines))
+    return "".join(f"{line}\n" for line in comment)
 
 
 @cache

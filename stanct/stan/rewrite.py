@@ -12,7 +12,7 @@ from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
-from stanct.stan.syntax import Function, Increment, Range, Syntax, Tilde
+from stanct.stan.syntax import Function, Increment, Range, Statement, Syntax, Tilde
 
 _LINE = 70
 _LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})
@@ -40,6 +40,10 @@ def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = No
             start = edit.end
     parts.append(text[start:end])
     return "".join(parts)
+
+
+def _factor(weight: str) -> str:
+    return f"{weight} * " if weight else ""
 
 
 @dataclass
@@ -101,30 +105,60 @@ class Rewriter:
                     if isinstance(statement, Tilde):
                         self.tilde(statement, seen, "target")
 
-    def model(self, accumulator: str) -> None:
-        """Send what the model block adds to the target, every constant kept, to `accumulator`."""
+    def model(self, accumulator: str, weight: str = "") -> None:
+        """Send what the model block adds to the target, every constant kept, to `accumulator`.
+
+        Each term is multiplied by the variable `weight`, where there is one.
+        """
         block = self.program.blocks.get("model")
         if block is None:
             return
         for statement, scope in self.shapes.walk(block.statements, self.shapes.globals()):
             if isinstance(statement, Tilde):
-                self.tilde(statement, scope, accumulator)
-            elif isinstance(statement, Increment) and accumulator != "target":
-                self.redirect(statement, scope, accumulator)
+                self.tilde(statement, scope, accumulator, weight)
+            elif isinstance(statement, Increment) and (weight or accumulator != "target"):
+                self.redirect(statement, scope, accumulator, weight)
 
-    def redirect(self, statement: Increment, scope: Scope, accumulator: str) -> None:
+    def redirect(
+        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
+    ) -> None:
         """Send one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
+        self.edits += self.redirection(statement, scope, accumulator, weight)
+
+    def redirection(
+        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
+    ) -> list[Edit]:
+        """Return the edits that do so."""
         first = self._syntax.tokens[statement.tokens.first]
-        self.edits.append(Edit(first.start, first.end, accumulator))
+        edits = [Edit(first.start, first.end, accumulator)]
         shape = self.shapes.shape(statement.value, scope)
-        if shape is None or shape.rank > 0:
-            self.functions.add("total")
+        is_sum = shape is None or shape.rank > 0
+        opening = f"{self.summation(shape)}(" if is_sum else "(" * bool(weight)
+        if is_sum or (weight and not self._is_factor(statement.value)):
             start = self._syntax.start(statement.value.first)
             end = self._syntax.tokens[statement.value.stop - 1].end
-            self.edits.append(Edit(start, start, f"{self.prefix}total("))
-            self.edits.append(Edit(end, end, ")"))
+            edits.append(Edit(start, start, f"{_factor(weight)}{opening}"))
+            edits.append(Edit(end, end, ")"))
+        elif weight:
+            start = self._syntax.start(statement.value.first)
+            edits.append(Edit(start, start, _factor(weight)))
+        return edits
 
-    def tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
+    def _is_factor(self, tokens: Range) -> bool:
+        """Tell whether an expression, a name or a call, may stand in a product as it is."""
+        called = self._syntax.partner.get(tokens.first + 1, -1)
+        name = self._syntax.tokens[tokens.first].kind == "name"
+        call = called == tokens.stop - 1 and self._syntax.word(called) == ")"
+        return name and (call or tokens.stop - tokens.first == 1)
+
+    def summation(self, shape: Shape | None) -> str:
+        """Name the function that sums what `target +=` would sum."""
+        if shape is not None and shape.rank == 1:
+            return "sum"
+        self.functions.add("total")
+        return f"{self.prefix}total"
+
+    def tilde(self, statement: Tilde, scope: Scope, accumulator: str, weight: str = "") -> None:
         """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
@@ -132,14 +166,11 @@ class Rewriter:
         tilde = syntax.tokens[statement.tilde]
         opening = syntax.tokens[statement.tilde + 2]
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
-        truncation = self._truncation(statement, scope, accumulator)
-        indent = self._indent(start)
-        alone = syntax.word(statement.tokens.first - 1) not in (";", "{", "}")
-        lead, tail = "", ""
-        if truncation and alone:
-            lead, tail = f"{{\n{indent}  ", f"\n{indent}}}"
-            indent += "  "
-        self.edits.append(Edit(start, start, f"{lead}{accumulator} += {function}("))
+        truncation = self._truncation(statement, scope, accumulator, weight)
+        lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
+        self.edits.append(
+            Edit(start, start, f"{lead}{accumulator} += {_factor(weight)}{function}(")
+        )
         variate_end = syntax.tokens[statement.variate.stop - 1].end
         name = syntax.tokens[statement.tilde + 1]
         if not statement.arguments:
@@ -153,7 +184,42 @@ class Rewriter:
         rest = "".join(f"\n{indent}{line}" for line in truncation)
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
 
-    def _indent(self, offset: int) -> str:
+    def room(self, statement: Statement, edits: list[Edit]) -> tuple[str, str, str]:
+        """Make room for several statements in the place of one.
+
+        Returns what stands in front of the first, the indentation of the others, and what stands
+        behind the last: braces, where the one statement was the body of a loop or a branch.
+        """
+        start, text = self._syntax.start(statement.tokens.first), self.program.expanded
+        indent = self.indent(start)
+        if self.stands_free(statement):
+            return "", indent, ""
+        before = self._syntax.tokens[statement.tokens.first - 1]
+        if "\n" in text[before.end : start]:
+            edits.append(Edit(before.end, before.end, " {"))
+            return "", indent, f"\n{self.indent(before.start)}}}"
+        return f"{{\n{indent}  ", f"{indent}  ", f"\n{indent}}}"
+
+    def stands_free(self, statement: Statement) -> bool:
+        """Tell whether a statement can have another one beside it, or none, without braces."""
+        return self._syntax.word(statement.tokens.first - 1) in (";", "{", "}")
+
+    def removal(self, statement: Statement) -> Edit:
+        """Return the edit that removes a statement, with its line where it has it to itself."""
+        text = self.program.expanded
+        start = self._syntax.start(statement.tokens.first)
+        end = self._syntax.tokens[statement.tokens.stop - 1].end
+        if not self.stands_free(statement):
+            return Edit(start, end, "{ }")
+        line_start, line_end = text.rfind("\n", 0, start), text.find("\n", end)
+        if line_start >= 0 and line_end >= 0:
+            behind = text[end:line_end].strip()
+            if not text[line_start:start].strip() and (not behind or behind.startswith("//")):
+                return Edit(line_start, line_end, "")
+        return Edit(start, end, "")
+
+    def indent(self, offset: int) -> str:
+        """Return the white space in front of the line of an offset."""
         text = self.program.expanded
         line = text[text.rfind("\n", 0, offset) + 1 : offset]
         return line[: len(line) - len(line.lstrip())]
@@ -168,23 +234,27 @@ class Rewriter:
             return found.pop()
         place = self._syntax.start(statement.tilde + 1)
         if not found:
-            raise self.program.syntax.source.error(
+            raise self.program.syntax.source.refusal(
                 place,
+                "an unknown distribution",
                 f"`{name}` is neither one of Stan's distributions nor defined in `functions`.",
                 f"Define {name}_lpdf or {name}_lpmf, or write the statement as `target += ...`.",
             )
         shape = self.shapes.shape(statement.variate, scope)
         if shape is not None and shape.integer is not None:
             return "_lpmf" if shape.integer else "_lpdf"
-        raise self.program.syntax.source.error(
+        raise self.program.syntax.source.refusal(
             place,
+            "a density or a mass function",
             f"`{name}` has both {name}_lpdf and {name}_lpmf; which one is meant cannot be told.",
             f"Write `target += {name}_lpdf(... | ...);` or `target += {name}_lpmf(... | ...);`.",
         )
 
     # Truncation, statement by statement what stanc itself does
 
-    def _truncation(self, statement: Tilde, scope: Scope, accumulator: str) -> list[str]:
+    def _truncation(
+        self, statement: Tilde, scope: Scope, accumulator: str, weight: str
+    ) -> list[str]:
         if statement.lower is None and statement.upper is None:
             return []
         text = self._operand
@@ -196,7 +266,7 @@ class Rewriter:
             outside.append(f"{self._extreme('min', statement.variate, variate)} < {lower}")
         if upper is not None:
             outside.append(f"{self._extreme('max', statement.variate, variate)} > {upper}")
-        body = self._normaliser(statement, scope, variate, accumulator)
+        body = self._normaliser(statement, scope, variate, f"{accumulator} += -{_factor(weight)}")
         condition = f"if ({' || '.join(outside)})"
         nothing = f"{accumulator} += negative_infinity();"
         if len(body) == 1 and max(len(condition + nothing), len(body[0])) < _LINE:
@@ -205,15 +275,15 @@ class Rewriter:
 
     def _extreme(self, function: str, variate: Range, shape: Shape | None) -> str:
         if shape is None:
-            return self._call(f"{function}imum", self._text(variate))
+            return self._call(f"{function}imum", self.expression(variate))
         if shape.rank == 0:
             return self._operand(variate)
-        return f"{function}({self._text(variate)})"
+        return f"{function}({self.expression(variate)})"
 
     def _normaliser(
-        self, statement: Tilde, scope: Scope, variate: Shape | None, accumulator: str
+        self, statement: Tilde, scope: Scope, variate: Shape | None, head: str
     ) -> list[str]:
-        arguments = [self._text(argument) for argument in statement.arguments]
+        arguments = [self.expression(argument) for argument in statement.arguments]
         shapes = [self.shapes.shape(argument, scope) for argument in statement.arguments]
         # How many variates share one normaliser; a container among the arguments counts by itself.
         containers = [shape for shape in shapes if shape is not None and shape.rank > 0]
@@ -229,7 +299,7 @@ class Rewriter:
         factor = f"{count} * " if count else ""
         one_normaliser = not (containers or unknown)
         if statement.lower is None or statement.upper is None or one_normaliser:
-            return self._subtract(accumulator, factor, statement, arguments)
+            return self._subtract(f"{head}{factor}", statement, arguments)
         self._refuse_effects(statement)
         self._loops += 1
         index = f"{self.prefix}i{self._loops}"
@@ -243,7 +313,7 @@ class Rewriter:
             if shape is None or shape.rank > 0
         ]
         length = sizes[0] if len(sizes) == 1 else f"max({{{', '.join(sizes)}}})"
-        body = self._subtract(accumulator, factor, statement, elements)
+        body = self._subtract(f"{head}{factor}", statement, elements)
         return [f"for ({index} in 1 : {length}) {{", *(f"  {line}" for line in body), "}"]
 
     def _refuse_effects(self, statement: Tilde) -> None:
@@ -252,17 +322,15 @@ class Rewriter:
         for argument in statement.arguments:
             for token in range(*argument):
                 if word(token).endswith("_lp") and word(token + 1) == "(":
-                    raise self._syntax.source.error(
+                    raise self._syntax.source.refusal(
                         self._syntax.start(token),
+                        "a call that adds to the target in a truncation",
                         f"`{word(token)}` adds to the target; this truncation would repeat it.",
                         "Give its value a name first, and use the name here.",
                     )
 
-    def _subtract(
-        self, accumulator: str, factor: str, statement: Tilde, arguments: list[str]
-    ) -> list[str]:
+    def _subtract(self, head: str, statement: Tilde, arguments: list[str]) -> list[str]:
         """Write the subtraction of the log probability of the interval."""
-        head = f"{accumulator} += -{factor}"
         upper, lower = self._log_masses(statement, arguments)
         if not (upper and lower):
             return [f"{head}{upper or lower};"]
@@ -272,7 +340,7 @@ class Rewriter:
         return [f"{head}log_diff_exp(", f"  {upper},", f"  {lower}", ");"]
 
     def _count(self, variate: Range, shape: Shape | None) -> str:
-        text = self._text(variate)
+        text = self.expression(variate)
         if shape is None:
             return self._call("length", text)
         return f"size({text})" if shape.rank else ""
@@ -286,7 +354,7 @@ class Rewriter:
             f"{argument}[{index}]" if tokens.stop - tokens.first == 1 else f"({argument})[{index}]"
         )
 
-    def _text(self, tokens: Range) -> str:
+    def expression(self, tokens: Range) -> str:
         """Return an expression with the edits made in it so far."""
         if tokens.first >= tokens.stop:
             return ""
@@ -295,7 +363,7 @@ class Rewriter:
 
     def _operand(self, tokens: Range) -> str:
         """Return the same in brackets where an operator behind it could tear it apart."""
-        text = self._text(tokens)
+        text = self.expression(tokens)
         loose = any(self._syntax.word(token) in _LOOSE for token in self._syntax.outermost(tokens))
         return f"({text})" if loose else text
 
@@ -310,12 +378,12 @@ class Rewriter:
         ending = "_lccdf" if statement.upper is None else "_lcdf"
         lower = upper = ""
         if statement.lower is not None:
-            lower = self._text(statement.lower)
+            lower = self.expression(statement.lower)
             if self._counts(name, ending):
                 lower = minus(lower, "1")
             lower = f"{name}{ending}({lower}{behind})"
         if statement.upper is not None:
-            upper = f"{name}_lcdf({self._text(statement.upper)}{behind})"
+            upper = f"{name}_lcdf({self.expression(statement.upper)}{behind})"
         return upper, lower
 
     def _counts(self, distribution: str, ending: str) -> bool:

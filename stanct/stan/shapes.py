@@ -65,7 +65,7 @@ class Shape:
     Attributes
     ----------
     rank
-        0 for a scalar, at least 1 for a container.
+        0 for a scalar, 1 for a vector or a flat array, 2 or more for anything else.
     integer
         Whether the elements are known to be, or not to be, integers.
     """
@@ -202,7 +202,7 @@ class Shapes:
             if word == "(":
                 shape = self.shape(inside, scope)
             else:
-                shape = Shape(2) if "[" in syntax.word(first + 1) else Shape(1)
+                shape = self._literal(word, inside, scope)
                 # Behind `[a, b]` only the sign of transposition leaves that much known.
                 shape = shape if all(syntax.word(k) == "'" for k in range(after, stop)) else None
         elif kind == "name" and syntax.word(after) == "(" and after < stop:
@@ -225,6 +225,15 @@ class Shapes:
             else:
                 return None
         return shape
+
+    def _literal(self, bracket: str, inside: Range, scope: Scope) -> Shape:
+        """Return the shape of `[...]`, a row vector or a matrix, or of `{...}`, an array."""
+        if bracket == "[":
+            return Shape(2) if "[" in self._syntax.word(inside.first) else Shape(1)
+        elements = self._syntax.split(inside)
+        first = self.shape(elements[0], scope) if elements else None
+        scalars = first is not None and first.rank == 0
+        return Shape(1 if scalars else 2)
 
     def _indexed(self, shape: Shape, indices: Range, scope: Scope) -> Shape | None:
         rank = shape.rank

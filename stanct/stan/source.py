@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stanct.errors import ProgramError
+from stanct.errors import ProgramError, UnsupportedError
 
 # Comments and strings are matched first, so that an #include inside them is left alone.
 _INCLUDE = re.compile(
@@ -83,6 +83,13 @@ class SourceText:
     def error(self, offset: int, message: str, remedy: str | None = None) -> ProgramError:
         """Build the error that points at `offset` of the expanded text."""
         return _error_at(self.place(offset), message, remedy)
+
+    def refusal(
+        self, offset: int, reason: str, message: str, remedy: str | None = None
+    ) -> UnsupportedError:
+        """Build the error for legal code at `offset` that cannot be transformed."""
+        place = self.place(offset)
+        return UnsupportedError(message, reason=reason, remedy=remedy, **asdict(place))
 
 
 class _Expander:

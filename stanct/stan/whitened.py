@@ -1,33 +1,55 @@
-"""The kinds whose parameters are whitened unconstrained vectors: `joint`, `pseudo_extended`."""
+"""The kinds whose parameters are whitened unconstrained vectors.
+
+These are `joint`, `pseudo_extended` and `extended_hamiltonian`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stanct.errors import ProgramError
 from stanct.stan.checks import check_lines
 from stanct.stan.constraints import ParameterWriter, plus
+from stanct.stan.jacobians import JacobianCalls
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Increment
+from stanct.stan.syntax import Compound, Declare, Increment, Range, Tilde, walk
+from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions
 
 
 def joint(program: Program, prefix: str) -> str:
     """Write the joint program: one copy of the parameters, one inverse temperature."""
+    return _one_copy(program, prefix, "joint.stan.jinja", {"bias_value", "log_mass"})
+
+
+def extended_hamiltonian(program: Program, prefix: str) -> str:
+    """Write the program whose β is 1 on a plateau of the tempering variable."""
+    functions = {"bias_value", "coupling"}
+    return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
+
+
+def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
     rewriter, writer = _prepare(program, prefix)
-    extra_target = _adjust_target(rewriter, "joint", "target()")
+    by_term = _adds_in_loops(program) and not _touches_target(program)
+    again = Rewriter(program, prefix, rewriter.shapes)
+    if by_term:
+        again.normalise_names()
+        again.model("target", f"{prefix}beta")
+        rewriter.functions |= again.functions
+    extra_target = _adjust_target(rewriter, "target()")
     values = _common(rewriter, writer)
     return render(
-        "joint.stan.jinja",
+        template,
         program,
         prefix,
         **values,
-        tempering=library({"bias_value", "log_mass"}, prefix),
+        tempering=library(functions, prefix),
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
         model=block_text(rewriter, "model", 4),
+        by_term=by_term,
+        tempered_model=block_text(again, "model", 4) if by_term else "",
         extra_target=extra_target,
     )
 
@@ -35,7 +57,7 @@ def joint(program: Program, prefix: str) -> str:
 def pseudo_extended(program: Program, prefix: str) -> str:
     """Write the pseudo-extended program: N copies of the parameters in one loop."""
     rewriter, writer = _prepare(program, prefix)
-    extra_target = _adjust_target(rewriter, "pseudo_extended", f"target() - {prefix}target_before")
+    extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
     chosen = _chosen_copy(rewriter)
     checks = _unconstrain_transformed(rewriter, writer)
@@ -71,6 +93,33 @@ def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter]:
     rewriter.keep_constants()
     rewriter.model(f"{prefix}log_p")
     return rewriter, ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
+
+
+def _adds_in_loops(program: Program) -> bool:
+    """Tell whether the model adds to the target inside loops.
+
+    Engines are quick at collecting what is added to the target. A sum of ours, of which the program
+    goes on to take the product with β, grows by one node of the expression graph each time round.
+    There each term gets the factor β, and log p is computed apart, without gradients, for the
+    draws that are saved.
+    """
+    block = program.blocks.get("model")
+    loops = [
+        statement
+        for statement in walk(block.statements if block else ())
+        if isinstance(statement, Compound) and statement.word in ("for", "while")
+    ]
+    return any(isinstance(inner, Tilde | Increment) for inner in walk(loops))
+
+
+def _touches_target(program: Program) -> bool:
+    """Tell whether the model reads the target, or adds to it by functions ending in `_lp`."""
+    block, word = program.blocks["model"], program.syntax.word
+    reads = any(
+        word(token) == "target" and word(token + 1) == "("
+        for token in range(block.opening, block.closing)
+    )
+    return reads or calls_of_lp_functions(program)
 
 
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
@@ -127,13 +176,15 @@ def _chosen_copy(rewriter: Rewriter) -> Rewriter:
     chosen = Rewriter(program, rewriter.prefix, rewriter.shapes)
     chosen.normalise_names()
     block = program.blocks.get("transformed parameters")
-    syntax = program.syntax
+    if block is None:
+        return chosen
     scope = rewriter.shapes.globals()
-    for statement, _ in rewriter.shapes.walk(block.statements if block else (), scope):
+    jacobians = JacobianCalls(chosen, "")
+    jacobians.rename(Range(block.opening, block.closing), chosen.word_edits)
+    jacobians.drop_void_calls(block.statements, chosen.edits)
+    for statement, _ in rewriter.shapes.walk(block.statements, scope):
         if isinstance(statement, Increment):
-            start = syntax.start(statement.tokens.first)
-            end = syntax.tokens[statement.tokens.stop - 1].end
-            chosen.edits.append(Edit(start, end, "{ /* counted above */ }"))
+            chosen.edits.append(chosen.removal(statement))
     return chosen
 
 
@@ -143,9 +194,11 @@ def _refuse_repetition(rewriter: Rewriter) -> None:
     block = rewriter.program.blocks.get("transformed parameters")
     for token in range(block.opening, block.closing) if block else ():
         name = syntax.word(token)
-        if name.endswith("_lp") and syntax.word(token + 1) == "(":
-            raise syntax.source.error(
+        reads = name == "target"
+        if (reads or name.endswith("_lp")) and syntax.word(token + 1) == "(":
+            raise syntax.source.refusal(
                 syntax.start(token),
+                f"`{'target()' if reads else '_lp'}` called in transformed parameters",
                 f"The pseudo_extended program has to compute the transformed parameters again in "
                 f"generated quantities, where Stan forbids the call of `{name}`.",
                 "Add its terms in the model block, and compute its value by a plain function.",
@@ -161,35 +214,18 @@ def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, st
     return [*starts, (f"{prefix}end", behind)]
 
 
-def _adjust_target(rewriter: Rewriter, kind: str, added: str) -> bool:
-    """Handle what reads or moves the target behind our back.
+def _adjust_target(rewriter: Rewriter, added: str) -> bool:
+    """Collect in accumulators what Stan would add to its target, and let `target()` see it.
 
-    Returns whether user functions ending in `_lp` add to Stan's own target, which the program
+    Returns whether user functions ending in `_lp` still add to Stan's own target, which the program
     then has to collect; `added` is the Stan expression for it.
     """
-    program, prefix = rewriter.program, rewriter.prefix
-    syntax = program.syntax
-    adds = False
-    functions = program.blocks.get("functions")
-    functions_end = functions.closing if functions else -1
-    for index, token in enumerate(syntax.tokens):
-        if token.kind != "name" or syntax.word(index + 1) not in ("(", "+="):
-            continue
-        if index < functions_end:
-            if token.text == "target" and syntax.word(index + 1) == "(":
-                raise _cannot(rewriter, kind, index, "`target()` read inside a function")
-            continue
-        if token.text.endswith("_jacobian"):
-            raise _cannot(rewriter, kind, index, f"the call of `{token.text}`")
-        if token.text.endswith("_lp"):
-            adds = True
-    own = f"({prefix}log_jacobian + {prefix}log_p" + (f" + {added})" if adds else ")")
-    for index, token in enumerate(syntax.tokens):
-        if index > functions_end and token.text == "target" and syntax.word(index + 1) == "(":
-            if index < _first_token(program, "model"):
-                raise _cannot(rewriter, kind, index, "`target()` read outside of the model block")
-            end = syntax.tokens[index + 2].end
-            rewriter.word_edits.append(Edit(token.start, end, own))
+    adds = calls_of_lp_functions(rewriter.program)
+    log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"
+    TargetCalls(rewriter, added if adds else "").redirect(
+        {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
+    )
+    JacobianCalls(rewriter, log_jacobian).take_apart()
     _redirect_jacobian(rewriter)
     return adds
 
@@ -200,17 +236,3 @@ def _redirect_jacobian(rewriter: Rewriter) -> None:
     for statement, seen in rewriter.shapes.walk(block.statements if block else (), scope):
         if isinstance(statement, Increment):
             rewriter.redirect(statement, seen, f"{rewriter.prefix}log_jacobian")
-
-
-def _first_token(program: Program, block_name: str) -> int:
-    block = program.blocks.get(block_name)
-    return block.opening if block else len(program.syntax.tokens)
-
-
-def _cannot(rewriter: Rewriter, kind: str, token: int, what: str) -> ProgramError:
-    syntax = rewriter.program.syntax
-    return syntax.source.error(
-        syntax.start(token),
-        f"The {kind} program cannot express {what}.",
-        'Use kind="density", which keeps it as it is.',
-    )

@@ -45,6 +45,18 @@ functions {
     if (ub == positive_infinity()) return y;
     return ub - exp(y);
   }
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
+  vector ct_upper_bound_vector(vector y, real ub) {
+    if (ub == positive_infinity()) return y;
+    return ub - exp(y);
+  }
+  real ct_upper_bound_vector_lj(vector y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return sum(y);
+  }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
@@ -52,10 +64,6 @@ functions {
     if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
     return lb + (ub - lb) * inv_logit(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
@@ -112,14 +120,6 @@ functions {
   // segment() of length zero is an error at the end of a vector
   vector ct_segment(vector x, int start, int n) {
     return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-  vector ct_upper_bound_vector(vector y, real ub) {
-    if (ub == positive_infinity()) return y;
-    return ub - exp(y);
-  }
-  real ct_upper_bound_vector_lj(vector y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return sum(y);
   }
 
   // the piecewise-linear bias b(beta)
@@ -193,13 +193,18 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   real a;
   real b;
   real c;
@@ -219,7 +224,8 @@ transformed parameters {
   real q;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     a = ct_x[ct_at_a];
     b = ct_lower_bound(ct_x[ct_at_b], -1);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_b], -1);
@@ -302,8 +308,36 @@ transformed parameters {
         += ct_lower_upper_bound_lj(ct_y, negative_infinity(), positive_infinity());
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
+    target += ct_beta * gamma_lpdf(f | 2, 3);
+    target += ct_beta * normal_lpdf(g | 1, 1);
+    target += ct_beta * student_t_lpdf(h | 4, 0, 1);
+    target += ct_beta * normal_lpdf(i | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(j) | 0, 3);
+    target += ct_beta * beta_lpdf(k | 2, 2);
+    target += ct_beta * normal_lpdf(to_array_1d(l) | 1, 2);
+    target += ct_beta * normal_lpdf(m[1] | 0, 1);
+    target += ct_beta * normal_lpdf(m[2] | f, 1);
+    target += ct_beta * normal_lpdf(to_vector(n) | 0, 1);
+    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(o[s]) | s, 1);
+    target += ct_beta * std_normal_lpdf(p);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
     ct_log_p += gamma_lpdf(f | 2, 3);
@@ -319,20 +353,6 @@ transformed parameters {
     for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
     ct_log_p += std_normal_lpdf(p);
   }
-}
-model {
-  // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

@@ -23,6 +23,8 @@ functions {
     if (lb == negative_infinity()) return 0;
     return y;
   }
+
+  // offset=, multiplier=: theta = offset + multiplier * y
   vector ct_offset_multiplier_vector(vector y, real mu, real sigma) {
     return mu + sigma * y;
   }
@@ -87,19 +89,25 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   real mu;
   real tau;
   array[J] real theta;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     mu = ct_x[ct_at_mu];
     tau = ct_lower_bound(ct_x[ct_at_tau], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_tau], 0);
@@ -122,17 +130,15 @@ transformed parameters {
 }
 model {
   // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
   // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

@@ -27,6 +27,8 @@ functions {
     if (lb == negative_infinity()) return 0;
     return y;
   }
+
+  // offset=, multiplier=: theta = offset + multiplier * y
   vector ct_offset_multiplier_vector(vector y, real mu, real sigma) {
     return mu + sigma * y;
   }
@@ -85,7 +87,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
@@ -102,7 +108,8 @@ transformed parameters {
     real tau;
     array[J] real theta;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
     mu = ct_x[ct_at_mu];
     tau = ct_lower_bound(ct_x[ct_at_tau], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_tau], 0);

@@ -14,31 +14,6 @@ functions {
     return 2 * x;
   }
 
-  // From unconstrained y; _lj is the log absolute Jacobian determinant.
-
-  // what `target +=` adds for a scalar or a container
-  real ct_total(real x) { return x; }
-  real ct_total(vector x) { return sum(x); }
-  real ct_total(row_vector x) { return sum(x); }
-  real ct_total(matrix x) { return sum(x); }
-  real ct_total(array[] real x) { return sum(x); }
-  real ct_total(array[,] real x) { return sum(to_array_1d(x)); }
-  real ct_total(array[] vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] row_vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] matrix x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -91,18 +66,24 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   real mu;
   vector[2] lambda;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     mu = ct_x[ct_at_mu];
     lambda = segment(ct_x, ct_at_lambda, 2);
   }
@@ -114,12 +95,12 @@ transformed parameters {
     int half = N %/% 2;
     vector[N] log_lik;
     ct_log_p += -0.5 * square(mu); // a scalar
-    ct_log_p += ct_total(-square(lambda)); // a container
-    ct_log_p += ct_total(twice(-square(y - mu)));
+    ct_log_p += sum(-square(lambda)); // a container
+    ct_log_p += sum(twice(-square(y - mu)));
     profile("likelihood") {
       for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
       ct_log_p += sum(log_lik[1 : half]);
-      ct_log_p += ct_total(log_lik[(half + 1) : N]);
+      ct_log_p += sum(log_lik[(half + 1) : N]);
     }
     {
       array[2] real local = {mu, lambda[1]};
@@ -134,17 +115,15 @@ transformed parameters {
 }
 model {
   // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
   // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

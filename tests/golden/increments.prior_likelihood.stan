@@ -16,29 +16,6 @@ functions {
     return 2 * x;
   }
 
-  // what `target +=` adds for a scalar or a container
-  real ct_total(real x) { return x; }
-  real ct_total(vector x) { return sum(x); }
-  real ct_total(row_vector x) { return sum(x); }
-  real ct_total(matrix x) { return sum(x); }
-  real ct_total(array[] real x) { return sum(x); }
-  real ct_total(array[,] real x) { return sum(to_array_1d(x)); }
-  real ct_total(array[] vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] row_vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] matrix x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -94,12 +71,12 @@ transformed parameters {
     int half = N %/% 2;
     vector[N] log_lik;
     ct_log_prior += -0.5 * square(mu); // a scalar
-    ct_log_prior += ct_total(-square(lambda)); // a container
-    ct_log_likelihood += ct_total(twice(-square(y - mu)));
+    ct_log_prior += sum(-square(lambda)); // a container
+    ct_log_likelihood += sum(twice(-square(y - mu)));
     profile("likelihood") {
       for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
       ct_log_likelihood += sum(log_lik[1 : half]);
-      ct_log_likelihood += ct_total(log_lik[(half + 1) : N]);
+      ct_log_likelihood += sum(log_lik[(half + 1) : N]);
     }
     {
       array[2] real local = {mu, lambda[1]};
@@ -109,7 +86,7 @@ transformed parameters {
     while (half > 100) half -= 1;
     ct_log_likelihood += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
     if (mu > 100) ct_log_prior += negative_infinity(); else if (mu > 50) ct_log_prior += -1;
-    print("target() is ", (target() + ct_log_prior + ct_log_likelihood), " /* no comment */");
+    print("target() is ", (ct_log_prior + ct_log_likelihood + target()), " /* no comment */");
   }
 }
 model {

@@ -18,31 +18,6 @@ functions {
     return 2 * x;
   }
 
-  // From unconstrained y; _lj is the log absolute Jacobian determinant.
-
-  // what `target +=` adds for a scalar or a container
-  real ct_total(real x) { return x; }
-  real ct_total(vector x) { return sum(x); }
-  real ct_total(row_vector x) { return sum(x); }
-  real ct_total(matrix x) { return sum(x); }
-  real ct_total(array[] real x) { return sum(x); }
-  real ct_total(array[,] real x) { return sum(to_array_1d(x)); }
-  real ct_total(array[] vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] row_vector x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-  real ct_total(array[] matrix x) {
-    real total = 0;
-    for (element in x) total += sum(element);
-    return total;
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -89,7 +64,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
@@ -105,7 +84,8 @@ transformed parameters {
     real mu;
     vector[2] lambda;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
     mu = ct_x[ct_at_mu];
     lambda = segment(ct_x, ct_at_lambda, 2);
 
@@ -116,12 +96,12 @@ transformed parameters {
       int half = N %/% 2;
       vector[N] log_lik;
       ct_log_p += -0.5 * square(mu); // a scalar
-      ct_log_p += ct_total(-square(lambda)); // a container
-      ct_log_p += ct_total(twice(-square(y - mu)));
+      ct_log_p += sum(-square(lambda)); // a container
+      ct_log_p += sum(twice(-square(y - mu)));
       profile("likelihood") {
         for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
         ct_log_p += sum(log_lik[1 : half]);
-        ct_log_p += ct_total(log_lik[(half + 1) : N]);
+        ct_log_p += sum(log_lik[(half + 1) : N]);
       }
       {
         array[2] real local = {mu, lambda[1]};

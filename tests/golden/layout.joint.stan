@@ -74,26 +74,66 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   // between the blocks: data ~ parameters
   real mu; // trailing; with ~ and target += 1;
   real // on two lines
     sigma;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     mu = ct_x[ct_at_mu];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(mu | 0,1); target += ct_beta * exponential_lpdf(sigma   |    1 );
+    target += ct_beta * normal_lpdf(y /* the data */ | // are
+      mu, // mean
+             sigma);
+    if (N>3) {
+      target += ct_beta * cauchy_lpdf(mu | 0,1);
+      if (mu > 9) target += negative_infinity();
+      else target += -ct_beta * cauchy_lcdf(9 | 0, 1);
+    } else
+      for (n in 1:N) if (y[n] > 0) target += ct_beta * std_normal_lpdf(y[n]);
+    target += ct_beta * std_normal_lpdf(mu);
+    if (mu < -5 || mu > 5) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * log_diff_exp(
+        std_normal_lcdf(5),
+        std_normal_lcdf(-5)
+      );
+    }
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(mu | 0,1); ct_log_p += exponential_lpdf(sigma   |    1 );
     ct_log_p += normal_lpdf(y /* the data */ | // are
@@ -109,20 +149,6 @@ transformed parameters {
     if (mu < -5 || mu > 5) ct_log_p += negative_infinity();
     else ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
   }
-}
-model {
-  // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

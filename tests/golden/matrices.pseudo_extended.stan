@@ -162,7 +162,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
@@ -182,7 +186,8 @@ transformed parameters {
     matrix[K, K] Sigma;
     array[2] matrix[2, 2] pair;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
     {
       vector[(K * (K - 1)) %/% 2] ct_y
         = ct_segment(ct_x, ct_at_L, (K * (K - 1)) %/% 2);

@@ -33,6 +33,10 @@ functions {
     if (ub == positive_infinity()) return y;
     return ub - exp(y);
   }
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
@@ -40,10 +44,6 @@ functions {
     if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
     return lb + (ub - lb) * inv_logit(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
@@ -128,13 +128,18 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   vector[2] alpha;
   real sigma;
   real mix; // flat on its support
@@ -142,7 +147,8 @@ transformed parameters {
   vector[3] share;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     alpha = segment(ct_x, ct_at_alpha, 2);
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
@@ -156,8 +162,39 @@ transformed parameters {
   vector[N] mu = alpha[group];
   real log_prior = normal_lpdf(log_nu | 0, scale);
   log_prior += log_nu;
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(alpha | 0, scale);
+    if (robust) target += ct_beta * tail_lpdf(alpha | 4);
+    target += ct_beta * normal_lpdf(sigma | 0, scale);
+    if (sigma < 0) target += negative_infinity();
+    else target += -ct_beta * normal_lccdf(0 | 0, scale);
+    target += ct_beta * log_prior;
+    target += ct_beta * (exponential_lpdf(sum(alpha .* alpha) | 1) // prior
+              - 0.1 * dot_self(centred - mu) // likelihood
+              + normal_lpdf(y | mu, sigma));
+    for (n in 1 : N) {
+      if (y[n] > 0) target += ct_beta * log(mix);
+      else target += ct_beta * log1m(mix);
+      target += ct_beta * log(share[group[n]]);
+    }
+    target += ct_beta * normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+    target += ct_beta * normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(alpha | 0, scale);
     if (robust) ct_log_p += tail_lpdf(alpha | 4);
@@ -176,20 +213,6 @@ transformed parameters {
     ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
     ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
   }
-}
-model {
-  // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

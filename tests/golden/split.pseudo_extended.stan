@@ -37,6 +37,10 @@ functions {
     if (ub == positive_infinity()) return y;
     return ub - exp(y);
   }
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
@@ -44,10 +48,6 @@ functions {
     if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
     return lb + (ub - lb) * inv_logit(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
@@ -126,7 +126,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
@@ -145,7 +149,8 @@ transformed parameters {
     real log_nu;
     vector[3] share;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
     alpha = segment(ct_x, ct_at_alpha, 2);
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);

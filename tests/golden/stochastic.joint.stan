@@ -26,6 +26,10 @@ functions {
   vector ct_simplex(vector y) {
     return softmax(ct_sum_to_zero(y));
   }
+  real ct_simplex_lj(vector y) {
+    int K = rows(y) + 1;
+    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+  }
 
   // column_stochastic_matrix: each column is a simplex
   matrix ct_column_stochastic_matrix(vector y, int M, int N) {
@@ -34,10 +38,6 @@ functions {
       theta[ : , n] = ct_simplex(segment(y, (n - 1) * (M - 1) + 1, M - 1));
     }
     return theta;
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
   real ct_column_stochastic_matrix_lj(vector y, int M, int N) {
     real lj = 0;
@@ -134,20 +134,26 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   matrix[3, N] from;
   matrix[2, N] to;
   matrix[3, N + 1] field;
   array[2] matrix[2, 2] pairs;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     {
       vector[2 * N] ct_y = ct_segment(ct_x, ct_at_from, 2 * N);
       from = ct_column_stochastic_matrix(ct_y, 3, N);
@@ -170,28 +176,33 @@ transformed parameters {
       }
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(to_vector(from) | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(to) | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(field) | 0, 1);
+    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(pairs[s]) | 0, 1);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
     ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
     ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
     for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
   }
-}
-model {
-  // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

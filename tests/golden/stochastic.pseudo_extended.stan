@@ -30,6 +30,10 @@ functions {
   vector ct_simplex(vector y) {
     return softmax(ct_sum_to_zero(y));
   }
+  real ct_simplex_lj(vector y) {
+    int K = rows(y) + 1;
+    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+  }
 
   // column_stochastic_matrix: each column is a simplex
   matrix ct_column_stochastic_matrix(vector y, int M, int N) {
@@ -38,10 +42,6 @@ functions {
       theta[ : , n] = ct_simplex(segment(y, (n - 1) * (M - 1) + 1, M - 1));
     }
     return theta;
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
   real ct_column_stochastic_matrix_lj(vector y, int M, int N) {
     real lj = 0;
@@ -132,7 +132,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
@@ -150,7 +154,8 @@ transformed parameters {
     matrix[3, N + 1] field;
     array[2] matrix[2, 2] pairs;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
     {
       vector[2 * N] ct_y = ct_segment(ct_x, ct_at_from, 2 * N);
       from = ct_column_stochastic_matrix(ct_y, 3, N);

@@ -88,17 +88,16 @@ model {
     if (n[1] > 6) target += negative_infinity();
     else target += -binomial_lcdf(6 | 7, inv_logit(mu));
   }
-  for (i in 1 : N)
-    {
-      target += gamma_lpdf(rate[i] | 2, sigma);
-      if (rate[i] < 0 || rate[i] > positive_infinity()) {
-        target += negative_infinity();
-      } else {
-        target += -log_diff_exp(
-          gamma_lcdf(positive_infinity() | 2, sigma),
-          gamma_lcdf(0 | 2, sigma)
-        );
-      }
+  for (i in 1 : N) {
+    target += gamma_lpdf(rate[i] | 2, sigma);
+    if (rate[i] < 0 || rate[i] > positive_infinity()) {
+      target += negative_infinity();
+    } else {
+      target += -log_diff_exp(
+        gamma_lcdf(positive_infinity() | 2, sigma),
+        gamma_lcdf(0 | 2, sigma)
+      );
     }
+  }
   target += exponential_lpdf(rate | 1);
 }

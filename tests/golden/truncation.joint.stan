@@ -45,6 +45,10 @@ functions {
     if (ub == positive_infinity()) return y;
     return ub - exp(y);
   }
+  real ct_upper_bound_lj(real y, real ub) {
+    if (ub == positive_infinity()) return 0;
+    return y;
+  }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
@@ -52,10 +56,6 @@ functions {
     if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
     return lb + (ub - lb) * inv_logit(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
@@ -122,20 +122,26 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   real mu;
   real sigma;
   real theta;
   vector[N] rate;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     mu = ct_x[ct_at_mu];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
@@ -147,8 +153,95 @@ transformed parameters {
       ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(mu | 0, 1);
+    target += ct_beta * normal_lpdf(sigma | 0, 2);
+    if (sigma < 0) target += negative_infinity();
+    else target += -ct_beta * normal_lccdf(0 | 0, 2);
+    target += ct_beta * bump_lpdf(theta | sigma);
+    if (theta < 0.5 || theta > 2.5) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * log_diff_exp(
+        bump_lcdf(2.5 | sigma),
+        bump_lcdf(0.5 | sigma)
+      );
+    }
+    target += ct_beta * normal_lpdf(y | mu, sigma);
+    if (min(y) < 0 || max(y) > 4) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * size(y) * log_diff_exp(
+        normal_lcdf(4 | mu, sigma),
+        normal_lcdf(0 | mu, sigma)
+      );
+    }
+    target += ct_beta * normal_lpdf(y | mu + x, sigma);
+    if (min(y) < 0 || max(y) > 4) {
+      target += negative_infinity();
+    } else {
+      for (ct_i1 in 1 : size(mu + x)) {
+        target += -ct_beta * log_diff_exp(
+          normal_lcdf(4 | (mu + x)[ct_i1], sigma),
+          normal_lcdf(0 | (mu + x)[ct_i1], sigma)
+        );
+      }
+    } // a loop over the normalisers
+    target += ct_beta * normal_lpdf(y | mu + x, sigma);
+    if (max(y) > 4) target += negative_infinity();
+    else target += -ct_beta * normal_lcdf(4 | mu + x, sigma);
+    target += ct_beta * poisson_lpmf(n | exp(mu));
+    if (min(n) < 1) target += negative_infinity();
+    else target += -ct_beta * size(n) * poisson_lccdf(0 | exp(mu));
+    target += ct_beta * poisson_lpmf(n | rate);
+    if (min(n) < 1 || max(n) > 6) {
+      target += negative_infinity();
+    } else {
+      for (ct_i2 in 1 : size(rate)) {
+        target += -ct_beta * log_diff_exp(
+          poisson_lcdf(6 | rate[ct_i2]),
+          poisson_lcdf(0 | rate[ct_i2])
+        );
+      }
+    }
+    if (N > 1) {
+      target += ct_beta * binomial_lpmf(n[2] | 7, inv_logit(mu));
+      if (n[2] < 1) target += negative_infinity();
+      else target += -ct_beta * binomial_lccdf(0 | 7, inv_logit(mu));
+    }
+    else {
+      target += ct_beta * binomial_lpmf(n[1] | 7, inv_logit(mu));
+      if (n[1] > 6) target += negative_infinity();
+      else target += -ct_beta * binomial_lcdf(6 | 7, inv_logit(mu));
+    }
+    for (i in 1 : N) {
+      target += ct_beta * gamma_lpdf(rate[i] | 2, sigma);
+      if (rate[i] < 0 || rate[i] > positive_infinity()) {
+        target += negative_infinity();
+      } else {
+        target += -ct_beta * log_diff_exp(
+          gamma_lcdf(positive_infinity() | 2, sigma),
+          gamma_lcdf(0 | 2, sigma)
+        );
+      }
+    }
+    target += ct_beta * exponential_lpdf(rate | 1);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(mu | 0, 1);
     ct_log_p += normal_lpdf(sigma | 0, 2);
@@ -210,34 +303,19 @@ transformed parameters {
       if (n[1] > 6) ct_log_p += negative_infinity();
       else ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
     }
-    for (i in 1 : N)
-      {
-        ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
-        if (rate[i] < 0 || rate[i] > positive_infinity()) {
-          ct_log_p += negative_infinity();
-        } else {
-          ct_log_p += -log_diff_exp(
-            gamma_lcdf(positive_infinity() | 2, sigma),
-            gamma_lcdf(0 | 2, sigma)
-          );
-        }
+    for (i in 1 : N) {
+      ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
+      if (rate[i] < 0 || rate[i] > positive_infinity()) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -log_diff_exp(
+          gamma_lcdf(positive_infinity() | 2, sigma),
+          gamma_lcdf(0 | 2, sigma)
+        );
       }
+    }
     ct_log_p += exponential_lpdf(rate | 1);
   }
-}
-model {
-  // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

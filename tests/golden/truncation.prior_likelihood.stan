@@ -133,18 +133,17 @@ transformed parameters {
       if (n[1] > 6) ct_log_likelihood += negative_infinity();
       else ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
     }
-    for (i in 1 : N)
-      {
-        ct_log_prior += gamma_lpdf(rate[i] | 2, sigma);
-        if (rate[i] < 0 || rate[i] > positive_infinity()) {
-          ct_log_prior += negative_infinity();
-        } else {
-          ct_log_prior += -log_diff_exp(
-            gamma_lcdf(positive_infinity() | 2, sigma),
-            gamma_lcdf(0 | 2, sigma)
-          );
-        }
+    for (i in 1 : N) {
+      ct_log_prior += gamma_lpdf(rate[i] | 2, sigma);
+      if (rate[i] < 0 || rate[i] > positive_infinity()) {
+        ct_log_prior += negative_infinity();
+      } else {
+        ct_log_prior += -log_diff_exp(
+          gamma_lcdf(positive_infinity() | 2, sigma),
+          gamma_lcdf(0 | 2, sigma)
+        );
       }
+    }
     ct_log_prior += exponential_lpdf(rate | 1);
   }
 }

@@ -119,13 +119,18 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
   vector[K] cut;
   vector[K] scale;
   vector[K] weight;
@@ -136,7 +141,8 @@ transformed parameters {
   vector[1] trivial;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z;
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
     cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
     ct_log_jacobian += ct_ordered_lj(ct_segment(ct_x, ct_at_cut, K));
     scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));
@@ -167,8 +173,32 @@ transformed parameters {
     trivial = ct_simplex(ct_segment(ct_x, ct_at_trivial, 0));
     ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_at_trivial, 0));
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(cut | 0, 2);
+    target += ct_beta * exponential_lpdf(scale | 0.5);
+    target += ct_beta * dirichlet_lpdf(weight | rep_vector(1.5, K));
+    target += ct_beta * normal_lpdf(direction[1] | 0.5, 0.2);
+    target += ct_beta * normal_lpdf(effect | 0, 1.5);
+    for (r in 1 : 2) {
+      target += ct_beta * dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
+      for (s in 1 : 2) target += ct_beta * normal_lpdf(cuts[r, s] | r, s);
+    }
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(cut | 0, 2);
     ct_log_p += exponential_lpdf(scale | 0.5);
@@ -180,20 +210,6 @@ transformed parameters {
       for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
     }
   }
-}
-model {
-  // beta log p(z): the target
-  target += inv_logit(ct_u)
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

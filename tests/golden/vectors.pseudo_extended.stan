@@ -117,7 +117,11 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  real ct_log_det_scale = sum(log(diagonal(ct_base_scale)));
+  // A diagonal L needs no matrix product.
+  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
+  int ct_is_dense
+    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
   array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
@@ -139,7 +143,8 @@ transformed parameters {
     array[2, 2] vector[3] cuts;
     vector[1] trivial;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    vector[ct_D] ct_x = ct_base_mean
+      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
     cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
     ct_log_jacobian += ct_ordered_lj(ct_segment(ct_x, ct_at_cut, K));
     scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));

@@ -1,0 +1,194 @@
+"""What generated programs cost beside the user's own: `stanct cost`.
+
+Times are those of the processor, the least of several interleaved repetitions, through the C
+interface, so that Python and other work on the machine take no part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from stanct.data import read_data
+from stanct.density import Density
+from stanct.embedded import Recipe
+from stanct.errors import ProgramError, StanctError
+from stanct.isolation import NoAnswerError, Worker
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+from stanct.sweep import Case, load_data
+from stanct.target import Target, make_density
+
+Array = np.ndarray
+
+BOUND = 1.10
+FLOOR = 20.0
+_REPETITIONS = 9
+_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Times of one program with its data.
+
+    Attributes
+    ----------
+    case
+        Its name.
+    dimension
+        D, the number of unconstrained parameters.
+    original
+        Time of one gradient of the user's program, in microseconds.
+    joint
+        That of the joint program with a diagonal base, relative to the user's.
+    pseudo_extended
+        That of the pseudo-extended program, relative to the user's and to the number of copies.
+    """
+
+    case: str
+    dimension: int
+    original: float
+    joint: float
+    pseudo_extended: float
+
+
+def measure(case: Case, *, copies: int = 4) -> Cost | str:
+    """Time the gradients of a program with data, and of those generated from it.
+
+    Returns
+    -------
+    Cost or str
+        The latter says why there is nothing to measure, such as a kind that is refused.
+    """
+    try:
+        program = Program.from_file(case.program)
+        target = Target(program, read_data(case.data and load_data(case.data), program))
+        original = make_density(Recipe(program.expanded, target.data.text), program, target.data)
+        dimension = original.dimension
+        extra = {
+            "D": dimension,
+            "base_mean": np.zeros(dimension),
+            "base_scale": 0.3 * np.eye(dimension),
+            "K": 2,
+            "bias_beta": np.array([0.0, 1.0]),
+            "bias": np.array([0.0, 1.0]),
+            "N": copies,
+            "estimate_beta": 1,
+            "fixed_beta": [],
+        }
+        data = target.data.extended({target.prefix + name: value for name, value in extra.items()})
+        joint, pseudo_extended = (
+            make_density(Recipe(target.code(kind), data), program, target.data)
+            for kind in ("joint", "pseudo_extended")
+        )
+    except StanctError as error:
+        return str(error)
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(copies, dimension))
+    points = [0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
+    times = _times([original, joint, pseudo_extended], points)
+    ratios = times[1] / times[0], times[2] / times[0] / copies
+    return Cost(case.name, dimension, 1e6 * times[0], *ratios)
+
+
+def _times(densities: Sequence[Density], points: Sequence[Array]) -> list[float]:
+    """Seconds of processor time of one gradient, for each density at its point."""
+    calls = [_call(d, x) for d, x in zip(densities, points, strict=True)]
+    least = [np.inf] * len(calls)
+    counts = [1] * len(calls)
+    for repetition in range(_REPETITIONS + 1):
+        for k, call in enumerate(calls):
+            start = time.process_time()
+            for _ in range(counts[k]):
+                call()
+            seconds = (time.process_time() - start) / counts[k]
+            if repetition == 0:
+                counts[k] = int(np.clip(_SECONDS / max(seconds, 1e-7), 1, 2000))
+            else:
+                least[k] = min(least[k], seconds)
+    return least
+
+
+def _call(density: Density, x: Array) -> partial[int]:
+    """Bind the C function of a density to a point."""
+    point, gradient = np.ascontiguousarray(x, float), np.empty(density.dimension)
+    pointer = ctypes.POINTER(ctypes.c_double)
+    function = ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_bool,
+        ctypes.c_bool,
+        pointer,
+        pointer,
+        pointer,
+        ctypes.c_void_p,
+    )(density.address)
+    value = ctypes.c_double()
+    arrays = [array.ctypes.data_as(pointer) for array in (point, gradient)]
+    return partial(
+        function, density.handle, True, True, arrays[0], ctypes.byref(value), arrays[1], None
+    )
+
+
+def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120) -> list[Cost]:
+    """Measure every case that can be measured, each in a process that a crash does not end."""
+    costs: list[Cost] = []
+    with Worker(partial(measure, copies=copies), seconds) as worker:
+        for case in cases:
+            try:
+                cost = worker(case)
+            except NoAnswerError:
+                continue
+            if isinstance(cost, Cost):
+                costs.append(cost)
+    return costs
+
+
+def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
+    """The longest program that can be read: file, lines, seconds to read it and write `joint`.
+
+    Raises
+    ------
+    StanctError
+        There is none.
+    """
+    paths = {case.program for case in cases}
+    lines = {path: path.read_text(encoding="utf-8", errors="replace").count("\n") for path in paths}
+    for path in sorted(paths, key=lambda path: (-lines[path], path)):
+        try:
+            least = np.inf
+            for _ in range(5):
+                start = time.process_time()
+                generate(Program.from_file(path), "joint")
+                least = min(least, time.process_time() - start)
+        except ProgramError:
+            continue
+        return path, lines[path], least
+    raise StanctError(
+        "None of the programs can be read.", remedy="Pass a folder of whole Stan programs."
+    )
+
+
+def report(costs: Sequence[Cost], *, copies: int) -> str:
+    """A table of the programs whose gradient takes long enough to compare, worst first."""
+    slow = [cost for cost in costs if cost.original >= FLOOR]
+    lines = [f"{len(costs)} measured, {len(slow)} with a gradient of {FLOOR:g} us or more."]
+    for kind, label in (("joint", "joint"), ("pseudo_extended", f"{copies} copies, each")):
+        ratios = np.array([getattr(cost, kind) for cost in slow])
+        if ratios.size:
+            kept = int(np.sum(ratios <= BOUND))
+            lines.append(
+                f"{label}: {kept} of {ratios.size} within {BOUND:.2f} times the original; "
+                f"median {np.median(ratios):.2f}, largest {ratios.max():.2f}."
+            )
+    if slow:
+        frame = pd.DataFrame([asdict(cost) for cost in slow]).sort_values("joint", ascending=False)
+        lines.append(frame.to_string(index=False, float_format=lambda x: f"{x:.2f}"))
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""A function that runs in a process of its own, so that a crash or an endless loop is a result."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class NoAnswerError(Exception):
+    """The process died, or did not answer in time; `reason` says which in a word or two."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Worker(Generic[Argument, Result]):
+    """A process that calls a function again and again; a new one follows where it is lost.
+
+    Parameters
+    ----------
+    function
+        Of one argument; both and the result can be pickled.
+    seconds
+        After which a call counts as endless.
+    """
+
+    def __init__(self, function: Callable[[Argument], Result], seconds: float) -> None:
+        self._function, self._seconds = function, seconds
+        self._context = multiprocessing.get_context("spawn")
+        self._running: tuple[BaseProcess, Any] | None = None
+
+    def __enter__(self) -> Worker[Argument, Result]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def __call__(self, argument: Argument) -> Result:
+        """Call the function there.
+
+        Raises
+        ------
+        NoAnswerError
+            The process died, or did not answer in time.
+        """
+        try:
+            _, pipe = self._running = self._running or self._start()
+            pipe.send(argument)
+            if pipe.poll(self._seconds):
+                return pipe.recv()
+        except (EOFError, OSError) as cause:
+            self._stop()
+            raise NoAnswerError("crash", "The process that examined it died.") from cause
+        self._stop()
+        raise NoAnswerError("no end", f"No answer within {self._seconds:g} s.")
+
+    def _start(self) -> tuple[BaseProcess, Any]:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, self._function), daemon=True)
+        process.start()
+        theirs.close()
+        ours.recv()  # it is ready: the time of its imports does not count
+        return process, ours
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            process, pipe = self._running
+            process.kill()
+            process.join()
+            pipe.close()
+        self._running = None
+
+
+def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
+    # What programs print comes from compiled code, past sys.stdout.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    pipe.send(None)
+    while True:
+        try:
+            argument = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(function(argument))

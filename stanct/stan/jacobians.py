@@ -1,0 +1,327 @@
+"""Calls of functions ending in `_jacobian`, taken apart into a value and a log Jacobian.
+
+Stan adds the log Jacobian of such a call to the target at weight 1, and leaves it out when it saves
+draws. Here `y = f_jacobian(x);` becomes
+
+    ct_log_jacobian += ct_f_lj(x);
+    y = ct_f(x);
+
+where the user's function has been split in two, or for Stan's own functions the log Jacobian comes
+from our library and the value from `f_constrain`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from stanct.errors import UnsupportedError
+from stanct.stan.constraints import indented, wrapped
+from stanct.stan.rewrite import Edit, Rewriter, apply
+from stanct.stan.shapes import Scope
+from stanct.stan.syntax import (
+    MATRIX_TYPES,
+    VECTOR_TYPES,
+    Call,
+    Compound,
+    Declare,
+    Function,
+    Increment,
+    Range,
+    Simple,
+    Statement,
+    TypeSpec,
+)
+
+_ENDING = "_jacobian"
+_ELEMENTWISE = frozenset({"lower_bound", "upper_bound", "lower_upper_bound", "offset_multiplier"})
+_OF_VECTORS = frozenset(
+    {"ordered", "positive_ordered", "simplex", "unit_vector", "cholesky_factor_corr"}
+    | {"cholesky_factor_cov", "corr_matrix", "cov_matrix"}
+)
+_OF_MATRICES = {
+    "stochastic_column": ("column_stochastic_matrix", 1, 0),
+    "stochastic_row": ("row_stochastic_matrix", 0, 1),
+}
+_CONSTANT = "sum_to_zero"
+
+
+class JacobianCalls:
+    """The calls of one program and the edits that take them apart.
+
+    Parameters
+    ----------
+    rewriter
+        Receives the edits; its edits of words inside expressions must be complete.
+    accumulator
+        Full name of the variable that collects the log Jacobian in transformed parameters.
+    """
+
+    def __init__(self, rewriter: Rewriter, accumulator: str) -> None:
+        self._rewriter = rewriter
+        self._syntax = rewriter.program.syntax
+        self._prefix = rewriter.prefix
+        self._accumulator = accumulator
+        functions = rewriter.program.blocks.get("functions")
+        self._user: dict[str, list[Function]] = {}
+        for function in functions.functions if functions else ():
+            name = self._syntax.word(function.name)
+            if name.endswith(_ENDING):
+                self._user.setdefault(name, []).append(function)
+
+    def take_apart(self) -> None:
+        """Edit the transformed parameters, and the user's functions that they call."""
+        block = self._rewriter.program.blocks.get("transformed parameters")
+        if block is None:
+            return
+        called = self._called(Range(block.opening, block.closing))
+        self.rename(Range(block.opening, block.closing), self._rewriter.word_edits)
+        functions = [function for name in called for function in self._user.get(name, ())]
+        for function in functions:
+            self.rename(function.tokens, self._rewriter.word_edits)
+        scope = self._rewriter.shapes.globals()
+        self._collect(block.statements, scope, self._accumulator, self._rewriter.edits)
+        for function in functions:
+            start, end = self._span(function.tokens)
+            self._rewriter.edits.append(Edit(start, end, self._split(function)))
+
+    def rename(self, tokens: Range, edits: list[Edit]) -> None:
+        """Let every call compute the value alone."""
+        for token in self._calls(tokens):
+            name = self._syntax.word(token)
+            if self._is_void(name):
+                continue
+            stem = name.removesuffix(_ENDING)
+            value = f"{self._prefix}{stem}" if name in self._user else f"{stem}_constrain"
+            place = self._syntax.tokens[token]
+            edits.append(Edit(place.start, place.end, value))
+
+    def drop_void_calls(self, statements: Sequence[Statement], edits: list[Edit]) -> None:
+        """Remove the calls that have no value."""
+        for statement, _ in self._rewriter.shapes.walk(statements, {}):
+            if isinstance(statement, Call) and statement.name.endswith(_ENDING):
+                edits.append(self._rewriter.removal(statement))
+
+    def _calls(self, tokens: Range) -> list[int]:
+        word = self._syntax.word
+        return [
+            token
+            for token in range(*tokens)
+            if word(token).endswith(_ENDING) and word(token + 1) == "("
+        ]
+
+    def _is_void(self, name: str) -> bool:
+        return any(function.returns is None for function in self._user.get(name, ()))
+
+    def _called(self, tokens: Range) -> list[str]:
+        """Return the names called there, and by the user's functions among them."""
+        names: list[str] = []
+        waiting = [tokens]
+        while waiting:
+            for token in self._calls(waiting.pop()):
+                name = self._syntax.word(token)
+                if name not in names:
+                    names.append(name)
+                    waiting += [function.tokens for function in self._user.get(name, ())]
+        return names
+
+    def _span(self, tokens: Range) -> tuple[int, int]:
+        return self._syntax.start(tokens.first), self._syntax.tokens[tokens.stop - 1].end
+
+    # The user's functions
+
+    def _split(self, function: Function) -> str:
+        """Write a function twice: one returns its value, one its log Jacobian."""
+        stem = f"{self._prefix}{self._syntax.word(function.name).removesuffix(_ENDING)}"
+        value = "" if function.returns is None else self._value(function) + "\n  "
+        return value + self._log_jacobian(function, f"{stem}_lj")
+
+    def _value(self, function: Function) -> str:
+        edits: list[Edit] = []
+        for statement, _ in self._rewriter.shapes.walk([function.body], {}):
+            if isinstance(statement, Increment):
+                edits.append(self._rewriter.removal(statement))
+        self.drop_void_calls([function.body], edits)
+        return self._edited(function, edits)
+
+    def _log_jacobian(self, function: Function, name: str) -> str:
+        syntax, sum_name = self._syntax, f"{self._prefix}lj"
+        edits: list[Edit] = []
+        scope = self._rewriter.shapes.arguments(function)
+        self._collect([function.body], scope, sum_name, edits)
+        for statement, seen in self._rewriter.shapes.walk([function.body], scope):
+            if isinstance(statement, Increment):
+                edits += self._rewriter.redirection(statement, seen, sum_name)
+            elif isinstance(statement, Simple) and statement.word == "return":
+                start, end = self._span(statement.tokens)
+                edits.append(Edit(start, end, f"return {sum_name};"))
+        start, end = syntax.start(function.tokens.first), syntax.tokens[function.name].end
+        edits.append(Edit(start, end, f"real {name}"))
+        if isinstance(function.body, Compound):
+            opening = syntax.tokens[function.body.tokens.first].end
+            closing = syntax.tokens[function.body.tokens.stop - 1].start
+            indent = self._rewriter.indent(start) + "  "
+            edits.append(Edit(opening, opening, f"\n{indent}real {sum_name} = 0;"))
+            if function.returns is None:
+                edits.append(Edit(closing, closing, f"  return {sum_name};\n{indent[:-2]}"))
+        return self._edited(function, edits)
+
+    def _edited(self, function: Function, edits: list[Edit]) -> str:
+        text = self._rewriter.program.expanded
+        start, end = self._span(function.tokens)
+        return apply(text, edits + self._rewriter.word_edits, start, end)
+
+    # Statements that call
+
+    def _collect(
+        self, statements: Sequence[Statement], scope: Scope, accumulator: str, edits: list[Edit]
+    ) -> None:
+        """Put the log Jacobian of every call in front of the statement that makes it."""
+        for statement, seen in self._rewriter.shapes.walk(statements, scope):
+            if isinstance(statement, Compound):
+                calls = self._in_head(statement)
+            else:
+                calls = self._calls(statement.tokens)
+                if isinstance(statement, Declare) and len(statement.names) > 1 and calls:
+                    raise self._refusal(calls[0], "in a declaration of several variables")
+                self._refuse_conditions(statement.tokens, calls)
+            if not calls:
+                continue
+            start, end = self._span(statement.tokens)
+            lead, indent, tail = self._rewriter.room(statement, edits)
+            lines = [
+                part
+                for call in calls
+                for line in self._lines(call, seen, accumulator)
+                for part in wrapped(line)
+            ]
+            added = lead + "".join(f"{line}\n{indent}" for line in lines)
+            edits.append(Edit(end, end, tail))
+            if isinstance(statement, Call) and statement.name in self._user:
+                # A call without value is its log Jacobian and nothing else.
+                semicolon = added.rstrip().rfind(";")
+                edits.append(Edit(start, end, added[: semicolon + 1]))
+            else:
+                edits.append(Edit(start, start, added))
+
+    def _in_head(self, statement: Compound) -> list[int]:
+        """Return the calls in the first condition, or in the header of a loop over it."""
+        calls = [call for head in statement.heads for call in self._calls(head)]
+        for call in calls:
+            head = statement.heads[0]
+            if statement.word == "while" or not head.first <= call < head.stop:
+                raise self._refusal(call, "in a condition that is not always evaluated")
+            self._refuse_conditions(head, [call])
+        return calls
+
+    def _refuse_conditions(self, tokens: Range, calls: Iterable[int]) -> None:
+        for call in calls:
+            outside = [
+                *range(tokens.first, call),
+                *range(self._syntax.partner[call + 1], tokens.stop),
+            ]
+            if any(self._syntax.word(token) in ("?", "&&", "||") for token in outside):
+                raise self._refusal(call, "in an expression that is not always evaluated")
+
+    def _lines(self, call: int, scope: Scope, accumulator: str) -> list[str]:
+        """Write the statements that add the log Jacobian of one call."""
+        syntax, name = self._syntax, self._syntax.word(call)
+        stem = name.removesuffix(_ENDING)
+        arguments = syntax.split(Range(call + 2, syntax.partner[call + 1]))
+        texts = [self._rewriter.expression(argument) for argument in arguments]
+        if name in self._user:
+            return [f"{accumulator} += {self._prefix}{stem}_lj({', '.join(texts)});"]
+        if stem == _CONSTANT:
+            return []
+        if stem not in _ELEMENTWISE | _OF_VECTORS | _OF_MATRICES.keys():
+            raise self._refusal(call, "whose log Jacobian is not known")
+        ranks: list[int] = []
+        for argument in arguments:
+            shape = self._rewriter.shapes.shape(argument, scope)
+            if shape is None:
+                raise self._refusal(call, "of which it cannot be told whether it takes containers")
+            ranks.append(shape.rank)
+        own = 2 if stem in _OF_MATRICES or self._is_matrix(arguments[0], scope) else 1
+        loops = max(ranks[0] - own, 0)
+        if loops and stem in _ELEMENTWISE and self._declared(arguments[0], scope) is None:
+            raise self._refusal(call, "of which it cannot be told whether it takes matrices")
+        indices = [f"{self._prefix}i{k + 1}" for k in range(loops)]
+        elements = [
+            _indexed(text, indices) if rank > 0 else text
+            for text, rank in zip(texts, ranks, strict=True)
+        ]
+        plain = [self._is_vector(argument, scope) for argument in arguments]
+        lines = [f"{accumulator} += {self._library_call(stem, elements, ranks, plain)};"]
+        for k in reversed(range(loops)):
+            size = f"size({_indexed(texts[0], indices[:k])})"
+            lines = [f"for ({indices[k]} in 1 : {size}) {{", *indented(lines), "}"]
+        return lines
+
+    def _library_call(
+        self, stem: str, arguments: list[str], ranks: list[int], plain: list[bool]
+    ) -> str:
+        first, *rest = arguments
+        if stem in _OF_MATRICES:
+            function, more_rows, more_cols = _OF_MATRICES[stem]
+            sizes = [f"rows({first})", f"cols({first})"]
+            sizes = [
+                size + " + 1" * more
+                for size, more in zip(sizes, (more_rows, more_cols), strict=True)
+            ]
+            arguments = [f"to_vector({first})", *sizes]
+        elif stem in _OF_VECTORS:
+            function = stem
+            if stem == "cholesky_factor_cov" and len(rest) == 1:
+                arguments = [first, *rest, *rest]
+        else:
+            function = stem
+            if ranks[0] > 0:
+                containers = any(rank > 0 for rank in ranks[1:])
+                function += "_vectors" if containers else "_vector"
+                vectors = [
+                    text if is_vector else f"to_vector({text})"
+                    for text, is_vector in zip(arguments, plain, strict=True)
+                ]
+                size = f"{'size' if plain[0] else 'num_elements'}({first})"
+                same = [f"rep_vector({text}, {size})" for text in arguments]
+                wide = [
+                    vector if rank else repeated
+                    for vector, repeated, rank in zip(vectors, same, ranks, strict=True)
+                ]
+                arguments = wide if containers else [vectors[0], *rest]
+        function += "_lj"
+        self._rewriter.functions.add(function)
+        return f"{self._prefix}{function}({', '.join(arguments)})"
+
+    def _declared(self, argument: Range, scope: Scope) -> TypeSpec | None:
+        """Return the type of an argument that is the name of a variable."""
+        alone = argument.stop - argument.first == 1
+        return scope.get(self._syntax.word(argument.first)) if alone else None
+
+    def _is_matrix(self, argument: Range, scope: Scope) -> bool:
+        spec = self._declared(argument, scope)
+        return spec is not None and spec.base in MATRIX_TYPES
+
+    def _is_vector(self, argument: Range, scope: Scope) -> bool:
+        """Tell whether an argument is surely a vector, or an array of vectors."""
+        first, last = self._syntax.word(argument.first), self._syntax.word(argument.stop - 1)
+        if argument.stop - argument.first > 1:
+            return first == "[" and last == "'"
+        spec = self._declared(argument, scope)
+        return spec is not None and spec.base in VECTOR_TYPES and spec.base != "row_vector"
+
+    def _refusal(self, call: int, what: str) -> UnsupportedError:
+        name = self._syntax.word(call)
+        return self._syntax.source.refusal(
+            self._syntax.start(call),
+            f"a call of a `{_ENDING}` function {what}",
+            f"This kind of program cannot express the call of `{name}` {what}.",
+            "Compute its value in a statement of its own: one variable, whose shape is declared.",
+        )
+
+
+def _indexed(text: str, indices: Sequence[str]) -> str:
+    if not indices:
+        return text
+    name = text if re.fullmatch(r"\w+", text) else f"({text})"
+    return f"{name}[{', '.join(indices)}]"

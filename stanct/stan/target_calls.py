@@ -1,0 +1,107 @@
+"""What reads Stan's target, or adds to it past our accumulators, in programs that keep their own.
+
+In a generated program the model's terms go to accumulators, so Stan's target holds only what user
+functions ending in `_lp` have added. `target()` has to mean what it meant before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stanct.stan.program import Program
+from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.syntax import Function, Range
+
+
+def calls_of_lp_functions(program: Program) -> bool:
+    """Tell whether the program's blocks call functions that add to Stan's target."""
+    functions = program.blocks.get("functions")
+    word = program.syntax.word
+    first = functions.closing if functions else 0
+    return any(
+        word(token).endswith("_lp") and word(token + 1) == "("
+        for token in range(first, len(program.syntax.tokens))
+    )
+
+
+class TargetCalls:
+    """The calls of one program that touch Stan's target.
+
+    Parameters
+    ----------
+    rewriter
+        Receives the edits.
+    added
+        Stan expression for what Stan's target holds beside the accumulators; empty for nothing.
+    """
+
+    def __init__(self, rewriter: Rewriter, added: str) -> None:
+        self._rewriter = rewriter
+        self._syntax = rewriter.program.syntax
+        self._added = added
+        functions = rewriter.program.blocks.get("functions")
+        self._functions = functions.functions if functions else []
+
+    def redirect(self, collected: Mapping[str, str]) -> None:
+        """Let `target()` mean what it meant, in the blocks and in functions that they call.
+
+        Parameters
+        ----------
+        collected
+            Block to the sum, in Stan, of what its accumulators hold of the target; 0 for nothing.
+        """
+        readers = self._readers()
+        for name, total in collected.items():
+            block = self._rewriter.program.blocks.get(name)
+            if block is None:
+                continue
+            tokens = Range(block.opening, block.closing)
+            own = f"{total} + {self._added}" if self._added else total
+            if total != "0":
+                self._replace_reads(tokens, f"({own})" if " " in own else own)
+            # Inside of functions Stan's target is at hand.
+            self._pass_on(tokens, readers, total + self._added.removeprefix("target()"))
+        argument = f"{self._rewriter.prefix}target"
+        for function in self._functions:
+            if self._syntax.word(function.name) not in readers:
+                continue
+            opening = function.name + 1
+            closing = self._syntax.start(self._syntax.partner[opening])
+            comma = ", " if function.arguments else ""
+            self._rewriter.word_edits.append(Edit(closing, closing, f"{comma}real {argument}"))
+            body = function.body.tokens
+            self._replace_reads(body, f"({argument} + target())")
+            self._pass_on(body, readers, argument)
+
+    def _readers(self) -> set[str]:
+        """Return the names of the functions that read the target, or call one that does."""
+        readers = {self._name(f) for f in self._functions if self._reads(f.body.tokens)}
+        while True:
+            callers = {
+                self._name(f) for f in self._functions if self._calls(f.body.tokens, readers)
+            }
+            if callers <= readers:
+                return readers
+            readers |= callers
+
+    def _name(self, function: Function) -> str:
+        return self._syntax.word(function.name)
+
+    def _reads(self, tokens: Range) -> list[int]:
+        return self._calls(tokens, {"target"})
+
+    def _calls(self, tokens: Range, names: set[str]) -> list[int]:
+        word = self._syntax.word
+        return [t for t in range(*tokens) if word(t) in names and word(t + 1) == "("]
+
+    def _replace_reads(self, tokens: Range, own: str) -> None:
+        for token in self._reads(tokens):
+            start, end = self._syntax.start(token), self._syntax.tokens[token + 2].end
+            self._rewriter.word_edits.append(Edit(start, end, own))
+
+    def _pass_on(self, tokens: Range, readers: set[str], value: str) -> None:
+        for token in self._calls(tokens, readers):
+            closing = self._syntax.partner[token + 1]
+            comma = ", " if closing > token + 2 else ""
+            end = self._syntax.start(closing)
+            self._rewriter.word_edits.append(Edit(end, end, comma + value))

@@ -1,0 +1,131 @@
+"""Sweeps over folders: what is found, what is judged, and that nothing ends a sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from stanct import cost
+from stanct.cli import main
+from stanct.errors import StanctError
+from stanct.isolation import NoAnswerError, Worker
+from stanct.sweep import Case, Verdict, examine, find_cases, report
+from stanct.target import Target
+
+NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
+PROGRAMS = {
+    "good/normal.stan": NORMAL,
+    "good/prior.stan": "parameters { real<lower=0> s; }\nmodel { s ~ exponential(1); }\n",
+    "empty.stan": "model { }\n",
+    "wrong.stan": "parameters { real x; }\nmodel { x ~ normol(0, 1); }\n",
+    "lost.stan": "#include nowhere.stan\nparameters { real x; }\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "good" / "normal.data.json").write_text('{"N": 2, "y": [0.5, 1]}')
+    return tmp_path
+
+
+def outcomes(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
+    return {(verdict.case, verdict.kind): verdict.outcome for verdict in verdicts}
+
+
+def test_every_program_gets_its_verdict(folder: Path) -> None:
+    kinds = ("density", "prior_likelihood")
+    verdicts = [v for case in find_cases(folder) for v in examine(case, kinds)]
+    assert outcomes(verdicts) == {
+        ("empty.stan", "density"): "refused",
+        ("empty.stan", "prior_likelihood"): "refused",
+        ("good/normal.stan", "density"): "transformed",
+        ("good/normal.stan", "prior_likelihood"): "refused",
+        ("good/prior.stan", "density"): "transformed",
+        ("good/prior.stan", "prior_likelihood"): "refused",
+        ("lost.stan", ""): "rejected",
+        ("wrong.stan", ""): "rejected",
+    }
+    text = report(verdicts)
+    assert "5 cases: 2 to transform, 1 that stanc rejects" in text
+    assert "1 with an include that is not there, 1 without parameters." in text
+    assert "refused, prior_likelihood, 1 for no likelihood: good/prior.stan" in text
+
+
+def test_programs_with_data_are_compared(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A program takes the first data that have all of its variables."""
+    names = [case.name for case in find_cases(folder, with_data=True)]
+    assert names == ["good/normal.stan", "good/prior.stan"]
+    out = folder / "verdicts.csv"
+    assert main(["sweep", str(folder), "--data", "--kind", "joint", "--out", str(out)]) == 0
+    assert "equal" in capfd.readouterr().out
+    assert "good/normal.stan,joint,equal" in out.read_text()
+
+
+def test_a_fault_is_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, _ = find_cases(folder, with_data=True)
+    honest = Target.code
+    monkeypatch.setattr(
+        Target, "code", lambda self, kind: honest(self, kind).replace("y | m, 1", "y | m, 2")
+    )
+    (verdict,) = examine(case, ["density"])
+    assert (verdict.outcome, verdict.reason) == ("differs", "not its formula")
+    assert "differs, density, 1 for not its formula: good/normal.stan\n  good" in report([verdict])
+
+
+def test_posteriordb_is_known_by_its_posteriors(tmp_path: Path) -> None:
+    root = tmp_path / "posterior_database"
+    for name in ("posteriors", "models/stan", "data/data"):
+        (root / name).mkdir(parents=True)
+    (root / "models/stan/normal.stan").write_text(NORMAL)
+    (root / "posteriors/two-normal.json").write_text(
+        json.dumps({"model_name": "normal", "data_name": "two"})
+    )
+    with zipfile.ZipFile(root / "data/data/two.json.zip", "w") as archive:
+        archive.writestr("two.json", '{"N": 2, "y": [0.5, 1]}')
+    (case,) = find_cases(tmp_path, with_data=True)
+    assert case.name == "two-normal"
+    (verdict,) = examine(case, ["density"])
+    assert verdict.outcome == "equal"
+    measured = cost.measure(case, copies=2)
+    assert isinstance(measured, cost.Cost)
+    assert measured.dimension == 1
+    assert 0.2 < measured.original < 2000
+    assert 0.1 < measured.joint < 50
+    assert "1 measured" in cost.report([measured], copies=2)
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StanctError, match="holds no Stan programs with data"):
+        find_cases(tmp_path, with_data=True)
+
+
+def answer(request: str) -> str:
+    if request == "crash":
+        os.abort()
+    if request == "sleep":
+        time.sleep(60)
+    return request.upper()
+
+
+def test_a_worker_outlives_crashes_and_endless_loops() -> None:
+    with Worker(answer, seconds=2) as worker:
+        assert worker("one") == "ONE"
+        with pytest.raises(NoAnswerError) as crash:
+            worker("crash")
+        assert crash.value.reason == "crash"
+        assert worker("two") == "TWO"
+        with pytest.raises(NoAnswerError, match="No answer within 2 s"):
+            worker("sleep")
+
+
+def test_a_lost_case_is_a_verdict(tmp_path: Path) -> None:
+    (verdict,) = examine(Case("gone", tmp_path / "gone.stan"), ["joint"])
+    assert verdict.outcome == "rejected"

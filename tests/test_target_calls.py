@@ -1,0 +1,132 @@
+"""What adds to the target past `~` and `target +=`: `_jacobian` functions, and `target()` read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from generated import PROGRAMS, SEED, load
+from scipy import special, stats
+
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+
+DATA = {"N": 2, "y": [0.3, -0.5]}
+# What `jacobian +=` adds in jacobians.stan, in the model; the engine cannot run the statement.
+BY_HAND = """
+  target += sum(raw); // high
+  target += free[1] > 0 ? -sum(free) : 0.5 * sum(free);
+  target += log_scale;
+"""
+
+
+def standard_base(dimension: int) -> dict[str, Any]:
+    names = {"D": dimension, "base_mean": np.zeros(dimension).tolist(), "K": 2}
+    names |= {"base_scale": np.eye(dimension).tolist(), "bias": [0.0, 2.0]}
+    names |= {"bias_beta": [0.0, 1.0], "bias_xi": [0.0, 1.0]}
+    return {"ct_" + name: value for name, value in names.items()}
+
+
+def without_jacobian_statements(source: str) -> str:
+    source = source.replace("above_jacobian(", "above(")
+    assert "all_above(raw, 0)" in source
+    for line in ("    jacobian += x;\n", "  jacobian += log_scale;\n", "  count_jacobian(free);"):
+        assert line in source
+        source = source.replace(line, "")
+    start, end = source.index("  void count_jacobian"), source.index("data {")
+    source = source[:start] + "}\n" + source[end:]
+    return source.replace("model {", "model {" + BY_HAND)
+
+
+def reference(name: str) -> Any:
+    """The density of a program from `tests/programs`, as far as the engine runs it."""
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    source = program.source
+    if name == "jacobians":
+        source = without_jacobian_statements(source)
+    return load(generate(Program.from_source(source), "density"), DATA)
+
+
+@pytest.mark.parametrize("name", ["jacobians", "target_reads"])
+def test_joint(name: str) -> None:
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    density = reference(name)
+    dimension = density.param_unc_num()
+    joint = load(generate(program, "joint"), DATA | standard_base(dimension))
+    rng = np.random.default_rng(SEED)
+    for u in (-1.0, 0.3, 2.0):
+        z = rng.normal(size=dimension) / 2
+        log_p, gradient = density.log_density_gradient(z)
+        beta, rest = special.expit(u), special.expit(-u)
+        log_base = stats.norm.logpdf(z).sum()
+        value = beta * (log_p - 2) + rest * log_base + np.log(beta * rest)
+        found, found_gradient = joint.log_density_gradient(np.append(z, u))
+        assert found == pytest.approx(value, rel=1e-12)
+        by_z = beta * gradient - rest * z
+        np.testing.assert_allclose(found_gradient[:-1], by_z, rtol=1e-10, atol=1e-10)
+
+
+def test_pseudo_extended() -> None:
+    """One copy at beta = 1 is the target itself."""
+    density = reference("jacobians")
+    dimension = density.param_unc_num()
+    code = generate(Program.from_file(PROGRAMS / "jacobians.stan"), "pseudo_extended")
+    extra = {"ct_N": 1, "ct_estimate_beta": 0, "ct_fixed_beta": [1.0]}
+    model = load(code, DATA | standard_base(dimension) | extra)
+    z = np.random.default_rng(SEED).normal(size=dimension) / 2
+    log_p, gradient = density.log_density_gradient(z)
+    found, found_gradient = model.log_density_gradient(z)
+    assert found == pytest.approx(log_p - 2, rel=1e-12)
+    np.testing.assert_allclose(found_gradient, gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        ("lower_bound_jacobian({}, -1)", "array[2] vector[2]"),
+        ("lower_bound_jacobian({}, {{[1, 2]', [3, 4]'}})", "array[2] vector[2]"),
+        ("upper_bound_jacobian({}, 3)", "row_vector[3]"),
+        ("lower_upper_bound_jacobian({}, -1, 2)", "array[3] real"),
+        ("lower_upper_bound_jacobian({}, -1, [[2, 3], [4, 5]])", "matrix[2, 2]"),
+        ("offset_multiplier_jacobian({}, 1, 3)", "vector[3]"),
+        ("offset_multiplier_jacobian({}, 1, [2, 3, 4]')", "vector[3]"),
+        ("ordered_jacobian({})", "array[2, 2] vector[2]"),
+        ("positive_ordered_jacobian({})", "vector[3]"),
+        ("simplex_jacobian({})", "array[2] vector[2]"),
+        ("unit_vector_jacobian({})", "vector[3]"),
+        ("sum_to_zero_jacobian({})", "vector[3]"),
+        ("cholesky_factor_corr_jacobian({}, 3)", "vector[3]"),
+        ("cholesky_factor_cov_jacobian({}, 3, 2)", "vector[5]"),
+        ("corr_matrix_jacobian({}, 3)", "array[2] vector[3]"),
+        ("cov_matrix_jacobian({}, 2)", "vector[3]"),
+        ("stochastic_column_jacobian({})", "matrix[2, 3]"),
+        ("stochastic_row_jacobian({})", "matrix[2, 3]"),
+    ],
+)
+def test_every_constraint_function_of_stan(call: str, argument: str) -> None:
+    """The joint program at beta = 1 has the log Jacobian that Stan itself adds."""
+    kinds = {"stochastic": "matrix[3, 3]", "corr": "matrix[3, 3]", "cov": "matrix[2, 2]"}
+    shape = next((v for k, v in kinds.items() if call.startswith(k)), None)
+    shape = {"stochastic_column": "matrix[3, 3]", "stochastic_row": "matrix[2, 4]"}.get(
+        call.split("_jac")[0], shape
+    )
+    if call.startswith("cholesky"):
+        shape = "matrix[3, 3]" if "corr" in call else "matrix[3, 2]"
+    if call.startswith(("simplex", "sum_to_zero")):
+        shape = argument.replace("vector[2]", "vector[3]").replace("r[3]", "r[4]", "sum" in call)
+    if call.startswith("corr"):
+        shape = "array[2] matrix[3, 3]"
+    source = (
+        f"parameters {{ {argument} raw; }}\n"
+        f"transformed parameters {{ {shape or argument} theta = {call.format('raw')}; }}"
+    )
+    program = Program.from_source(source)
+    density = load(source, {})
+    dimension = density.param_unc_num()
+    joint = load(generate(program, "joint"), standard_base(dimension))
+    z = np.random.default_rng(SEED).normal(size=dimension)
+    names = joint.param_names(include_tp=True)
+    saved = joint.param_constrain(np.append(z, 0.0), include_tp=True)
+    wanted = density.log_density(z)
+    assert saved[names.index("ct_log_jacobian")] == pytest.approx(wanted, rel=1e-11, abs=1e-12)
