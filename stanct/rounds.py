@@ -16,36 +16,26 @@ import numpy as np
 
 from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
+from stanct.bases import AnyBase, LowRankBase, MixtureBase
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
+from stanct.execution import Executed, Execution, LentDensity
 from stanct.fits import fit_base
-from stanct.path import Array, Bias, beta_grid, log_sum_exp
+from stanct.path import AnyBias, Array, Bias, beta_grid, log_sum_exp, tempered
 from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
+from stanct.workspace import CallableDensity
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a mode must not lock it out.
 LEAST_SHRINKAGE = 0.2
 
 
-class SampledDensity(Protocol):
+class SampledDensity(LentDensity, CallableDensity, Protocol):
     """What samplers need of a density: `Density` and `FunctionDensity` have it."""
 
-    @property
-    def dimension(self) -> int: ...
 
-    @property
-    def address(self) -> int: ...
-
-    @property
-    def handle(self) -> int: ...
-
-    def clone(self) -> Any: ...
-
-    def log_densities(self, points: Array) -> Array: ...
-
-
-class SampledTarget(Protocol):
+class SampledTarget(Executed, Protocol):
     """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
 
     @property
@@ -67,7 +57,7 @@ class SampledTarget(Protocol):
 class Start:
     """A first base with the guess log ζ and what they cost."""
 
-    base: GaussianBase
+    base: AnyBase
     log_zeta: float
     gradients: int = 0
     evaluations: int = 0
@@ -85,8 +75,8 @@ class Round:
         δ at independent draws of the base.
     """
 
-    base: GaussianBase
-    bias: Bias
+    base: AnyBase
+    bias: AnyBias
     z: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
@@ -99,15 +89,20 @@ class Round:
 
 def first_base(
     target: SampledTarget,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     *,
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    progress: bool = False,
+    execution: Execution,
+    bootstrap: int = 0,
+    sampled: bool = False,
 ) -> Start:
     """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
+
+    `bootstrap` is the number of rounds that will refit it; `sampled` tells that the method draws
+    from its base at β = 0, so that a mixture will do.
 
     Raises
     ------
@@ -118,6 +113,8 @@ def first_base(
     """
     if isinstance(target, Target):
         refuse_random_data(target.program)
+    if base == "mixture" or isinstance(base, MixtureBase):
+        _check_mixture(bootstrap, sampled)
     if isinstance(base, str):
         if log_zeta is not None:
             raise SamplingError(
@@ -128,8 +125,7 @@ def first_base(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
             )
-        fitted = fit_base(target, base, chains=chains, seed=seed, nuts=nuts, progress=progress)
-        return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+        return execution.once("base", lambda: _fitted(target, base, chains, seed, nuts, execution))
     if base.dimension != target.density.dimension:
         raise SamplingError(
             f"The base has {base.dimension} dimensions, the program "
@@ -140,11 +136,35 @@ def first_base(
     return Start(base, _rough_log_zeta(target, base, seed), evaluations=200)
 
 
-def _rough_log_zeta(
-    target: SampledTarget, base: GaussianBase, seed: np.random.SeedSequence
-) -> float:
+def _check_mixture(bootstrap: int, sampled: bool) -> None:
+    """Refuse a mixture base where it cannot serve."""
+    if not sampled:
+        raise SamplingError(
+            "This method moves through its base and would not cross between a mixture's parts.",
+            remedy="Use method 'simulated_tempering', 'parallel_tempering' or 'ais', which draw "
+            "from it, or another base.",
+        )
+    if bootstrap:
+        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
+
+
+def _fitted(
+    target: Target,
+    base: str,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    execution: Execution,
+) -> Start:
+    fitted = fit_base(
+        target, base, chains=chains, seed=seed, nuts=nuts, progress=execution.progress
+    )
+    return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+
+
+def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> float:
     """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
-    z = np.random.default_rng(seed).standard_normal((200, base.dimension))
+    z = base.draw(np.random.default_rng(seed), 200)
     delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
     finite = delta[np.isfinite(delta)]
     if finite.size == 0:
@@ -156,25 +176,47 @@ def _rough_log_zeta(
 
 
 def base_deltas(
-    target: SampledTarget, base: GaussianBase, count: int, seed: np.random.SeedSequence
+    target: SampledTarget,
+    base: AnyBase,
+    count: int,
+    seed: np.random.SeedSequence,
+    execution: Execution,
 ) -> Array:
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
-    z = np.random.default_rng(seed).standard_normal((count, base.dimension))
-    return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+    def evaluate() -> Array:
+        z = base.draw(np.random.default_rng(seed), count)
+        return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+    return execution.once("draws of the base", evaluate)
 
 
-def refit_base(done: Round) -> GaussianBase:
+def refit_base(done: Round) -> GaussianBase | LowRankBase:
     """The Gaussian with a round's moments, weighted to β = 1."""
     log_weights = done.estimator.log_weights(1.0)
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
-    z = done.z.reshape(weights.size, -1)
+    return refitted(done.base, done.z.reshape(weights.size, -1), weights)
+
+
+def refitted(base: AnyBase, z: Array, weights: Array | None = None) -> GaussianBase | LowRankBase:
+    """The base of the same kind with the moments of whitened draws, shape (n, D), equal by default.
+
+    Raises
+    ------
+    SamplingError
+        The base is a mixture.
+    """
+    if isinstance(base, MixtureBase):
+        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
+    if isinstance(base, LowRankBase):
+        return LowRankBase.from_points(base.unwhiten(z), weights=weights)
     shift, covariance = gaussian_moments(z, weights=weights)
     variances, axes = np.linalg.eigh(covariance)
-    scale = done.base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
-    return GaussianBase.from_covariance(done.base.unwhiten(shift), scale @ scale.T)
+    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
+    return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
 
 
-def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
+def curve_under(done: Round, base: AnyBase) -> tuple[Array, Array]:
     """log z(β) under another base, by importance weights of a round's draws; (grid, values).
 
     The round's x has density q M / C, so z'(β) ∝ mean of exp(−β φ − (1 − β) ψ') / (q M).
@@ -185,7 +227,7 @@ def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
     delta = done.delta + log_new - log_q
     log_start = log_new - log_q - done.estimator.log_mass
     grid = beta_grid(101)
-    log_z = np.array([log_sum_exp(log_start - beta * delta) for beta in grid])
+    log_z = np.array([log_sum_exp(log_start + tempered(beta, delta)) for beta in grid])
     log_z -= log_z[0]
     # The end is known better than by importance weights from the old base's end.
     return grid, log_z + grid * (done.estimator.log_z(1.0) - log_z[-1])
@@ -237,12 +279,3 @@ def provenance(
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def run_seed(seed: int | None) -> int:
-    """The seed of a run: the given one if it can be, a fresh one to be recorded for None."""
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
-    return int(seed)

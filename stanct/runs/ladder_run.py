@@ -10,11 +10,18 @@ import numpy as np
 
 from stanct.path import Array
 from stanct.runs.arviz_bridge import effective_size, r_hat
-from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
+from stanct.runs.diagnostics import (
+    MOST_DIVERGENT,
+    Check,
+    agreement_check,
+    check,
+    interrupted_check,
+)
 from stanct.runs.estimates import Curve, Evidence
 from stanct.runs.ladder import LadderEstimator
 from stanct.runs.run import Run
 from stanct.runs.storage import LADDER
+from stanct.runs.thermodynamic import ladder_integral
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -84,6 +91,11 @@ class LadderRun(Run):
         """log Z by stepping stones from the target down."""
         return self.estimator.evidence(self.method, "backward")
 
+    @cached_property
+    def thermodynamic_evidence(self) -> Evidence:
+        """log Z by thermodynamic integration over the rungs, with its second-order correction."""
+        return ladder_integral(self.betas, self.delta, self.method)
+
     def _checks(self) -> tuple[Check, ...]:
         return _ladder_checks(self, self.bare_evidence)
 
@@ -134,6 +146,7 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
               gap <= 3 * gap_error or gap < 1e-9,
               f"Stepping stones up and down differ by {gap:.3f} in log Z.",
               "Use more rungs or longer chains."),
+        agreement_check(evidence, run.thermodynamic_evidence),
         check("acceptance", low, 0.5, low >= 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),

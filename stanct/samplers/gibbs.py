@@ -1,96 +1,21 @@
 """Gibbs continuous tempering: HMC on x | β, exact draws of β | x ([GS] Graham & Storkey 2017, 5).
 
 Given x, β follows a truncated exponential on every linear piece of the bias ([GS] 17 for one
-piece), so it is drawn exactly and ranges over the whole of [0, 1] in one move. The bias is learned
-in rounds of doubling length, and with it the step size as a function of β; `bootstrap` rounds refit
-the base too. Everything is frozen before the draws that count.
+piece), so it is drawn exactly and ranges over the whole of [0, 1] in one move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+import os
+from concurrent.futures import Executor
 
-import numpy as np
-
-from stanct import kernels
-from stanct.base import GaussianBase
-from stanct.embedded import NAME, Nuts
-from stanct.lanes import Lane, block_sizes, run_blocks
-from stanct.path import Array, Bias
-from stanct.rounds import (
-    Ledger,
-    Round,
-    SampledTarget,
-    base_deltas,
-    curve_under,
-    first_base,
-    provenance,
-    refit_base,
-    refit_bias,
-    run_seed,
-)
+from stanct.alternation import AlternationSettings, BiasRule, alternate
+from stanct.bases import AnyBase
+from stanct.path import Bias
+from stanct.rounds import SampledTarget, refit_bias
 from stanct.runs.tempered_run import TemperedRun
-from stanct.settings import MoveSettings
-from stanct.workspace import GibbsOut, copy_table, make_gibbs_out, make_table, pool_tables
 
-BLOCK = 100
-# Shares of a warm-up after each of which the bias is learned anew.
-DOUBLING = (1, 1, 2, 4, 8)
-ROUND_DRAWS = 500
-
-
-@dataclass(frozen=True, kw_only=True)
-class GibbsSettings(MoveSettings):
-    """How Gibbs continuous tempering is run; see `sample`."""
-
-    least: ClassVar[Mapping[str, int]] = {**MoveSettings.least, "bootstrap": 0}
-
-    bootstrap: int
-
-
-class _Chain:
-    """A chain's lane, state, β and step table, moved in place."""
-
-    def __init__(self, lane: Lane, base: GaussianBase) -> None:
-        self.lane = lane
-        self.state = lane.start(base)
-        self.beta = float(lane.rng.random())
-        self.table = make_table(base.dimension)
-
-    def rebase(self, old: GaussianBase, new: GaussianBase) -> None:
-        """Keep the place x, express it in a new base's coordinates."""
-        z = new.whiten(old.unwhiten(self.state.z))
-        self.state = kernels.make_state(self.lane.problem(new), z)
-
-    def draw(
-        self, base: GaussianBase, bias: Bias, settings: GibbsSettings, draws: int, learn: bool
-    ) -> GibbsOut:
-        """A block of draws under a frozen base and bias."""
-        out = make_gibbs_out(draws, base.dimension)
-        self.beta = kernels.gibbs_draws(
-            self.lane.problem(base),
-            self.state,
-            self.beta,
-            self.table,
-            settings.moves(learn=learn),
-            bias.beta,
-            bias.value,
-            settings.transitions,
-            self.lane.rng,
-            self.lane.scratch,
-            out,
-        )
-        return out
-
-
-@dataclass(frozen=True)
-class _Draws:
-    """Blocks of all chains joined: fields of shape (chains, draws, ...), bins summed."""
-
-    out: GibbsOut = field(repr=False)
-    interrupted: bool
+RULE = BiasRule(Bias.linear, Bias.from_curve, refit_bias, sampled=False)
 
 
 def sample(
@@ -100,7 +25,7 @@ def sample(
     draws: int = 2500,
     warmup: int = 500,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     transitions: int = 5,
@@ -108,6 +33,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TemperedRun:
     """Sample by Gibbs continuous tempering and return the run.
@@ -137,6 +64,12 @@ def sample(
         Acceptance that the step size at every β is tuned to.
     threads
         Chains that run at once; as many as there are cores by default.
+    executor
+        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -148,10 +81,12 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
-    settings = GibbsSettings(
+    settings = AlternationSettings(
         chains=chains,
         draws=draws,
         warmup=warmup,
@@ -162,156 +97,15 @@ def sample(
         bootstrap=bootstrap,
         threads=threads,
     )
-    seed = run_seed(seed)
-    ledger = Ledger()
-    fit_seed, base_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 3)
-    nuts = Nuts() if threads is None else Nuts(threads=threads)
-    start = first_base(
-        target, base, log_zeta, chains=chains, seed=fit_seed, nuts=nuts, progress=progress
-    )
-    ledger.gradients += start.gradients
-    ledger.evaluations += start.evaluations
-    ledger.lap("base")
-    current, bias = start.base, Bias.linear(start.log_zeta)
-    members = [_Chain(Lane(target.density, child), current) for child in lane_seeds]
-    base_seeds = base_seed.spawn(bootstrap + 1)
-    for number in range(bootstrap):
-        bias = _learn(
-            target, members, current, bias, settings, ledger, base_seeds[number], progress
-        )
-        label = f"round {number + 1}"
-        drawn = _run(members, current, bias, settings, ROUND_DRAWS, label, progress, ledger)
-        if drawn.interrupted:
-            raise KeyboardInterrupt
-        done = _round(target, current, bias, drawn, base_seeds[number], ledger)
-        new = refit_base(done)
-        bias = Bias.from_curve(*curve_under(done, new))
-        for member in members:
-            member.rebase(current, new)
-        current = new
-    ledger.lap("bootstrap")
-    bias = _learn(target, members, current, bias, settings, ledger, base_seeds[-1], progress)
-    ledger.lap("warmup")
-    drawn = _run(members, current, bias, settings, draws, "gibbs", progress, ledger)
-    final = _round(target, current, bias, drawn, base_seeds[-1].spawn(1)[0], ledger)
-    ledger.lap("sampling")
-    out = drawn.out
-    x = current.unwhiten(out.z)
-    variables = target.variables(x, variable_seed)
-    ledger.lap("variables")
-    return TemperedRun(
+    return alternate(
+        target,
+        settings,
+        RULE,
         method="gibbs",
-        engine=NAME if target.programs else "python",
-        variables=variables,
-        z=out.z,
-        beta=out.beta,
-        delta=out.delta,
-        base_delta=final.base_delta,
-        base=current,
-        bias=bias,
-        statistics=_statistics(out),
-        programs=target.programs,
-        data=target.data_text,
-        provenance=provenance(
-            target,
-            {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
-            ledger,
-            interrupted=drawn.interrupted,
-            acceptance=_acceptance(out.bins),
-            log_step=members[0].table.log_step.tolist(),
-        ),
-    )
-
-
-def _learn(
-    target: SampledTarget,
-    members: list[_Chain],
-    base: GaussianBase,
-    bias: Bias,
-    settings: GibbsSettings,
-    ledger: Ledger,
-    seed: np.random.SeedSequence,
-    progress: bool,
-) -> Bias:
-    """Warm up: bias and step sizes in rounds of doubling length; leaves one frozen step table."""
-    for share, child in zip(DOUBLING, seed.spawn(len(DOUBLING)), strict=True):
-        size = max(settings.warmup * share // sum(DOUBLING), 2)
-        drawn = _run(members, base, bias, settings, size, "warm-up", progress, ledger, learn=True)
-        if drawn.interrupted:
-            raise KeyboardInterrupt
-        bias = refit_bias(_round(target, base, bias, drawn, child, ledger))
-        pooled = pool_tables([member.table for member in members])
-        for member in members:
-            member.table = copy_table(pooled)
-    return bias
-
-
-def _run(
-    members: list[_Chain],
-    base: GaussianBase,
-    bias: Bias,
-    settings: GibbsSettings,
-    draws: int,
-    label: str,
-    progress: bool,
-    ledger: Ledger,
-    *,
-    learn: bool = False,
-) -> _Draws:
-    """Draw from every chain, in blocks."""
-    blocks, interrupted = run_blocks(
-        lambda lane, size: members[lane].draw(base, bias, settings, size, learn),
-        len(members),
-        block_sizes(draws, BLOCK),
-        threads=settings.threads,
-        label=label,
+        seed=seed,
+        base=base,
+        log_zeta=log_zeta,
+        executor=executor,
+        checkpoint=checkpoint,
         progress=progress,
     )
-    joined = {
-        name: np.stack(
-            [np.concatenate([getattr(block, name) for block in chain]) for chain in blocks]
-        )
-        for name in GibbsOut._fields[:-1]
-    }
-    bins = np.sum([block.bins for chain in blocks for block in chain], axis=0)
-    out = GibbsOut(bins=bins, **joined)
-    ledger.gradients += int(out.gradients.sum())
-    return _Draws(out, interrupted)
-
-
-def _round(
-    target: SampledTarget,
-    base: GaussianBase,
-    bias: Bias,
-    drawn: _Draws,
-    seed: np.random.SeedSequence,
-    ledger: Ledger,
-) -> Round:
-    """The draws with as many of the base."""
-    count = drawn.out.beta.size
-    ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, seed)
-    return Round(base, bias, drawn.out.z, drawn.out.delta, base_delta)
-
-
-def _statistics(out: GibbsOut) -> dict[str, Array]:
-    """Per-draw statistics, under CmdStan's names where it has them."""
-    return {
-        "accept_stat__": out.accept,
-        "stepsize__": out.step,
-        "n_leapfrog__": out.gradients,
-        "divergent__": out.divergent,
-        "rejected__": out.rejected,
-    }
-
-
-def _acceptance(bins: Array) -> dict[str, Any]:
-    """Mean acceptance in equal bins of β, None where no transition was made."""
-    tries, sums = bins
-    return {
-        "transitions": [int(count) for count in tries],
-        "acceptance": [
-            float(total / count) if count else None
-            for count, total in zip(tries, sums, strict=True)
-        ],
-    }
