@@ -22,7 +22,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from stanct import __version__
 from stanct.errors import EngineError
 
 STAN_VERSION = "2.39.0"
@@ -35,6 +34,7 @@ _WHEELS = {
     ("Linux", "x86_64"): "b05349967ad19a6970d4392732653b8ad98839cb3cb7a7e8a493ae70a264988e",
     ("Darwin", "arm64"): "f1559fce9ae4aaff28e5faaad368591a43d158869b378fc0ed2fea9731ee8510",
 }
+_SOURCES = Path(__file__).parent / "cmdstan_home"
 _NEEDED_BYTES = 2_000_000_000
 _TOOLS_REMEDY = (
     "Install a C++17 compiler and GNU make: `apt-get install g++ make` on Debian and Ubuntu, "
@@ -50,6 +50,21 @@ def default_home() -> Path:
 def is_assembled(home: Path) -> bool:
     """Whether `home` is an assembled home, whole, rather than an official CmdStan."""
     return (home / MARKER).is_file()
+
+
+def is_current(home: Path) -> bool:
+    """Whether an assembled home was made from the sources of this version of stanct."""
+    marker = json.loads((home / MARKER).read_text())
+    return marker["wheel"] == _REQUIREMENT and marker["sources"] == _digest()
+
+
+def _digest() -> str:
+    """SHA-256 over the names and contents of `cmdstan_home/`."""
+    told = hashlib.sha256()
+    for path in sorted(_SOURCES.rglob("*")):
+        if path.is_file():
+            told.update(f"{path.relative_to(_SOURCES).as_posix()}\0".encode() + path.read_bytes())
+    return told.hexdigest()
 
 
 def assemble(
@@ -71,7 +86,7 @@ def assemble(
     jobs
         Compilations at once; by default one a core, at most 4 (each takes 2 GB of memory).
     replace
-        Build again where a home exists.
+        Build again although a home of this version exists.
     report
         Called with one line at the start of each step.
 
@@ -87,7 +102,7 @@ def assemble(
         cannot be written, too little disk, or a build that fails.
     """
     home = (home or default_home()).expanduser().absolute()
-    if is_assembled(home) and not replace:
+    if is_assembled(home) and is_current(home) and not replace:
         report(f"{home} is complete; nothing to do.")
         return home
     if home.exists() and not is_assembled(home):
@@ -102,7 +117,7 @@ def assemble(
         _unpack(_checked(wheel or _download(folder, report), sha256), folder)
         _build(folder, make, jobs or min(4, os.cpu_count() or 1), report)
         _try(folder, make, report)
-        marker = {"stanct": __version__, "stan": STAN_VERSION, "wheel": _REQUIREMENT}
+        marker = {"stan": STAN_VERSION, "wheel": _REQUIREMENT, "sources": _digest()}
         (folder / MARKER).write_text(json.dumps(marker) + "\n")
         _put_in_place(folder, home)
     report(f"{home} is complete.")
@@ -213,7 +228,7 @@ def _checked(wheel: Path, sha256: str) -> Path:
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
-    shutil.copytree(Path(__file__).parent / "cmdstan_home", folder, dirs_exist_ok=True)
+    shutil.copytree(_SOURCES, folder, dirs_exist_ok=True)
     try:
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
@@ -222,7 +237,9 @@ def _unpack(wheel: Path, folder: Path) -> None:
                 ):
                     archive.extract(name, folder / "unpacked")
     except (zipfile.BadZipFile, zlib.error) as error:
-        raise EngineError(f"{wheel.name} is damaged: {error}.", remedy="Download it again.") from error
+        raise EngineError(
+            f"{wheel.name} is damaged: {error}.", remedy="Download it again."
+        ) from error
     unpacked = folder / "unpacked" / "httpstan"
     for name in ("include", "lib"):
         (unpacked / name).rename(folder / name)
@@ -256,7 +273,12 @@ def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
 
 def _make(folder: Path, command: list[str]) -> None:
     done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode == 0:
         return

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stanct.assemble import assemble, is_assembled
-from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe
+from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
 from stanct.errors import EngineError
 
 if TYPE_CHECKING:
     from cmdstanpy import CmdStanMCMC
 
 Array = np.ndarray
-Shapes = Mapping[str, tuple[int, ...]]
 
-NAME = "cmdstan"
 CACHE_VARIABLE = "STANCT_CACHE"
 _INSTALL = "Run `stanct install-cmdstan`."
 _RELEASES = "https://github.com/stan-dev/cmdstan/releases"
@@ -185,9 +183,9 @@ class CmdStan:
     opencl: bool = False
 
     @property
-    def name(self) -> str:
+    def NAME(self) -> str:  # noqa: N802 (as the constant of the module `embedded`)
         """What runs say they were made by."""
-        return NAME
+        return "cmdstan"
 
     @classmethod
     def here(cls, *, opencl: bool = False) -> CmdStan:
@@ -222,7 +220,14 @@ class CmdStan:
         return executable
 
     def adapt(
-        self, recipe: Recipe, positions: Array, shapes: Shapes, *, seed: int, warmup: int, nuts: Nuts
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        *,
+        seed: int,
+        warmup: int,
+        nuts: Nuts,
     ) -> Adapted:
         """Warm NUTS chains up; see `embedded.adapt`."""
         with self._run(
@@ -232,7 +237,7 @@ class CmdStan:
             nuts,
             seed=seed,
             iter_warmup=warmup,
-            iter_sampling=1,
+            iter_sampling=2,  # with 1 cmdstanpy 1.3 cannot count divergences
             adapt_delta=nuts.target_accept,
             save_warmup=True,
         ) as fit:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from stanct import cmdstan, embedded
+from stanct.chains import Engine
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
@@ -42,7 +44,7 @@ METHODS = {
     "parallel_tempering": parallel_tempering.sample,
     "simulated_tempering": simulated_tempering.sample,
 }
-ENGINES = ("auto", "embedded")
+ENGINES = ("auto", "embedded", "cmdstan")
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
-        engine: str = "auto",
+        engine: str | Engine = "auto",
         **settings: Any,
     ) -> TemperedRun: ...
 
@@ -139,13 +141,18 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["parallel_tempering"],
-        engine: str = "auto",
+        engine: str | Engine = "auto",
         **settings: Any,
     ) -> LadderRun: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: Literal["ais"], engine: str = "auto", **settings: Any
+        self,
+        data: Source = None,
+        *,
+        method: Literal["ais"],
+        engine: str | Engine = "auto",
+        **settings: Any,
     ) -> ParticleRun: ...
 
     @overload
@@ -154,17 +161,22 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["adiabatic"],
-        engine: str = "auto",
+        engine: str | Engine = "auto",
         **settings: Any,
     ) -> AdiabaticRun: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
+        self, data: Source = None, *, method: str, engine: str | Engine = "auto", **settings: Any
     ) -> Run: ...
 
     def sample(
-        self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
+        self,
+        data: Source = None,
+        *,
+        method: str = "joint",
+        engine: str | Engine = "auto",
+        **settings: Any,
     ) -> Run:
         """Fit a base, sample, and return the run.
 
@@ -181,7 +193,9 @@ class TemperedModel:
             ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
             progress go with every method.
         engine
-            ``"auto"`` or ``"embedded"``; the run says which it was.
+            What runs NUTS in the method joint: ``"embedded"``, ``"cmdstan"``, a `cmdstan.CmdStan`,
+            or ``"auto"``: CmdStan where one is found, else embedded. The other methods move by
+            compiled kernels on the embedded engine. The run says which it was.
 
         Raises
         ------
@@ -192,11 +206,10 @@ class TemperedModel:
             raise SamplingError(
                 f"There is no method {method!r}.", remedy=f"Use one of {', '.join(METHODS)}."
             )
-        if engine not in ENGINES:
-            raise SamplingError(
-                f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
-            )
         _check_settings(method, METHODS[method], 1, settings)
+        chosen = _engine(engine, method)
+        if method == "joint":
+            settings["engine"] = chosen
         return METHODS[method](self.target(data), **settings)
 
     def bidirectional(self, data: Source, exact: bidirectional.Exact, **settings: Any) -> Bracket:
@@ -257,6 +270,25 @@ def temper(
         check_program(model.program)
     model.stan_code("density")
     return model
+
+
+def _engine(engine: str | Engine, method: str) -> Engine:
+    """The engine of that name, or the one given, if the method can use it."""
+    if isinstance(engine, str) and engine not in ENGINES:
+        raise SamplingError(
+            f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
+        )
+    if engine == "embedded" or (engine == "auto" and method != "joint"):
+        return embedded
+    if method != "joint":
+        raise SamplingError(
+            f"Method {method!r} runs on the embedded engine alone: its moves are compiled kernels.",
+            remedy="Leave out engine=, or use method 'joint'.",
+        )
+    if engine == "auto":
+        home = cmdstan.find()
+        return embedded if home is None else cmdstan.CmdStan(home)
+    return cmdstan.CmdStan.here() if isinstance(engine, str) else engine
 
 
 def _check_settings(

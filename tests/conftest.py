@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stanct import cmdstan
 from stanct.data import StanData, read_data
 from stanct.stan.program import Program
 from stanct.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
+FOUND_CMDSTAN = cmdstan.find()
 SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
 
 
@@ -31,3 +33,18 @@ def target_of(source: str, data: dict | None = None, name: str = "model") -> Tar
     program = Program.from_source(source, name=name)
     checked: StanData = read_data(data, program)
     return Target(program, checked)
+
+
+@pytest.fixture(autouse=True)
+def _found_cmdstan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests marked `cmdstan` see the machine's CmdStan: "auto" means embedded elsewhere."""
+    if request.node.get_closest_marker("cmdstan") is None:
+        monkeypatch.setattr(cmdstan, "find", lambda: None)
+
+
+@pytest.fixture(scope="session")
+def cmdstan_home() -> cmdstan.Home:
+    home = FOUND_CMDSTAN
+    if home is None:
+        pytest.skip("no CmdStan on this machine: stanct install-cmdstan")
+    return home

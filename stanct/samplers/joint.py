@@ -15,7 +15,7 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase, LowRankBase
-from stanct.chains import Chains, ChainSettings, run_chains
+from stanct.chains import Chains, ChainSettings, Engine, run_chains
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.path import Array, Bias
@@ -54,6 +54,7 @@ class _Stage:
 def sample(
     target: Target,
     *,
+    engine: Engine = embedded,
     chains: int = 4,
     draws: int = 2500,
     warmup: int = 500,
@@ -74,6 +75,9 @@ def sample(
     ----------
     target
         Program and data.
+    engine
+        Runs NUTS on the joint program: the module `embedded`, or a `cmdstan.CmdStan`. The base is
+        fitted by the embedded engine in either case.
     chains, draws, warmup
         Chains, and kept and adaptation iterations of each.
     seed
@@ -126,17 +130,24 @@ def sample(
     with executing(
         target,
         "joint",
-        {**asdict(settings), "bootstrap": bootstrap, "base": base, "log_zeta": log_zeta},
+        {
+            **asdict(settings),
+            "bootstrap": bootstrap,
+            "base": base,
+            "log_zeta": log_zeta,
+            "engine": engine.NAME,
+        },
         seed=seed,
         threads=threads,
         checkpoint=checkpoint,
         progress=progress,
     ) as execution:
-        return _sample(target, settings, base, log_zeta, bootstrap, execution)
+        return _sample(target, engine, settings, base, log_zeta, bootstrap, execution)
 
 
 def _sample(
     target: Target,
+    engine: Engine,
     settings: ChainSettings,
     base: str | AnyBase,
     log_zeta: float | None,
@@ -165,7 +176,16 @@ def _sample(
     for number in range(bootstrap):
         label = f"round {number + 1}"
         stage = _stage(
-            target, current, bias, short, places, round_seeds[number], ledger, label, execution
+            target,
+            engine,
+            current,
+            bias,
+            short,
+            places,
+            round_seeds[number],
+            ledger,
+            label,
+            execution,
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
@@ -176,7 +196,7 @@ def _sample(
         current = new
     ledger.lap("bootstrap")
     final = _stage(
-        target, current, bias, settings, places, round_seeds[-1], ledger, "joint", execution
+        target, engine, current, bias, settings, places, round_seeds[-1], ledger, "joint", execution
     )
     ledger.lap("sampling")
     variables = target.user_variables(final.chains.variables)
@@ -184,7 +204,7 @@ def _sample(
         variables = target.variables(current.unwhiten(final.round.z), variable_seed)
     return TemperedRun(
         method="joint",
-        engine=embedded.NAME,
+        engine=engine.NAME,
         variables=variables,
         z=final.round.z,
         beta=expit(final.u),
@@ -212,6 +232,7 @@ def _sample(
 
 def _stage(
     target: Target,
+    engine: Engine,
     base: GaussianBase,
     bias: Bias,
     settings: ChainSettings,
@@ -223,20 +244,21 @@ def _stage(
 ) -> _Stage:
     """Run the joint program under one frozen base and bias, and draw from the base."""
     prefix = target.prefix
-    names = (f"{prefix}z", f"{prefix}u")
+    shapes = {f"{prefix}z": (base.dimension,), f"{prefix}u": ()}
     start_seed, base_seed, chain_seed = seed.spawn(3)
     if starts is None:
         starts = _starts(target, base, settings.chains, np.random.default_rng(start_seed))
     chains = run_chains(
+        engine,
         target.joint_recipe(base, bias),
-        names,
+        shapes,
         starts,
         settings,
         seed=chain_seed,
         label=label,
         execution=execution,
     )
-    z, u = (chains.variables[name] for name in names)
+    z, u = (chains.variables[name] for name in shapes)
     # The embedded engine cannot save what a program with _lp functions computes from target().
     delta = chains.variables.get(f"{prefix}delta")
     if delta is None:
