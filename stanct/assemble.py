@@ -253,7 +253,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 def _build(folder: Path, make: str, jobs: int, report: Callable[[str], None]) -> None:
     report(f"Compiling what all models share, {jobs} at a time (some minutes)")
-    _make(folder, [make, f"-j{jobs}", "build"])
+    _make(folder, [make, f"JOBS={jobs}", "build"])
 
 
 def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
