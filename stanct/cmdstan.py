@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stanct.assemble import assemble, is_assembled
+from stanct.assemble import assemble, is_assembled, is_current
 from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
 from stanct.errors import EngineError
 
@@ -111,7 +111,8 @@ def install(
     """
     _require_cmdstanpy()
     found = find()
-    if source == "auto" and found is not None and not replace and folder is None:
+    stale = found is not None and found.assembled and not is_current(found.path)
+    if source == "auto" and found is not None and not (replace or stale or folder):
         report(f"Found {found}.")
         return found
     by_wheel = source == "pypi" or wheel is not None or folder is not None
@@ -400,7 +401,7 @@ def _failure(folder: Path, message: str) -> str:
     for log in sorted(folder.glob("*stdout*.txt")):
         lines = log.read_text(errors="replace").strip().splitlines()
         if not any("Elapsed Time" in line for line in lines):
-            chain = re.search(r"_(\d+)\.txt$|_(\d+)-stdout", log.name)
-            told.append(f"chain {chain[1] or chain[2]}:" if chain else f"{log.name}:")
+            number = re.search(r"_(\d+)-stdout", log.name)  # counted from 0
+            told.append(f"chain {int(number[1]) + 1}:" if number else f"{log.name}:")
             told += [f"  {line}" for line in lines[-8:]]
     return "\n".join([*told, message])

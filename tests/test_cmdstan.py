@@ -186,7 +186,7 @@ def test_runs_equal_to_the_embedded_engine(exact: Exact, engine: CmdStan, seed: 
 
 @pytest.mark.cmdstan
 def test_runs_are_reproducible_for_any_number_of_threads(engine: CmdStan, seed: int) -> None:
-    recipe = Recipe(target_of(LINE.source, LINE.data).code("density"), json.dumps(LINE.data))
+    recipe = target_of(LINE.source, LINE.data).density_recipe
     names = {"b": (2,)}
     start = np.array([[0.1, -0.3], [0.5, 0.2], [-1.0, 0.0]])
     settings = {"seed": seed, "draws": 60, "step_size": 0.2, "inv_metric": np.array([0.3, 0.7])}
