@@ -64,8 +64,9 @@ void diagnose(const std::vector<std::string>& paths) {
                    "Treedepth satisfactory for all transitions.",
                    share(deep, draws) + " transitions hit the maximum treedepth limit of "
                        + std::to_string(limit) + ", or 2^" + std::to_string(limit)
-                       + " leapfrog steps.\nTrajectories that are cut short explore slowly; "
-                         "raise this limit.");
+                       + " leapfrog steps.\nTrajectories that are prematurely terminated due to "
+                         "this limit will result in slow exploration.\n"
+                         "For optimal performance, increase this limit.");
     } else if (name == "divergent__") {
       const int divergent = values.sum();
       report.check("Checking sampler transitions for divergences.", divergent == 0,
