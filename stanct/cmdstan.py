@@ -79,8 +79,7 @@ def find() -> Home | None:
             os.environ.pop("CMDSTAN", None)
     if not (path / "bin" / "stanc").exists():
         return None
-    version = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
-    return Home(path, version[1] if version else "unknown", is_assembled(path))
+    return _home_at(path)
 
 
 def install(
@@ -122,16 +121,16 @@ def install(
     else:
         path = assemble(folder, wheel=wheel, jobs=jobs, replace=replace, report=report)
         if folder is not None:
-            return Home(path, _version_of(path), True)
+            return _home_at(path)
     installed = find()
     if installed is None:
         raise EngineError(f"The installation was not found. {_INSTALL}")
     return installed
 
 
-def _version_of(path: Path) -> str:
+def _home_at(path: Path) -> Home:
     found = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
-    return found[1] if found else "unknown"
+    return Home(path, found[1] if found else "unknown", is_assembled(path))
 
 
 def _require_cmdstanpy() -> None:

@@ -62,6 +62,10 @@ Argument Argument::category(std::string name, std::string about,
   return made;
 }
 
+Argument Argument::word(std::string name, std::string about) {
+  return Argument(Kind::word, std::move(name), std::move(about));
+}
+
 Argument Argument::choice(std::string name, std::string about, std::string standard,
                           std::vector<Argument> alternatives) {
   Argument made(Kind::choice, std::move(name), std::move(about));
@@ -112,6 +116,7 @@ std::string Argument::shown() const {
 }
 
 void Argument::print(stan::callbacks::writer& out, int depth) const {
+  if (kind_ == Kind::word) return;
   if (kind_ == Kind::category) {
     out(indent(depth) + name_);
     for (const auto& child : children_) child.print(out, depth + 1);
@@ -122,6 +127,7 @@ void Argument::print(stan::callbacks::writer& out, int depth) const {
 }
 
 void Argument::print(stan::callbacks::structured_writer& out) const {
+  if (kind_ == Kind::word) return;
   if (kind_ == Kind::leaf) {
     if (is_standard() && !shown_.empty())
       out.write(name_, shown_);
@@ -148,9 +154,9 @@ std::string Argument::type() const {
 }
 
 void Argument::help(std::ostream& out, int depth, bool recurse) const {
-  out << indent(depth) << name_ << (kind_ == Kind::category ? "" : "=<" + type() + ">") << '\n'
+  out << indent(depth) << name_ << (has_value() ? "=<" + type() + ">" : "") << '\n'
       << indent(depth + 1) << about_ << '\n';
-  if (kind_ == Kind::category) {
+  if (!has_value()) {
     if (!children_.empty()) {
       out << indent(depth + 1) << "Valid subarguments:";
       for (const auto& child : children_)
@@ -170,7 +176,7 @@ void Argument::help(std::ostream& out, int depth, bool recurse) const {
 void Argument::paths_to(const std::string& name, const std::string& prefix,
                         std::vector<std::string>& paths) const {
   if (name == name_)
-    paths.push_back(prefix + name_ + (kind_ == Kind::category ? "" : "=<" + type() + ">"));
+    paths.push_back(prefix + name_ + (has_value() ? "=<" + type() + ">" : ""));
   const auto inner = prefix + name_ + (kind_ == Kind::choice ? "=" : " ");
   for (const auto& child : children_) child.paths_to(name, inner, paths);
 }
@@ -224,7 +230,7 @@ bool Parser::descend(Argument& category) {
 
 bool Parser::take(Argument& argument) {
   const std::string word = split(words_[next_++]).second;
-  if (argument.kind_ == Argument::Kind::category) return descend(argument);
+  if (!argument.has_value()) return descend(argument);
   if (next_ < words_.size() && word.empty() && helped(argument)) return true;
   if (!argument.accept(word)) {
     errors_ << word << " is not a valid value for \"" << argument.name_ << "\"\n  Valid values: "

@@ -18,13 +18,15 @@ namespace stanct {
 
 using Value = std::variant<bool, long long, double, std::string>;
 
-// A category holds children; a choice selects one of its children; a leaf holds a value.
+// A category holds children; a choice selects one of its children; a leaf holds a value; a word is
+// an alternative of a choice with nothing more to say, which listings leave out.
 class Argument {
  public:
   using Check = std::function<bool(const Value&)>;
 
   static Argument category(std::string name, std::string about,
                            std::vector<Argument> children);
+  static Argument word(std::string name, std::string about);
   static Argument choice(std::string name, std::string about, std::string standard,
                          std::vector<Argument> alternatives);
   static Argument leaf(std::string name, std::string about, Value standard,
@@ -56,7 +58,9 @@ class Argument {
 
  private:
   friend class Parser;
-  enum class Kind { category, choice, leaf };
+  enum class Kind { category, word, choice, leaf };
+
+  bool has_value() const { return kind_ == Kind::choice || kind_ == Kind::leaf; }
 
   Argument(Kind kind, std::string name, std::string about);
 

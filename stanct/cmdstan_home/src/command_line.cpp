@@ -55,7 +55,7 @@ Argument file(const char* name, const char* about, const char* standard = "") {
   return Argument::leaf(name, about, std::string(standard), "Path to a file");
 }
 
-Argument nothing_more(const char* name, const char* about) {
+Argument empty(const char* name, const char* about) {
   return Argument::category(name, about, {});
 }
 
@@ -85,9 +85,9 @@ Argument hmc() {
             Argument::category("nuts", "The No-U-Turn sampler",
                                {positive("max_depth", "Maximum tree depth", 10)})}),
        Argument::choice("metric", "Geometry of the base manifold", "diag_e",
-                        {nothing_more("unit_e", "Euclidean manifold with unit metric"),
-                         nothing_more("diag_e", "Euclidean manifold with diagonal metric"),
-                         nothing_more("dense_e", "Euclidean manifold with dense metric")}),
+                        {Argument::word("unit_e", "Euclidean manifold with unit metric"),
+                         Argument::word("diag_e", "Euclidean manifold with diagonal metric"),
+                         Argument::word("dense_e", "Euclidean manifold with dense metric")}),
        file("metric_file", "Precomputed inverse metric, as JSON or R dump"),
        positive_real("stepsize", "Step size of the integrator", 1),
        between("stepsize_jitter", "Relative uniform jitter of the step size", 0, 0, 1,
@@ -102,7 +102,7 @@ Argument sample() {
        flag("save_warmup", "Write warmup draws too?", false),
        positive("thin", "Period between saved draws", 1), adaptation(),
        Argument::choice("algorithm", "Sampling algorithm", "hmc",
-                        {hmc(), nothing_more("fixed_param", "Parameters stay where they are")}),
+                        {hmc(), Argument::word("fixed_param", "Parameters stay where they are")}),
        positive("num_chains", "Number of chains", 1)});
 }
 
@@ -128,7 +128,7 @@ Argument optimize() {
            "algorithm", "Optimization algorithm", "lbfgs",
            {Argument::category("bfgs", "BFGS with line search", line_search()),
             Argument::category("lbfgs", "L-BFGS with line search", limited_memory()),
-            nothing_more("newton", "Newton's method")}),
+            empty("newton", "Newton's method")}),
        flag("jacobian", "Include the Jacobian of the parameter transforms?", false),
        positive("iter", "Maximum number of iterations", 2000),
        flag("save_iterations", "Write every iteration?", false)});
@@ -138,8 +138,8 @@ Argument variational() {
   return Argument::category(
       "variational", "Variational inference (ADVI)",
       {Argument::choice("algorithm", "Family of the approximation", "meanfield",
-                        {nothing_more("meanfield", "Independent Gaussians"),
-                         nothing_more("fullrank", "One Gaussian with full covariance")}),
+                        {empty("meanfield", "Independent Gaussians"),
+                         empty("fullrank", "One Gaussian with full covariance")}),
        positive("iter", "Maximum number of iterations", 10000),
        positive("grad_samples", "Draws for each gradient", 1),
        positive("elbo_samples", "Draws for each estimate of the ELBO", 100),
