@@ -15,6 +15,8 @@ from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
+from stanct.page import check_page_file
+from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
@@ -22,6 +24,7 @@ from stanct.target import check_generated
 from stanct.verify import compare
 
 INTERRUPTED = 130
+UNRELIABLE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for an error that was explained on stderr, 130 after an interrupt.
+        0 for success, 1 for an error that was explained on stderr, 2 for a wrong call, 3 for a
+        result that failed a check under ``--strict``, 130 after an interrupt.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -53,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_temper(commands)
     _add_evidence(commands)
+    _add_report(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -129,6 +134,12 @@ def _add_evidence(commands: Any) -> None:
         help="remember there what is finished; if the run is killed, the same command goes on",
     )
     parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
+    parser.add_argument("--report", metavar="FILE", help="write the HTML report there")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help=f"exit with status {UNRELIABLE} if a check failed; by default a warning on stderr",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.set_defaults(run=_evidence)
@@ -149,6 +160,18 @@ def _add_install(commands: Any) -> None:
     parser.add_argument("--jobs", type=int, help="compilations at once; default: cores, at most 4")
     parser.add_argument("--replace", action="store_true", help="install although there is one")
     parser.set_defaults(run=_install)
+
+
+def _add_report(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="write the HTML report of a saved run",
+        description="Write one HTML page that shows the evidence of a saved RUN, how sure it is, "
+        "and whether to believe it.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
+    parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
+    parser.set_defaults(run=_report)
 
 
 def _temper(options: argparse.Namespace) -> int:
@@ -180,6 +203,8 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
 def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
+    if options.report is not None:
+        check_page_file(options.report)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
     names = ("chains", "draws", "warmup", "bootstrap", "target_accept", "max_depth")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
@@ -197,14 +222,19 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         run.save(options.save)
         _say(f"Saved in {options.save}.", sys.stderr)
+    if options.report is not None:
+        run.report(options.report)
+        _say(f"The report is {options.report}.", sys.stderr)
     for check in run.diagnostics:
         if not check.passed:
             _say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
     if options.json:
         _say(json.dumps(_record(run)))
     else:
-        _say(_report(run))
-    return INTERRUPTED if run.provenance["interrupted"] else 0
+        _say(_in_words(run))
+    if run.provenance["interrupted"]:
+        return INTERRUPTED
+    return UNRELIABLE if options.strict and not run.is_reliable else 0
 
 
 def _record(run: Run) -> dict[str, Any]:
@@ -223,7 +253,7 @@ def _record(run: Run) -> dict[str, Any]:
     }
 
 
-def _report(run: Run) -> str:
+def _in_words(run: Run) -> str:
     small = [
         name
         for name in run.variables
@@ -256,6 +286,15 @@ def _install(options: argparse.Namespace) -> int:
     _say(str(home))
     if options.dir is not None:
         _say(f"cmdstanpy does not look there by itself: export CMDSTAN={home.path}", sys.stderr)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    run = load(options.run_folder)
+    file = options.out or f"{options.run_folder.rstrip('/')}.html"
+    check_page_file(file)
+    run.report(file)
+    _say(file)
     return 0
 
 

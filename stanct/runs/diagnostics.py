@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,20 @@ def check(
 ) -> Check:
     """A `Check` of plain Python numbers."""
     return Check(name, float(value), float(threshold), bool(passed), message, remedy)
+
+
+# Causes before their symptoms: what to mend first when several checks fail.
+_CAUSES_FIRST = (
+    "support", "round_trips", "rejections", "tempered", "swaps", "acceptance", "divergences",
+    "max_depth", "pareto_k", "base", "estimators", "directions", "interrupted",
+)  # fmt: skip
+
+
+def failures(checks: Iterable[Check]) -> list[Check]:
+    """The checks that failed, the one whose remedy comes first in front."""
+    failed = [check for check in checks if not check.passed]
+    place = {name: number for number, name in enumerate(_CAUSES_FIRST)}
+    return sorted(failed, key=lambda check: place.get(check.name, len(place)))
 
 
 def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
@@ -205,7 +219,8 @@ def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
             5,
             trips >= 5,
             f"The slowest chain went {trips} times from base to target and back.",
-            f"{MORE} If that does not help, {REFIT}",
+            # Chains that never came back would not for being longer: the base is what is wrong.
+            f"{MORE} If that does not help, {REFIT}" if trips else REFIT[0].upper() + REFIT[1:],
         ),
         Check(
             "r_hat",
@@ -260,7 +275,7 @@ def _estimate_checks(
             3,
             gap <= 3 * gap_error or gap < 1e-9,
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
-            f"One of them has not converged. {MORE}",
+            MORE,
         ),
         Check(
             "support",
