@@ -15,6 +15,9 @@ from stanct.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND_CMDSTAN = cmdstan.find()
+# Only tests that ask for `cmdstan_home` use it: "auto" means embedded in all others, and in the
+# processes that they start.
+os.environ["CMDSTAN"] = str(ROOT / "no-cmdstan-here")
 SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
 
 
@@ -33,13 +36,6 @@ def target_of(source: str, data: dict | None = None, name: str = "model") -> Tar
     program = Program.from_source(source, name=name)
     checked: StanData = read_data(data, program)
     return Target(program, checked)
-
-
-@pytest.fixture(autouse=True)
-def _found_cmdstan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only tests marked `cmdstan` see the machine's CmdStan: "auto" means embedded elsewhere."""
-    if request.node.get_closest_marker("cmdstan") is None:
-        monkeypatch.setattr(cmdstan, "find", lambda: None)
 
 
 @pytest.fixture(scope="session")

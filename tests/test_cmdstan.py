@@ -105,7 +105,6 @@ def test_a_cache_that_cannot_be_written(home: Home, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An official CmdStan outranks the assembled one; a home without stanc is none."""
-    monkeypatch.undo()  # of the fixture that hides this machine's
     monkeypatch.delenv("CMDSTAN", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     dot = tmp_path / ".cmdstan"
