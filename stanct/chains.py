@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
-from stanct import embedded
-from stanct.embedded import Block, Nuts, Recipe
+from stanct.embedded import Adapted, Block, Nuts, Recipe, Shapes
 from stanct.errors import SamplingError
 from stanct.execution import Execution
 from stanct.progress import Bar
@@ -26,6 +26,39 @@ Array = np.ndarray
 # Factors on the adapted step size, one a block in turn.
 STEP_CYCLE = (1.0, 0.7, 0.4)
 BLOCK_DRAWS = 50
+
+
+class Engine(Protocol):
+    """What runs NUTS: the module `embedded`, or a `cmdstan.CmdStan`."""
+
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 (a constant of modules)
+
+    def adapt(
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        /,
+        *,
+        seed: int,
+        warmup: int,
+        nuts: Nuts,
+    ) -> Adapted: ...
+
+    def draw(
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        /,
+        *,
+        step_size: float,
+        inv_metric: Array,
+        seed: int,
+        draws: int,
+        nuts: Nuts,
+    ) -> Block: ...
 
 
 @dataclass(frozen=True)
@@ -114,8 +147,9 @@ def stan_seed(sequence: np.random.SeedSequence) -> int:
 
 
 def run_chains(
+    engine: Engine,
     recipe: Recipe,
-    names: tuple[str, ...],
+    shapes: Shapes,
     starts: Array,
     settings: ChainSettings,
     *,
@@ -131,10 +165,12 @@ def run_chains(
 
     Parameters
     ----------
+    engine
+        Runs the chains.
     recipe
         A program whose parameters are all unconstrained, and its data.
-    names
-        Those parameters in order.
+    shapes
+        Those parameters in order, name to shape.
     starts : shape (chains, dimension)
         Unconstrained starting points.
     draws
@@ -159,10 +195,10 @@ def run_chains(
     bar.note("warming up")
     adapted = execution.once(
         f"{label}: warm-up",
-        lambda: embedded.adapt(
+        lambda: engine.adapt(
             recipe,
             starts,
-            names,
+            shapes,
             seed=stan_seed(warmup_seed),
             warmup=settings.warmup,
             nuts=settings.nuts,
@@ -177,9 +213,10 @@ def run_chains(
         while sizes:
             size = sizes.pop(0)
             draw = partial(
-                embedded.draw,
+                engine.draw,
                 recipe,
                 position,
+                shapes,
                 step_size=step_size * STEP_CYCLE[len(blocks) % len(STEP_CYCLE)],
                 inv_metric=inv_metric,
                 seed=stan_seed(draw_seed.spawn(1)[0]),
@@ -187,7 +224,7 @@ def run_chains(
                 nuts=settings.nuts,
             )
             block = execution.once(f"{label}: draws", draw)
-            position = block.position(names)
+            position = block.position(tuple(shapes))
             blocks.append(block)
             bar.update(settings.chains * size)
             seen(blocks)

@@ -7,11 +7,12 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from stanct import __version__, cost
+from stanct import __version__, cmdstan, cost
 from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", help="show the engines, their versions, and what is missing"
     )
     doctor.set_defaults(run=_doctor)
+    _add_install(commands)
     return parser
 
 
@@ -158,6 +160,23 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.set_defaults(run=_evidence)
+
+
+def _add_install(commands: Any) -> None:
+    parser = commands.add_parser(
+        "install-cmdstan",
+        help="give this machine a CmdStan",
+        description="Use the CmdStan that is there; else install an official one with cmdstanpy "
+        "where GitHub can be reached; else assemble one from PyPI, which takes some minutes.",
+    )
+    parser.add_argument("--from", dest="source", choices=("auto", "github", "pypi"), default="auto")
+    parser.add_argument("--dir", type=Path, metavar="FOLDER", help="where to assemble it")
+    parser.add_argument(
+        "--wheel", type=Path, metavar="FILE", help="httpstan's wheel, if you have it"
+    )
+    parser.add_argument("--jobs", type=int, help="compilations at once; default: cores, at most 4")
+    parser.add_argument("--replace", action="store_true", help="install although there is one")
+    parser.set_defaults(run=_install)
 
 
 def _add_compare(commands: Any) -> None:
@@ -374,6 +393,21 @@ def _in_words(run: Run) -> str:
         f"seed {run.provenance['settings']['seed']}\n\n"
         f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
     ).rstrip()
+
+
+def _install(options: argparse.Namespace) -> int:
+    home = cmdstan.install(
+        options.source,
+        folder=options.dir,
+        wheel=options.wheel,
+        jobs=options.jobs,
+        replace=options.replace,
+        report=lambda line: _say(line, sys.stderr),
+    )
+    _say(str(home))
+    if options.dir is not None:
+        _say(f"cmdstanpy does not look there by itself: export CMDSTAN={home.path}", sys.stderr)
+    return 0
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 
 import numpy as np
 
-from stanct import __version__, embedded
+from stanct import __version__, cmdstan, embedded
+from stanct.assemble import is_current
 from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import StanctError
@@ -49,8 +51,38 @@ def examine() -> tuple[str, bool]:
     lines.append("Engines")
     works, words = _embedded()
     lines.append(f"  embedded: {words}")
-    lines.append("`--engine auto` uses the embedded engine.")
+    home = cmdstan.find()
+    lines.append(f"  cmdstan: {_cmdstan(home)}")
+    lines.append(f"  OpenCL: {_opencl()}")
+    chosen = "embedded" if home is None else "cmdstan"
+    lines.append(f"`--engine auto` is {chosen} for the method joint, embedded for all others.")
     return "\n".join(lines), healthy and works
+
+
+def _cmdstan(home: cmdstan.Home | None) -> str:
+    threads = f"{os.cpu_count()} cores for chains and for reduce_sum"
+    if home is None:
+        try:
+            importlib.metadata.version("cmdstanpy")
+        except importlib.metadata.PackageNotFoundError:
+            return "none; add it: pip install 'stanct[cmdstan]' && stanct install-cmdstan"
+        return "none; add it: stanct install-cmdstan"
+    if home.assembled and not is_current(home.path):
+        return f"{home}, by another version; renew it: stanct install-cmdstan --replace"
+    return f"{home}; {threads}"
+
+
+def _opencl() -> str:
+    """Platforms and devices as clinfo lists them."""
+    remedy = "apt-get install clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
+    try:
+        done = subprocess.run(["clinfo", "-l"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return f"unknown, clinfo does not run; on Debian a CPU device comes with: {remedy}"
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if not lines:
+        return f"no platform; on Debian a CPU device comes with: {remedy}"
+    return "\n    ".join(["", *lines])
 
 
 def _embedded() -> tuple[bool, str]:

@@ -24,7 +24,7 @@ import socket
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,7 @@ import stanli
 from stanct.errors import EngineError
 
 Array = np.ndarray
+Shapes = Mapping[str, tuple[int, ...]]
 
 NAME = "embedded"
 
@@ -187,7 +188,13 @@ _models = _Models()
 
 
 def adapt(
-    recipe: Recipe, positions: Array, names: tuple[str, ...], *, seed: int, warmup: int, nuts: Nuts
+    recipe: Recipe,
+    positions: Array,
+    shapes: Shapes,
+    *,
+    seed: int,
+    warmup: int,
+    nuts: Nuts,
 ) -> Adapted:
     """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
 
@@ -197,8 +204,8 @@ def adapt(
         A program whose parameters are all unconstrained.
     positions : shape (chains, dimension)
         Unconstrained starts.
-    names
-        The program's parameters in order.
+    shapes
+        The program's parameters in order, name to shape.
     seed
         Chain c uses Stan's stream of this seed and chain id c + 1.
     """
@@ -217,7 +224,7 @@ def adapt(
     return Adapted(
         step_size=np.array(fit.step_size),
         inv_metric=np.array(fit.inv_metric),
-        position=fit.block(0).position(names),
+        position=fit.block(0).position(tuple(shapes)),
         gradients=fit.block(0).gradients,
     )
 
@@ -225,6 +232,7 @@ def adapt(
 def draw(
     recipe: Recipe,
     positions: Array,
+    _shapes: Shapes,
     *,
     step_size: float,
     inv_metric: Array,

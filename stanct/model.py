@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from stanct import cmdstan, embedded
+from stanct.chains import Engine
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
@@ -45,7 +47,9 @@ METHODS = {
     "pseudo_extended": pseudo_extended.sample,
     "simulated_tempering": simulated_tempering.sample,
 }
-ENGINES = ("auto", "embedded")
+# Methods that run NUTS on a generated program, on any engine.
+BY_NUTS = ("joint", "pseudo_extended")
+ENGINES = ("auto", "embedded", "cmdstan")
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
-        engine: str = "auto",
+        engine: str | Engine = "auto",
         **settings: Any,
     ) -> TemperedRun: ...
 
@@ -142,13 +146,18 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["parallel_tempering"],
-        engine: str = "auto",
+        engine: str | Engine = "auto",
         **settings: Any,
     ) -> LadderRun: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: Literal["ais"], engine: str = "auto", **settings: Any
+        self,
+        data: Source = None,
+        *,
+        method: Literal["ais"],
+        engine: str | Engine = "auto",
+        **settings: Any,
     ) -> ParticleRun: ...
 
     @overload
@@ -167,17 +176,22 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["adiabatic"],
-        engine: str = "auto",
+        engine: str | Engine = "auto",
         **settings: Any,
     ) -> AdiabaticRun: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
+        self, data: Source = None, *, method: str, engine: str | Engine = "auto", **settings: Any
     ) -> Run: ...
 
     def sample(
-        self, data: Source = None, *, method: str = "joint", engine: str = "auto", **settings: Any
+        self,
+        data: Source = None,
+        *,
+        method: str = "joint",
+        engine: str | Engine = "auto",
+        **settings: Any,
     ) -> Run:
         """Fit a base, sample, and return the run.
 
@@ -195,7 +209,9 @@ class TemperedModel:
             ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
             progress go with every method.
         engine
-            ``"auto"`` or ``"embedded"``; the run says which it was.
+            What runs NUTS in the methods joint and pseudo_extended: ``"embedded"``, ``"cmdstan"``, a
+            `cmdstan.CmdStan`, or ``"auto"``: CmdStan where one is found, else embedded. The other
+            methods move by compiled kernels on the embedded engine. The run says which it was.
 
         Raises
         ------
@@ -206,11 +222,10 @@ class TemperedModel:
             raise SamplingError(
                 f"There is no method {method!r}.", remedy=f"Use one of {', '.join(METHODS)}."
             )
-        if engine not in ENGINES:
-            raise SamplingError(
-                f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
-            )
         _check_settings(method, METHODS[method], 1, settings)
+        chosen = _engine(engine, method)
+        if method in BY_NUTS:
+            settings["engine"] = chosen
         return METHODS[method](self.target(data), **settings)
 
     def bidirectional(self, data: Source, exact: bidirectional.Exact, **settings: Any) -> Bracket:
@@ -271,6 +286,25 @@ def temper(
         check_program(model.program)
     model.stan_code("density")
     return model
+
+
+def _engine(engine: str | Engine, method: str) -> Engine:
+    """The engine of that name, or the one given, if the method can use it."""
+    if isinstance(engine, str) and engine not in ENGINES:
+        raise SamplingError(
+            f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
+        )
+    if engine == "embedded" or (engine == "auto" and method not in BY_NUTS):
+        return embedded
+    if method not in BY_NUTS:
+        raise SamplingError(
+            f"Method {method!r} runs on the embedded engine alone: its moves are compiled kernels.",
+            remedy=f"Leave out engine=, or use one of {', '.join(BY_NUTS)}.",
+        )
+    if engine == "auto":
+        home = cmdstan.find()
+        return embedded if home is None else cmdstan.CmdStan(home)
+    return cmdstan.CmdStan.here() if isinstance(engine, str) else engine
 
 
 def _check_settings(

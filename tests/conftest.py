@@ -8,11 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stanct import cmdstan
 from stanct.data import StanData, read_data
 from stanct.stan.program import Program
 from stanct.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
+FOUND_CMDSTAN = cmdstan.find()
+# Only tests that ask for `cmdstan_home` use it: "auto" means embedded in all others, and in the
+# processes that they start.
+os.environ["CMDSTAN"] = str(ROOT / "no-cmdstan-here")
 SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
 
 
@@ -31,3 +36,11 @@ def target_of(source: str, data: dict | None = None, name: str = "model") -> Tar
     program = Program.from_source(source, name=name)
     checked: StanData = read_data(data, program)
     return Target(program, checked)
+
+
+@pytest.fixture(scope="session")
+def cmdstan_home() -> cmdstan.Home:
+    home = FOUND_CMDSTAN
+    if home is None:
+        pytest.skip("no CmdStan on this machine: stanct install-cmdstan")
+    return home

@@ -16,7 +16,7 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, joined, run_chains
+from stanct.chains import Chains, ChainSettings, Engine, joined, run_chains
 from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
@@ -61,6 +61,7 @@ class _Stage:
 def sample(
     target: Target,
     *,
+    engine: Engine = embedded,
     chains: int = 4,
     draws: int = 2500,
     warmup: int = 500,
@@ -83,6 +84,9 @@ def sample(
     ----------
     target
         Program and data.
+    engine
+        Runs NUTS on the joint program: the module `embedded`, or a `cmdstan.CmdStan`. The base is
+        fitted by the embedded engine in either case.
     chains, draws, warmup
         Chains, and kept and adaptation iterations of each.
     target_se, max_draws
@@ -141,17 +145,24 @@ def sample(
     with executing(
         target,
         "joint",
-        {**asdict(settings), "bootstrap": bootstrap, "base": base, "log_zeta": log_zeta},
+        {
+            **asdict(settings),
+            "bootstrap": bootstrap,
+            "base": base,
+            "log_zeta": log_zeta,
+            "engine": engine.NAME,
+        },
         seed=seed,
         threads=threads,
         checkpoint=checkpoint,
         progress=progress,
     ) as execution:
-        return _sample(target, settings, base, log_zeta, bootstrap, execution)
+        return _sample(target, engine, settings, base, log_zeta, bootstrap, execution)
 
 
 def _sample(
     target: Target,
+    engine: Engine,
     settings: ChainSettings,
     base: str | AnyBase,
     log_zeta: float | None,
@@ -181,6 +192,7 @@ def _sample(
         label = f"round {number + 1}"
         stage = _stage(
             target,
+            engine,
             current,
             bias,
             short,
@@ -202,6 +214,7 @@ def _sample(
     precision = Precision(settings.target_se, settings.draws, settings.max_draws)
     final = _stage(
         target,
+        engine,
         current,
         bias,
         settings,
@@ -218,7 +231,7 @@ def _sample(
         variables = target.variables(current.unwhiten(final.round.z), variable_seed)
     return TemperedRun(
         method="joint",
-        engine=embedded.NAME,
+        engine=engine.NAME,
         variables=variables,
         z=final.round.z,
         beta=expit(final.u),
@@ -247,6 +260,7 @@ def _sample(
 
 def _stage(
     target: Target,
+    engine: Engine,
     base: GaussianBase,
     bias: Bias,
     settings: ChainSettings,
@@ -259,7 +273,7 @@ def _stage(
 ) -> _Stage:
     """Run the joint program under one frozen base and bias, and draw from the base."""
     prefix = target.prefix
-    names = (f"{prefix}z", f"{prefix}u")
+    shapes = {f"{prefix}z": (base.dimension,), f"{prefix}u": ()}
     start_seed, base_seed, chain_seed = seed.spawn(3)
     if starts is None:
         starts = _starts(target, base, settings.chains, np.random.default_rng(start_seed))
@@ -269,8 +283,9 @@ def _stage(
     ) as bar:
         watch = Watch(base_draws, BASE_DRAWS, bias, precision, bar)
         chains = run_chains(
+            engine,
             target.joint_recipe(base, bias),
-            names,
+            shapes,
             starts,
             settings,
             draws=precision.first,
@@ -287,7 +302,9 @@ def _stage(
     ledger.gradients += chains.gradients
     base_delta = base_draws.kept(BASE_DRAWS * delta.size, execution)
     ledger.evaluations += base_delta.size
-    return _Stage(Round(base, bias, z, delta, base_delta), chains, chains.variables[names[1]])
+    return _Stage(
+        Round(base, bias, z, delta, base_delta), chains, chains.variables[f"{target.prefix}u"]
+    )
 
 
 def _variables(blocks: list[Block]) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, run_chains
+from stanct.chains import Chains, ChainSettings, Engine, run_chains
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.path import Array, Bias, beta_grid
@@ -62,6 +62,7 @@ class _Stage:
 def sample(
     target: Target,
     *,
+    engine: Engine = embedded,
     copies: int = 5,
     fixed_beta: Sequence[float] | None = None,
     chains: int = 4,
@@ -84,6 +85,9 @@ def sample(
     ----------
     target
         Program and data.
+    engine
+        Runs NUTS on the pseudo-extended program: the module `embedded`, or a `cmdstan.CmdStan`. The
+        base is fitted by the embedded engine in either case.
     copies
         N, at least 2; every gradient costs N of the target's.
     fixed_beta : shape (N,)
@@ -148,18 +152,19 @@ def sample(
     with executing(
         target,
         "pseudo_extended",
-        {**chosen, "base": base, "log_zeta": log_zeta},
+        {**chosen, "engine": engine.NAME, "base": base, "log_zeta": log_zeta},
         seed=seed,
         threads=threads,
         checkpoint=checkpoint,
         progress=progress,
     ) as execution:
         chosen |= {"seed": execution.seed, "base": base if isinstance(base, str) else "given"}
-        return _sample(target, settings, chosen, beta, base, log_zeta, execution)
+        return _sample(target, engine, settings, chosen, beta, base, log_zeta, execution)
 
 
 def _sample(
     target: Target,
+    engine: Engine,
     settings: ChainSettings,
     chosen: dict[str, Any],
     beta: Array | None,
@@ -186,7 +191,7 @@ def _sample(
     current, bias = dense(start.base), Bias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
-    stage_of = _Stages(target, chosen["copies"], beta, ledger, execution)
+    stage_of = _Stages(target, engine, chosen["copies"], beta, ledger, execution)
     for number in range(bootstrap):
         stage = stage_of(current, bias, short, places, round_seeds[number], f"round {number + 1}")
         if stage.chains.interrupted:
@@ -207,7 +212,7 @@ def _sample(
     variables = target.variables(current.unwhiten(flat), variable_seed)
     return PseudoExtendedRun(
         method="pseudo_extended",
-        engine=embedded.NAME,
+        engine=engine.NAME,
         variables=variables,
         z=final.z,
         beta=final.beta,
@@ -252,6 +257,7 @@ class _Stages:
     """Runs the program under one frozen base and bias after another."""
 
     target: Target
+    engine: Engine
     copies: int
     fixed_beta: Array | None
     ledger: Ledger
@@ -268,7 +274,9 @@ class _Stages:
     ) -> _Stage:
         """Run the chains, and draw from the base."""
         prefix = self.target.prefix
-        names = (f"{prefix}z",) if self.fixed_beta is not None else (f"{prefix}z", f"{prefix}u")
+        shapes: dict[str, tuple[int, ...]] = {f"{prefix}z": (self.copies, base.dimension)}
+        if self.fixed_beta is None:
+            shapes[f"{prefix}u"] = (self.copies,)
         start_seed, base_seed, chain_seed = seed.spawn(3)
         if starts is None:
             rng = np.random.default_rng(start_seed)
@@ -276,8 +284,9 @@ class _Stages:
         draws = settings.draws
         with Bar(settings.chains * draws, label, unit="draw", shown=self.execution.progress) as bar:
             chains = run_chains(
+                self.engine,
                 self.target.pseudo_extended_recipe(base, bias, self.copies, self.fixed_beta),
-                names,
+                shapes,
                 starts,
                 settings,
                 draws=draws,

@@ -1,0 +1,304 @@
+"""Assembles a CmdStan home from a PyPI mirror alone.
+
+The wheel of httpstan carries all of CmdStan but its command line: stanc, the headers of Stan,
+Math, Boost, Eigen, SUNDIALS and TBB, and their libraries. `stanct/cmdstan_home/` holds the rest.
+The home is built and tried in a folder beside its place and renamed into it at the end, so that a
+broken, interrupted or concurrent installation is never seen by anyone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from stanct.errors import EngineError
+
+STAN_VERSION = "2.39.0"
+# cmdstanpy ranks folders `cmdstan-<number>` above any other name: an official CmdStan always wins.
+HOME_NAME = "cmdstan-stanct"
+MARKER = "stanct.json"
+
+_REQUIREMENT = "httpstan==4.17.0"
+_WHEELS = {
+    ("Linux", "x86_64"): "b05349967ad19a6970d4392732653b8ad98839cb3cb7a7e8a493ae70a264988e",
+    ("Darwin", "arm64"): "f1559fce9ae4aaff28e5faaad368591a43d158869b378fc0ed2fea9731ee8510",
+}
+_SOURCES = Path(__file__).parent / "cmdstan_home"
+_NEEDED_BYTES = 2_000_000_000
+_TOOLS_REMEDY = (
+    "Install a C++17 compiler and GNU make: `apt-get install g++ make` on Debian and Ubuntu, "
+    "`dnf install gcc-c++ make` on Fedora, `xcode-select --install` on macOS."
+)
+
+
+def default_home() -> Path:
+    """Return where cmdstanpy finds the assembled home without being told."""
+    return Path.home() / ".cmdstan" / HOME_NAME
+
+
+def is_assembled(home: Path) -> bool:
+    """Whether `home` is an assembled home, whole, rather than an official CmdStan."""
+    return (home / MARKER).is_file()
+
+
+def is_current(home: Path) -> bool:
+    """Whether an assembled home was made from the sources of this version of stanct."""
+    marker = json.loads((home / MARKER).read_text())
+    return marker["wheel"] == _REQUIREMENT and marker["sources"] == _digest()
+
+
+def _digest() -> str:
+    """SHA-256 over the names and contents of `cmdstan_home/`."""
+    told = hashlib.sha256()
+    for path in sorted(_SOURCES.rglob("*")):
+        if path.is_file():
+            told.update(f"{path.relative_to(_SOURCES).as_posix()}\0".encode() + path.read_bytes())
+    return told.hexdigest()
+
+
+def assemble(
+    home: Path | None = None,
+    *,
+    wheel: Path | None = None,
+    jobs: int | None = None,
+    replace: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Assemble a CmdStan home.
+
+    Parameters
+    ----------
+    home
+        Where it shall be; by default where cmdstanpy looks.
+    wheel
+        httpstan's wheel if it was downloaded before; its SHA-256 is checked all the same.
+    jobs
+        Compilations at once; by default one a core, at most 4 (each takes 2 GB of memory).
+    replace
+        Build again although a home of this version exists.
+    report
+        Called with one line at the start of each step.
+
+    Returns
+    -------
+    Path
+        The home, complete: a small model was compiled in it and run.
+
+    Raises
+    ------
+    EngineError
+        No compiler, no make, a wheel that cannot be had or is not the right one, a folder that
+        cannot be written, too little disk, or a build that fails.
+    """
+    home = (home or default_home()).expanduser().absolute()
+    if is_assembled(home) and is_current(home) and not replace:
+        report(f"{home} is complete; nothing to do.")
+        return home
+    if home.exists() and not is_assembled(home):
+        raise EngineError(
+            f"{home} exists and was not made by stanct.",
+            remedy="Pass another folder with --dir, or remove it yourself.",
+        )
+    sha256 = _expected_hash()
+    make = _find_make()
+    _find_compiler()
+    with _workshop(home) as folder:
+        _unpack(_checked(wheel or _download(folder, report), sha256), folder)
+        _build(folder, make, jobs or min(4, os.cpu_count() or 1), report)
+        _try(folder, make, report)
+        marker = {"stan": STAN_VERSION, "wheel": _REQUIREMENT, "sources": _digest()}
+        (folder / MARKER).write_text(json.dumps(marker) + "\n")
+        _put_in_place(folder, home)
+    report(f"{home} is complete.")
+    return home
+
+
+def _expected_hash() -> str:
+    machine = (platform.system(), platform.machine())
+    if machine not in _WHEELS:
+        raise EngineError(
+            f"httpstan has no wheel for {' '.join(machine)}.",
+            remedy="Install an official CmdStan; see https://mc-stan.org/install.",
+        )
+    return _WHEELS[machine]
+
+
+def _find_make() -> str:
+    make = os.environ.get("MAKE", "make")
+    if shutil.which(make) is None:
+        raise EngineError(f"No make was found (looked for {make!r}).", remedy=_TOOLS_REMEDY)
+    return make
+
+
+def _find_compiler() -> None:
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    if not any(shutil.which(name) for name in names):
+        raise EngineError(
+            f"No C++ compiler was found (looked for {', '.join(names)}).", remedy=_TOOLS_REMEDY
+        )
+
+
+@contextlib.contextmanager
+def _workshop(home: Path) -> Iterator[Path]:
+    """A temporary folder beside `home`, ours alone; what a killed installation left is removed."""
+    import fcntl  # not on Windows, for which no wheel exists
+
+    parent = home.parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        lock = (parent / f".{home.name}.lock").open("w")
+    except OSError as error:
+        raise EngineError(
+            f"{parent} cannot be written: {error.strerror}.",
+            remedy="Pass a folder of your own with --dir, and tell cmdstanpy of it: "
+            "export CMDSTAN=FOLDER.",
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise EngineError(
+                f"Another installation into {home} is running.", remedy="Wait until it has ended."
+            ) from error
+        for left in parent.glob(f".{home.name}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        _check_disk(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=parent))
+        try:
+            yield folder
+        except OSError as error:
+            raise EngineError(
+                f"{error.filename or folder} could not be written: {error.strerror}.",
+                remedy="Nothing was installed. Make room, or pass another folder with --dir.",
+            ) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_disk(parent: Path) -> None:
+    free = shutil.disk_usage(parent).free
+    if free < _NEEDED_BYTES:
+        raise EngineError(
+            f"{parent} has {free / 1e9:.1f} GB free; the home needs {_NEEDED_BYTES / 1e9:.0f} GB.",
+            remedy="Make room, or pass another folder with --dir.",
+        )
+
+
+def _download(folder: Path, report: Callable[[str], None]) -> Path:
+    report(f"Downloading {_REQUIREMENT} with pip")
+    target = folder / "wheel"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--only-binary=:all:", "--python-version", "3.13"]
+    command += ["--implementation", "cp", "--dest", str(target), _REQUIREMENT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(target.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        raise EngineError(
+            f"pip could not download {_REQUIREMENT}:\n{_tail(done.stderr)}\n",
+            remedy="Check the index that pip uses, or download the wheel elsewhere "
+            "(cp313, for this platform) and pass it with --wheel FILE.",
+        )
+    return wheels[0]
+
+
+def _checked(wheel: Path, sha256: str) -> Path:
+    try:
+        with wheel.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise EngineError(f"{wheel} cannot be read: {error.strerror}.") from error
+    if found != sha256:
+        raise EngineError(
+            f"{wheel.name} is not the wheel that stanct was checked with: its SHA-256 is {found}, "
+            f"expected {sha256}.",
+            remedy="Download it again; if it is the same, do not trust the index.",
+        )
+    return wheel
+
+
+def _unpack(wheel: Path, folder: Path) -> None:
+    shutil.copytree(_SOURCES, folder, dirs_exist_ok=True)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.startswith(("httpstan/include/", "httpstan/lib/", "httpstan/stanc")) and (
+                    not name.startswith(("httpstan/include/pybind11/", "httpstan/stanc.py"))
+                ):
+                    archive.extract(name, folder / "unpacked")
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise EngineError(
+            f"{wheel.name} is damaged: {error}.", remedy="Download it again."
+        ) from error
+    unpacked = folder / "unpacked" / "httpstan"
+    for name in ("include", "lib"):
+        (unpacked / name).rename(folder / name)
+    (folder / "bin").mkdir(exist_ok=True)
+    stanc = folder / "bin" / "stanc"
+    (unpacked / "stanc").rename(stanc)
+    stanc.chmod(0o755)
+    shutil.rmtree(folder / "unpacked")
+    shutil.rmtree(folder / "wheel", ignore_errors=True)
+
+
+def _build(folder: Path, make: str, jobs: int, report: Callable[[str], None]) -> None:
+    report(f"Compiling what all models share, {jobs} at a time (some minutes)")
+    _make(folder, [make, f"JOBS={jobs}", "build"])
+
+
+def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
+    """Compile and run a small model: a home that cannot do that is not put in place."""
+    report("Compiling and running a model")
+    model = folder / "examples" / "bernoulli" / "bernoulli"
+    _make(folder, [make, "examples/bernoulli/bernoulli"])
+    command = [str(model), "sample", "num_samples=20", "num_warmup=20"]
+    command += ["data", f"file={model}.data.json", "output", f"file={folder}/draws.csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise EngineError(f"A compiled model does not run:\n{_tail(done.stdout + done.stderr)}")
+    # Its run path names this folder, which is about to be renamed.
+    for left in (model, model.with_suffix(".hpp"), folder / "draws.csv"):
+        left.unlink()
+
+
+def _make(folder: Path, command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    remedy = "Nothing was installed. " + (
+        "Make room on the disk."
+        if "No space left on device" in done.stdout
+        else "Try another compiler: CXX=clang++ stanct install-cmdstan."
+    )
+    raise EngineError(
+        f"`{' '.join(command)}` failed with status {done.returncode}:\n{_tail(done.stdout)}\n",
+        remedy=remedy,
+    )
+
+
+def _put_in_place(folder: Path, home: Path) -> None:
+    if home.exists():
+        home.rename(folder.with_name(folder.name + "-old"))
+    folder.rename(home)
+    shutil.rmtree(folder.with_name(folder.name + "-old"), ignore_errors=True)
+
+
+def _tail(text: str, lines: int = 15) -> str:
+    return "\n".join(text.strip().splitlines()[-lines:])

