@@ -1,6 +1,7 @@
 """Continuous tempering for any Stan program: sample across isolated modes, and get the evidence."""
 
 from stanct.base import GaussianBase
+from stanct.batches import StochasticTarget
 from stanct.errors import (
     DataError,
     EngineError,
@@ -10,6 +11,7 @@ from stanct.errors import (
     StanctError,
 )
 from stanct.function_target import FunctionDensity, FunctionTarget
+from stanct.minibatch import MiniBatch
 from stanct.model import TemperedModel, temper
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Curve, Evidence, Expectation
@@ -17,6 +19,7 @@ from stanct.runs.ladder_run import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
+from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
 
 __version__ = "0.1.0"
@@ -32,12 +35,15 @@ __all__ = [
     "FunctionTarget",
     "GaussianBase",
     "LadderRun",
+    "MiniBatch",
     "ParticleRun",
     "ProgramError",
     "Run",
     "SamplingError",
     "SavedRunError",
     "StanctError",
+    "StochasticTarget",
+    "TactRun",
     "TemperedModel",
     "TemperedRun",
     "load",

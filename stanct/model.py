@@ -17,8 +17,9 @@ from stanct.errors import SamplingError, StanctError
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
+from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import ais, gibbs, joint, parallel_tempering
+from stanct.samplers import ais, gibbs, joint, parallel_tempering, tact
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
@@ -29,6 +30,7 @@ METHODS = {
     "joint": joint.sample,
     "gibbs": gibbs.sample,
     "parallel_tempering": parallel_tempering.sample,
+    "tact": tact.sample,
 }
 ENGINES = ("auto", "embedded")
 
@@ -138,6 +140,11 @@ class TemperedModel:
 
     @overload
     def sample(
+        self, data: Source = None, *, method: Literal["tact"], engine: str = "auto", **settings: Any
+    ) -> TactRun: ...
+
+    @overload
+    def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
     ) -> Run: ...
 
@@ -153,7 +160,8 @@ class TemperedModel:
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
             by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
-            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``. `settings` are
+            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``; ``"tact"``:
+            thermostatted dynamics on mini-batches, which give no evidence. `settings` are
             those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
             base, threads and progress go with every method.
         engine

@@ -45,11 +45,8 @@ class SampledDensity(Protocol):
     def log_densities(self, points: Array) -> Array: ...
 
 
-class SampledTarget(Protocol):
-    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
-
-    @property
-    def density(self) -> SampledDensity: ...
+class Problem(Protocol):
+    """What results need of the user's problem, whatever evaluates it."""
 
     @property
     def programs(self) -> dict[str, str]: ...
@@ -61,6 +58,13 @@ class SampledTarget(Protocol):
     def origin(self) -> dict[str, Any]: ...
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
+
+
+class SampledTarget(Problem, Protocol):
+    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
+
+    @property
+    def density(self) -> SampledDensity: ...
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,7 @@ class Ledger:
 
 
 def provenance(
-    target: SampledTarget, settings: Mapping[str, Any], ledger: Ledger, **more: Any
+    target: Problem, settings: Mapping[str, Any], ledger: Ledger, **more: Any
 ) -> dict[str, Any]:
     """Everything about a run that is neither draws nor estimates; JSON values only."""
     from stanct import __version__

@@ -85,7 +85,9 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
         # The constants that `~` drops are the same everywhere.
         wanted = wanted + np.median(found[both] - wanted[both]) if both.any() else wanted
     else:
-        formula = _prior_likelihood if kind == "prior_likelihood" else _whitened
+        formula = {"prior_likelihood": _prior_likelihood, "weighted": _weighted}.get(
+            kind, _whitened
+        )
         with np.errstate(invalid="ignore"):
             found, wanted = formula(target, kind, density, rng, points)
     both = np.isfinite(found) & np.isfinite(wanted)
@@ -148,3 +150,13 @@ def _prior_likelihood(
         slope = (path[1] - path[0]) / (beta[1] - beta[0])
         found[k], wanted[k] = path[1] + slope * (1 - beta[1]), density.log_density(x)
     return found, wanted
+
+
+def _weighted(
+    target: Target, kind: str, density: Density, rng: np.random.Generator, points: int
+) -> tuple[Array, Array]:
+    """The log density is linear in the weight; weight 1 is the density program."""
+    light, heavy = (_generated(target, kind, {"weight": weight}) for weight in (0.5, 2.0))
+    x = rng.normal(size=(points, density.dimension)) / 2
+    found = (2 * light.log_densities(x) + heavy.log_densities(x)) / 3
+    return found, density.log_densities(x)

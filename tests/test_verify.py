@@ -37,6 +37,7 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
         ("joint", "target += inv_logit(-ct_u) *", "target += 1.001 * inv_logit(-ct_u) *"),
         ("pseudo_extended", "log_sum_exp(ct_log_weight)", "max(ct_log_weight)"),
         ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
+        ("weighted", "target += ct_weight *", "target += ct_weight ^ 2 *"),
     ],
 )
 def test_a_wrong_program_does_not(

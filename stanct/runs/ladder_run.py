@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct.base import GaussianBase
 from stanct.path import Array
 from stanct.runs.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
@@ -44,6 +45,7 @@ class LadderRun(Run):
         "z", "betas", "delta", "rejection", "counts", "round_trips"
     )  # fmt: skip
 
+    base: GaussianBase = field(repr=False)
     betas: Array = field(repr=False)
     delta: Array = field(repr=False)
     rejection: Array = field(repr=False)

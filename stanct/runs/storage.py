@@ -19,7 +19,8 @@ from stanct.errors import SavedRunError
 from stanct.path import Array
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES)
+TACT = "stanct tact 1"
+FORMATS = (TEMPERED, LADDER, PARTICLES, TACT)
 
 
 class Savable(Protocol):
@@ -35,7 +36,7 @@ class Savable(Protocol):
     def variables(self) -> Mapping[str, Array]: ...
 
     @property
-    def base(self) -> GaussianBase: ...
+    def base(self) -> GaussianBase | None: ...
 
     @property
     def programs(self) -> Mapping[str, str]: ...
@@ -92,7 +93,9 @@ def save_run(
     """
 
     def write(draft: Path) -> None:
-        named = {"base_mean": run.base.mean, "base_scale": run.base.scale, **arrays}
+        named = dict(arrays)
+        if run.base is not None:
+            named |= {"base_mean": run.base.mean, "base_scale": run.base.scale}
         named |= {f"variable {name}": values for name, values in run.variables.items()}
         named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}
         np.savez(draft / "draws.npz", allow_pickle=False, **named)
@@ -179,7 +182,9 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
             "method": head["method"],
             "engine": head["engine"],
             "variables": _part(stored, "variable "),
-            "base": GaussianBase(stored["base_mean"], stored["base_scale"]),
+            "base": GaussianBase(stored["base_mean"], stored["base_scale"])
+            if "base_mean" in stored
+            else None,
             "programs": programs,
             "data": (path / "data.json").read_text(encoding="utf-8"),
             "provenance": head["provenance"],

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from stanct.errors import StanctError
-from stanct.stan.prior_likelihood import prior_likelihood
+from stanct.stan.prior_likelihood import prior_likelihood, weighted
 from stanct.stan.program import Program
 from stanct.stan.render import library, render
 from stanct.stan.rewrite import Edit, Rewriter
@@ -31,6 +31,7 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
         temperature, estimated or fixed.
         `"prior_likelihood"`: the user's parameters block, the likelihood alone tempered.
+        `"weighted"`: the likelihood to the power of a weight among the data, for mini-batches.
         The header of each text states its density, its `data` block what it needs.
     prefix
         With which every name of ours begins.
@@ -97,6 +98,7 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "joint": joint,
     "pseudo_extended": pseudo_extended,
     "prior_likelihood": prior_likelihood,
+    "weighted": weighted,
 }
 KINDS = tuple(_WRITERS)
 """The kinds of program that `generate` writes."""
