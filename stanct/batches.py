@@ -48,8 +48,9 @@ class Batches:
     prior
         v_0.
     reference : shape (D,)
-        Unconstrained point x̂ at which the estimates of all batches are made exact: each is shifted
-        by what it misses there. Close to x̂ this removes most of the noise (control variates).
+        Unconstrained point x̂ at which the estimates of all batches are made exact, log density and
+        gradient: each gets the line in x that it misses there. Close to x̂ this removes most of the
+        noise (control variates).
     """
 
     shards: tuple[BatchDensity, ...]
@@ -90,7 +91,9 @@ class Batches:
         return float(value), np.sum([p * g for p, (_, g) in zip(share, found, strict=True)], axis=0)
 
     def corrections(self) -> tuple[Array, Array]:
-        """What each batch misses at the reference, shapes (S,) and (S, D); empty without one.
+        """The lines a_j + b_j x that make batches exact at the reference, shapes (S,) and (S, D).
+
+        Empty without a reference.
 
         Raises
         ------
@@ -108,7 +111,8 @@ class Batches:
                 remedy="Pass another reference, or control=False.",
             )
         share = self.sizes / self.sizes.sum()
-        return share @ values - values, share @ gradients - gradients
+        slopes = share @ gradients - gradients
+        return share @ values - values - slopes @ self.reference, slopes
 
 
 def make_potential(

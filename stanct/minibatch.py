@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -134,8 +135,12 @@ class _Cutter:
 
     def weighted(self, index: Array, weight: float) -> Density:
         """Of the program that weights its likelihood."""
-        code = generate(self.target.program, "weighted", prefix=self.target.prefix)
-        return self._make(code, self.data(index, {f"{self.target.prefix}weight": weight}))
+        text = self.data(index, {f"{self.target.prefix}weight": weight})
+        return self._make(self._weighted_code, text)
+
+    @cached_property
+    def _weighted_code(self) -> str:
+        return self.target.code("weighted")
 
     def _make(self, code: str, text: str) -> Density:
         target = self.target

@@ -31,7 +31,7 @@ class Potential(NamedTuple):
 
     Batch j, drawn with probability n_j / N, has the estimate w_j v_j(x) + (1 − w_j) v_0(x) of the
     log density, w_j = N / n_j: v_j is the log density given the batch alone and v_0 the prior. With
-    a reference point x̂ the batch's own value there is replaced by the exact one.
+    a reference point a line is added to each, which makes it exact there.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Potential(NamedTuple):
     split
         Whether v_0 must be evaluated; otherwise the estimate is v_j alone.
     values, gradients : shape (S,) or (0,), (S, D) or (0, D)
-        Reference: the exact value minus the batch's, which is added to every estimate.
+        The lines a_j + b_j x that are added to the estimates, see `Batches.corrections`.
     mean : shape (D,)
     scale : shape (D, D), or (1, D) for a diagonal L
     noise
@@ -227,6 +227,7 @@ def density_at(
     if potential.values.size > 0:
         value[0] += potential.values[batch]
         for i in range(x.size):
+            value[0] += potential.gradients[batch, i] * x[i]
             gradient[i] += potential.gradients[batch, i]
     return np.isfinite(value[0])
 

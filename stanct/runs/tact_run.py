@@ -163,7 +163,7 @@ def _thermostat_check(run: TactRun, name: str, column: int) -> Check:
     expected = float(run.thermostat_means[column - THERMOSTAT])
     error = float(found.std() / np.sqrt(effective_size(found)))
     gap = abs(float(found.mean()) - expected)
-    missed = gap / abs(expected) if expected else gap
+    missed = gap / expected if 0 < expected < np.inf else gap
     return check(
         name, missed, MISSED, missed <= MISSED or gap <= 3 * error,
         f"The mean thermostat is {found.mean():.4g} ± {error:.2g} where {expected:.4g} was "

@@ -10,6 +10,8 @@ SGLD, see `VARIANTS`.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
@@ -182,7 +184,8 @@ class TactSettings:
     def thermostat_means(self, noise: Array) -> Array:
         """Where z_θ and z_ξ settle at λ = 1 and λ' = 1 given variances of ∇U and U, shape (2,).
 
-        c + η V / 2 to first order ([TACT] 6); the form given is exact for a free particle.
+        c + η V / 2 to first order ([TACT] 6); the form given is exact for a free particle, and
+        infinite where the noise of one step is more than any friction can take up.
         """
         means = []
         for eta, friction, variance in (
@@ -190,20 +193,26 @@ class TactSettings:
             (self.tempering_step**2, self.tempering_friction, noise[0]),
         ):
             q = eta * variance / 4
-            if self.integrator == "published":
-                means.append(1 - np.sqrt(max(1 - 2 * friction - 4 * q, 0)))
-                continue
             injected = -np.expm1(-2 * friction)
-            root = np.sqrt(max(q * q + (1 + q) * (1 - q - injected), 0))
-            means.append(-np.log(max((root - q) / (1 + q), 1e-300)))
+            if self.integrator == "published":
+                left = 1 - 2 * friction - 4 * q
+                means.append(1 - np.sqrt(left) if left >= 0 else np.inf)
+            else:
+                left = 1 - q - injected
+                kept = (np.sqrt(q * q + (1 + q) * max(left, 0)) - q) / (1 + q)
+                means.append(-np.log(kept) if left > 0 else np.inf)
         return np.array(means)
 
 
 @dataclass
 class _Chain:
-    """A chain's source of estimates, random stream and state, moved in place."""
+    """A chain's source of estimates, random stream and state, moved in place.
+
+    Chains may share a source, one at a time: a hundred shards take seconds to load.
+    """
 
     batches: Batches
+    turn: threading.Lock
     potential: compiled.Potential
     rng: np.random.Generator
     walker: Walker
@@ -218,10 +227,11 @@ class _Chain:
         out = TactOut(np.empty((looks, size)), np.empty(looks), np.empty((looks, 6)))
         found, seen = 0, 0
         if wanted > self.collected:
-            found, seen = compiled.run_looks(
-                self.potential, self.walker, self.bias, dynamics, wanted - self.collected,
-                self.rng, out,
-            )  # fmt: skip
+            with self.turn:
+                found, seen = compiled.run_looks(
+                    self.potential, self.walker, self.bias, dynamics, wanted - self.collected,
+                    self.rng, out,
+                )  # fmt: skip
             self.places.append(self.walker.z.copy())
         self.collected += found
         # Copies, so that the room for draws that were not collected is given back.
@@ -449,7 +459,8 @@ def _members(
     ledger: Ledger,
 ) -> list[_Chain]:
     """Chains at their starts."""
-    sources = _sources(target, base, minibatch, settings.chains, seed)
+    sources = _sources(target, base, minibatch, settings, seed)
+    turns = [threading.Lock() for _ in sources]
     dimension = sources[0].dimension
     if base is None:
         mean, scale = np.zeros(dimension), np.ones((1, dimension))
@@ -460,7 +471,8 @@ def _members(
     if sources[0].reference is not None:
         ledger.gradients += len(sources[0].shards)
     members = []
-    for lane, (source, child) in enumerate(zip(sources, lane_seeds, strict=True)):
+    for lane, child in enumerate(lane_seeds):
+        source, turn = sources[lane % len(sources)], turns[lane % len(sources)]
         potential = make_potential(source, mean, scale, corrections, settings.noise)
         rng = np.random.Generator(np.random.PCG64(child))
         place = None if starts is None else starts[lane]
@@ -474,7 +486,9 @@ def _members(
             ),
             np.zeros(3, np.int64),
         )
-        members.append(_Chain(source, potential, rng, walker, _new_bias(settings.bins), energy))
+        members.append(
+            _Chain(source, turn, potential, rng, walker, _new_bias(settings.bins), energy)
+        )
     return members
 
 
@@ -482,10 +496,11 @@ def _sources(
     target: SampledTarget | StochasticTarget,
     base: GaussianBase | None,
     minibatch: MiniBatch | None,
-    chains: int,
+    settings: TactSettings,
     seed: np.random.SeedSequence,
 ) -> list[Batches]:
-    """One source of estimates a chain, none shared between threads."""
+    """Sources of estimates, one a chain, or for shards of a program one a thread."""
+    chains = settings.chains
     if isinstance(target, StochasticTarget):
         if minibatch is not None:
             raise SamplingError("A stochastic target makes its own batches.")
@@ -500,7 +515,8 @@ def _sources(
     first = program_batches(
         target, minibatch, None if base is None else base.mean, np.random.default_rng(seed)
     )
-    return [first, *(first.clone() for _ in range(chains - 1))]
+    copies = min(settings.threads or os.cpu_count() or 1, chains)
+    return [first, *(first.clone() for _ in range(copies - 1))]
 
 
 def _starts(
