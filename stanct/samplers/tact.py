@@ -163,20 +163,25 @@ class TactSettings:
     def dynamics(self, *, learn: bool, offset: float) -> Dynamics:
         """For the compiled loop."""
         hills = self.hills
+        # Whole numbers must not reach the loop as such: it would be compiled once more for them.
         return Dynamics(
-            (self.step**2, self.tempering_step**2),
-            (self.friction, self.tempering_friction),
-            (self.inertia, self.tempering_inertia),
-            self.coupling.plateau,
-            self.coupling.reach,
+            (float(self.step) ** 2, float(self.tempering_step) ** 2),
+            (float(self.friction), float(self.tempering_friction)),
+            (float(self.inertia), float(self.tempering_inertia)),
+            float(self.coupling.plateau),
+            float(self.coupling.reach),
             float(self.coupling.power),
-            self.coupling.wall,
+            float(self.coupling.wall),
             self.tempering,
             self.thermostat is not None,
             self.integrator == "symmetric",
             {None: compiled.NO_BIAS, "force": compiled.FORCE, "hills": compiled.HILLS}[self.bias],
             learn,
-            (hills.height, hills.width, np.inf if hills.softening is None else hills.softening),
+            (
+                float(hills.height),
+                float(hills.width),
+                np.inf if hills.softening is None else float(hills.softening),
+            ),
             offset,
             (self.thin, self.resample_every),
         )
