@@ -25,6 +25,9 @@ Array = np.ndarray
 # Biases of the tempering variable.
 NO_BIAS, FORCE, HILLS = 0, 1, 2
 
+# A kinetic energy of so many times its mean is that of a chain on its way to infinity.
+RUNAWAY = 1000.0
+
 
 class Potential(NamedTuple):
     """An energy that is known through batches, in whitened coordinates x = m + L z.
@@ -423,14 +426,18 @@ def run_looks(
     """
     dimension = walker.z.size
     room, value, home = np.zeros((4, dimension)), np.zeros(2), walker.z.copy()
-    found = 0
+    found, kinetic = 0, 1.0
     for look in range(out.energy.size):
         for _ in range(dynamics.gaps[0]):
             move(potential, walker, bias, dynamics, rng, room, value)
             walker.clock[0] += 1
             if dynamics.gaps[1] > 0 and walker.clock[0] % dynamics.gaps[1] == 0:
                 resample(walker, dynamics, rng)
-            if not (np.isfinite(walker.z.sum()) and abs(walker.tempering[0]) <= dynamics.wall):
+            kinetic = 0.0
+            for i in range(dimension):
+                kinetic += walker.momentum[i] ** 2
+            kinetic /= dimension * dynamics.eta[0]
+            if not (kinetic < RUNAWAY and abs(walker.tempering[0]) <= dynamics.wall):
                 # The step was too long: start again from the last look.
                 walker.clock[2] += 1
                 walker.z[:] = home
@@ -442,15 +449,12 @@ def run_looks(
         if dynamics.tempered and dynamics.learn and dynamics.bias == HILLS:
             teach(bias, walker.tempering[0], 0.0, dynamics)
         lam, _ = coupling(walker.tempering[0], dynamics.plateau, dynamics.reach, dynamics.power)
-        kinetic = 0.0
-        for i in range(dimension):
-            kinetic += walker.momentum[i] ** 2
         out.trace[look, 0] = walker.tempering[0]
         out.trace[look, 1] = lam
         out.trace[look, 2] = walker.thermostat.mean()
         out.trace[look, 3] = walker.tempering[2]
         out.trace[look, 4] = value[1] + dynamics.offset
-        out.trace[look, 5] = kinetic / (dimension * dynamics.eta[0])
+        out.trace[look, 5] = kinetic
         if lam == 1.0:
             out.z[found] = walker.z
             out.energy[found] = value[1] + dynamics.offset

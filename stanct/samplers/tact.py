@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +28,7 @@ from stanct.lanes import START_TRIES, block_sizes, run_blocks
 from stanct.minibatch import MiniBatch, program_batches
 from stanct.path import Array
 from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
-from stanct.runs.tact_run import TactRun
+from stanct.runs.tact_run import ENERGY, TactRun
 from stanct.settings import whole
 from stanct.tact_kernels import Bias, Dynamics, TactOut, Walker
 from stanct.target import Target
@@ -38,6 +38,8 @@ BLOCK = 100
 SPREAD_POINTS, SPREAD_BATCHES = 24, 16
 # A chain that has not collected its draws after this many times as many looks stops.
 PATIENCE = 50
+# Looks at λ = 1 before the warm-up.
+SETTLE = 50
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -101,7 +103,7 @@ class Hills:
         the plain form. The well-tempered bias converges to ΔT / (ΔT + 1) of the free energy.
     """
 
-    height: float = 0.05
+    height: float = 0.02
     width: float = 0.1
     softening: float | None = None
 
@@ -222,7 +224,6 @@ class _Chain:
     rng: np.random.Generator
     walker: Walker
     bias: Bias
-    energy: float
     collected: int = 0
     places: list[Array] = field(default_factory=list)
 
@@ -371,7 +372,7 @@ def sample(
     ledger.lap("base")
     members = _members(target, fitted, start, minibatch, settings, batch_seed, lane_seeds, ledger)
     ledger.lap("batches")
-    offset = float(np.mean([member.energy for member in members]))
+    offset = _typical_energy(members, settings)
     _learn(members, settings, offset, progress)
     ledger.lap("warmup")
     blocks, interrupted = _look(
@@ -481,7 +482,7 @@ def _members(
         potential = make_potential(source, mean, scale, corrections, settings.noise)
         rng = np.random.Generator(np.random.PCG64(child))
         place = None if starts is None else starts[lane]
-        z, energy = _settle(potential, place, dimension, rng)
+        z = _place(potential, place, dimension, rng)
         walker = Walker(
             z,
             settings.step * rng.standard_normal(dimension),
@@ -491,9 +492,7 @@ def _members(
             ),
             np.zeros(3, np.int64),
         )
-        members.append(
-            _Chain(source, turn, potential, rng, walker, _new_bias(settings.bins), energy)
-        )
+        members.append(_Chain(source, turn, potential, rng, walker, _new_bias(settings.bins)))
     return members
 
 
@@ -539,19 +538,29 @@ def _starts(
     return x.copy() if base is None else base.whiten(x)
 
 
-def _settle(
+def _place(
     potential: compiled.Potential, place: Array | None, dimension: int, rng: np.random.Generator
-) -> tuple[Array, float]:
+) -> Array:
     """A start with a finite energy: the given one, or a draw from the base."""
     room, value = np.zeros((4, dimension)), np.zeros(2)
     for _ in range(START_TRIES if place is None else 1):
         z = rng.standard_normal(dimension) if place is None else np.array(place, float)
         if compiled.energy_at(potential, z, rng, room, value):
-            return z, float(value[0])
+            return z
     raise SamplingError(
         "The target vanishes, or Stan rejects it, where a chain is to start.",
         remedy="Pass a base that overlaps the target's support, or another start.",
     )
+
+
+def _typical_energy(members: list[_Chain], settings: TactSettings) -> float:
+    """Mean energy while chains settle at λ = 1, which the tempered energy is measured from.
+
+    A constant in U tilts the free energy along ξ by as much times λ; without it less is to learn.
+    """
+    still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
+    blocks, _ = _look(members, still, SETTLE + 1, SETTLE, settings, "settling", False)
+    return float(np.mean([block.trace[SETTLE // 2 :, ENERGY] for (block,) in blocks]))
 
 
 def _new_bias(bins: int) -> Bias:
