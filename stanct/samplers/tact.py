@@ -34,6 +34,8 @@ from stanct.tact_kernels import Bias, Dynamics, TactOut, Walker
 from stanct.target import Target
 
 BLOCK = 100
+# Chains share what they have learned of the bias after so many looks.
+SHARED = 25
 # The noise is measured at this many points of the chains, with this many batches each.
 SPREAD_POINTS, SPREAD_BATCHES = 24, 16
 # A chain that has not collected its draws after this many times as many looks stops.
@@ -99,13 +101,14 @@ class Hills:
     height, width
         Of a hill, in units of energy (temperature 1) and of ξ.
     softening
-        ΔT of the well-tempered form, in which a hill on a bias W shrinks by exp(−W / ΔT); None for
-        the plain form. The well-tempered bias converges to ΔT / (ΔT + 1) of the free energy.
+        ΔT of the well-tempered form, in which a hill on a bias W shrinks by exp(−W / ΔT) and the
+        bias converges to ΔT / (ΔT + 1) of the free energy. None is the published, plain form: it
+        never stops building, and lags behind where θ is slow to warm and to cool.
     """
 
     height: float = 0.02
-    width: float = 0.1
-    softening: float | None = None
+    width: float = 0.2
+    softening: float | None = 4.0
 
     def __post_init__(self) -> None:
         if not (self.height > 0 and self.width > 0 and (self.softening or 1.0) > 0):
@@ -572,7 +575,7 @@ def _learn(members: list[_Chain], settings: TactSettings, offset: float, progres
     """Warm up: learn the bias, pooled over the chains after every block."""
     pooled = _new_bias(settings.bins)
     dynamics = settings.dynamics(learn=True, offset=offset)
-    for size in block_sizes(settings.warmup, BLOCK):
+    for size in block_sizes(settings.warmup, SHARED):
         for member in members:
             member.collected = 0
         _, interrupted = _look(members, dynamics, size + 1, size, settings, "warm-up", progress)
