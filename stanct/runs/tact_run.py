@@ -35,11 +35,12 @@ class TactRun(Run):
     trace : shape (chains, looks, 6)
         The chains at regular intervals, tempered or not: ξ, λ(ξ), mean of z_θ, z_ξ, energy, and
         |r_θ|² / (D η), whose mean is 1.
-    noise : shape (points, 2)
-        Variances between batches, of the energy and (mean over coordinates) of its gradient, at
-        points of the chains; zero where nothing is noisy.
-    thermostat_means : shape (2,)
-        Where z_θ and z_ξ should settle, c + η V / 2 to first order with V of `noise` ([TACT] 6).
+    noise : shape (points, 4)
+        Variances between batches, of the energy and (mean over coordinates) of its gradient, with
+        λ and λ' there, at points of the chains; variances are zero where nothing is noisy.
+    thermostat_means, thermostat_errors : shape (2,)
+        Where z_θ and z_ξ should settle, c + η V / 2 to first order with V of `noise` ([TACT] 6),
+        and the standard errors of that, from the spread of V over the points.
     bias : shape (2, bins)
         Over 0 ≤ |ξ| ≤ W₀: visits, and the learned mean energy (biasing force) or height (hills).
     counts : shape (chains, 3)
@@ -51,13 +52,14 @@ class TactRun(Run):
 
     file_format: ClassVar[str] = TACT
     arrays: ClassVar[tuple[str, ...]] = (
-        "z", "energy", "trace", "noise", "thermostat_means", "bias", "counts"
+        "z", "energy", "trace", "noise", "thermostat_means", "thermostat_errors", "bias", "counts"
     )  # fmt: skip
 
     energy: Array = field(repr=False)
     trace: Array = field(repr=False)
     noise: Array = field(repr=False)
     thermostat_means: Array = field(repr=False)
+    thermostat_errors: Array = field(repr=False)
     bias: Array = field(repr=False)
     counts: Array = field(repr=False)
 
@@ -161,7 +163,8 @@ def _thermostat_check(run: TactRun, name: str, column: int) -> Check:
     """Whether a thermostat has settled where friction and noise say that it must."""
     found = run.trace[..., column]
     expected = float(run.thermostat_means[column - THERMOSTAT])
-    error = float(found.std() / np.sqrt(effective_size(found)))
+    own = float(found.std() / np.sqrt(effective_size(found)))
+    error = float(np.hypot(own, run.thermostat_errors[column - THERMOSTAT]))
     gap = abs(float(found.mean()) - expected)
     missed = gap / expected if 0 < expected < np.inf else gap
     return check(

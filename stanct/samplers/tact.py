@@ -37,7 +37,7 @@ BLOCK = 100
 # Chains share what they have learned of the bias after so many looks.
 SHARED = 25
 # The noise is measured at this many points of the chains, with this many batches each.
-SPREAD_POINTS, SPREAD_BATCHES = 24, 16
+SPREAD_POINTS, SPREAD_BATCHES = 64, 16
 # A chain that has not collected its draws after this many times as many looks stops.
 PATIENCE = 50
 # Looks at λ = 1 before the warm-up.
@@ -191,17 +191,29 @@ class TactSettings:
             (self.thin, self.resample_every),
         )
 
-    def thermostat_means(self, noise: Array) -> Array:
-        """Where z_θ and z_ξ settle at λ = 1 and λ' = 1 given variances of ∇U and U, shape (2,).
+    def thermostat_means(self, noise: Array) -> tuple[Array, Array]:
+        """Where z_θ and z_ξ should settle, and the standard errors of that, both of shape (2,).
 
         c + η V / 2 to first order ([TACT] 6); the form given is exact for a free particle, and
-        infinite where the noise of one step is more than any friction can take up.
+        infinite where the noise of one step is more than any friction can take up. Thermostats are
+        coupled to the noise by λ² and λ'², so V is the mean with these weights.
+
+        Parameters
+        ----------
+        noise : shape (points, 4)
+            As in `TactRun.noise`.
         """
-        means = []
-        for eta, friction, variance in (
-            (self.step**2, self.friction, noise[1]),
-            (self.tempering_step**2, self.tempering_friction, noise[0]),
+        means, errors = [], []
+        for eta, friction, values, coupled in (
+            (self.step**2, self.friction, noise[:, 1], noise[:, 2]),
+            (self.tempering_step**2, self.tempering_friction, noise[:, 0], noise[:, 3]),
         ):
+            known = np.isfinite(values)
+            share = coupled[known] ** 2
+            # Without tempering λ' = 0 throughout, and z_ξ stays where it is.
+            share = share / share.sum() if share.any() else np.ones(share.size) / max(share.size, 1)
+            variance = float(share @ values[known]) if known.any() else np.nan
+            errors.append(eta / 2 * np.sqrt(np.sum((share * (values[known] - variance)) ** 2)))
             q = eta * variance / 4
             injected = -np.expm1(-2 * friction)
             if self.integrator == "published":
@@ -211,7 +223,7 @@ class TactSettings:
                 left = 1 - q - injected
                 kept = (np.sqrt(q * q + (1 + q) * max(left, 0)) - q) / (1 + q)
                 means.append(-np.log(kept) if left > 0 else np.inf)
-        return np.array(means)
+        return np.array(means), np.array(errors)
 
 
 @dataclass
@@ -228,7 +240,7 @@ class _Chain:
     walker: Walker
     bias: Bias
     collected: int = 0
-    places: list[Array] = field(default_factory=list)
+    places: list[tuple[Array, float]] = field(default_factory=list)
 
     def look(self, dynamics: Dynamics, looks: int, wanted: int) -> TactOut:
         """A block of looks, fewer once `wanted` draws have been collected; none after that."""
@@ -241,7 +253,7 @@ class _Chain:
                     self.potential, self.walker, self.bias, dynamics, wanted - self.collected,
                     self.rng, out,
                 )  # fmt: skip
-            self.places.append(self.walker.z.copy())
+            self.places.append((self.walker.z.copy(), float(self.walker.tempering[0])))
         self.collected += found
         # Copies, so that the room for draws that were not collected is given back.
         return TactOut(out.z[:found].copy(), out.energy[:found].copy(), out.trace[:seen].copy())
@@ -391,6 +403,7 @@ def sample(
     ledger.gradients += int(sum(member.walker.clock[0] for member in members))
     ledger.lap("sampling")
     spread = _spread(members, settings, np.random.default_rng(spread_seed), ledger)
+    means, errors = settings.thermostat_means(spread)
     ledger.lap("noise")
     z = _joined(blocks, "z", kept)
     x = z if fitted is None else fitted.unwhiten(z)
@@ -414,7 +427,8 @@ def sample(
         energy=_joined(blocks, "energy", kept),
         trace=_joined(blocks, "trace", looks),
         noise=spread,
-        thermostat_means=settings.thermostat_means(np.nanmean(spread, axis=0)),
+        thermostat_means=means,
+        thermostat_errors=errors,
         bias=_summary(members[0].bias, settings),
         counts=np.array([member.walker.clock for member in members]),
         provenance=provenance(
@@ -619,14 +633,16 @@ def _look(
 def _spread(
     members: list[_Chain], settings: TactSettings, rng: np.random.Generator, ledger: Ledger
 ) -> Array:
-    """Variances of U and ∇U between batches at places of the chains, shape (points, 2)."""
-    first = members[0]
-    places = np.array([place for member in members for place in member.places])
-    points = places[rng.permutation(len(places))[:SPREAD_POINTS]]
+    """Variances of U and ∇U between batches at places of the chains with λ and λ', (points, 4)."""
+    first, coupling = members[0], settings.coupling
+    places = [place for member in members for place in member.places]
+    picked = [places[k] for k in rng.permutation(len(places))[:SPREAD_POINTS]]
+    points = np.array([z for z, _ in picked])
     spread = np.zeros((len(points), 2))
     compiled.batch_spread(first.potential, points, SPREAD_BATCHES, rng, spread)
     ledger.gradients += len(points) * SPREAD_BATCHES
-    return spread
+    at = (coupling.plateau, coupling.reach, coupling.power)
+    return np.column_stack([spread, [compiled.coupling(xi, *at) for _, xi in picked]])
 
 
 def _joined(blocks: list[list[TactOut]], name: str, count: int) -> Array:
