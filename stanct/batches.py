@@ -1,24 +1,39 @@
 """Log densities known through batches: a Stan program's shards, or a noisy Python function.
 
 Whatever the source, a sampler sees an unbiased estimate of the log density and of its gradient, and
-never which batch it came from.
+never which batch it came from. Blocks of a chain borrow batches where they run (`Source`), as they
+borrow densities elsewhere.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from stanct.density import Density
+from stanct.embedded import Recipe
 from stanct.errors import SamplingError
+from stanct.execution import Borrow
 from stanct.function_target import FunctionDensity
 from stanct.tact_kernels import Potential
 from stanct.workspace import SIGNATURE, CallableDensity
 
 Array = np.ndarray
+Estimate = Callable[[Array, np.random.Generator], tuple[float, Array]]
+# Picklable; gives batches for the caller's own use while the context lasts. The generator is where
+# a user's function takes its noise from.
+Lend = Callable[[np.random.Generator], AbstractContextManager["Batches"]]
+
+# Batches of the last program that was cut and that nobody uses.
+_idle: dict[str, list[Batches]] = {}
+_idle_lock = threading.Lock()
 
 
 class BatchDensity(CallableDensity, Protocol):
@@ -26,8 +41,6 @@ class BatchDensity(CallableDensity, Protocol):
 
     @property
     def dimension(self) -> int: ...
-
-    def clone(self) -> Any: ...
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]: ...
 
@@ -67,12 +80,6 @@ class Batches:
     def weights(self) -> Array:
         """w_j, shape (S,)."""
         return self.sizes.sum() / self.sizes
-
-    def clone(self) -> Batches:
-        """The same batches with engine handles of their own."""
-        prior = None if self.prior is None else self.prior.clone()
-        shards = tuple(shard.clone() for shard in self.shards)
-        return Batches(shards, self.sizes, prior, self.reference)
 
     def estimate(self, batch: int, x: Array) -> tuple[float, Array]:
         """The estimate that batch j gives of log density and gradient at x, reference apart."""
@@ -145,6 +152,99 @@ def make_potential(
 
 
 @dataclass(frozen=True)
+class Source:
+    """Batches in whitened coordinates, lent where they are evaluated; see `make_potential`.
+
+    Attributes
+    ----------
+    lend
+        Where the batches come from: `whole`, `estimates` or `cut`.
+    """
+
+    lend: Lend
+    mean: Array
+    scale: Array
+    corrections: tuple[Array, Array]
+    noise: tuple[float, float]
+
+    @contextmanager
+    def potential(self, rng: np.random.Generator) -> Iterator[Potential]:
+        """The batches for compiled code, as long as the context lasts."""
+        with self.lend(rng) as batches:
+            yield make_potential(batches, self.mean, self.scale, self.corrections, self.noise)
+
+
+def whole(borrow: Borrow) -> Lend:
+    """All data are one batch."""
+    return functools.partial(_whole, borrow)
+
+
+@contextmanager
+def _whole(borrow: Borrow, _: np.random.Generator) -> Iterator[Batches]:
+    with borrow() as density:
+        yield Batches((density,), np.ones(1))
+
+
+def estimates(function: Estimate, dimension: int) -> Lend:
+    """What a user's function estimates from a batch of its own choice."""
+    return functools.partial(_estimates, function, dimension)
+
+
+@contextmanager
+def _estimates(function: Estimate, dimension: int, rng: np.random.Generator) -> Iterator[Batches]:
+    density = FunctionDensity(lambda x: function(x, rng), dimension)
+    yield Batches((density,), np.ones(1))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Everything that makes the shards of a program, so that any process can load them."""
+
+    shards: tuple[Recipe, ...]
+    sizes: Array
+    prior: Recipe | None
+
+    @functools.cached_property
+    def key(self) -> str:
+        recipes = [*self.shards, *([] if self.prior is None else [self.prior])]
+        return hashlib.sha256("".join(recipe.key for recipe in recipes).encode()).hexdigest()
+
+    def load(self) -> Batches:
+        prior = None if self.prior is None else Density(self.prior)
+        return Batches(tuple(map(Density, self.shards)), self.sizes, prior)
+
+
+def cut(batches: Batches) -> Lend:
+    """Shards of a Stan program; loading them takes seconds, so they are kept when given back."""
+    prior = batches.prior
+    recipe = _Cut(
+        tuple(shard.recipe for shard in batches.shards if isinstance(shard, Density)),
+        batches.sizes,
+        prior.recipe if isinstance(prior, Density) else None,
+    )
+    with _idle_lock:
+        _idle.clear()
+        _idle[recipe.key] = [batches]
+    return functools.partial(_cut, recipe)
+
+
+@contextmanager
+def _cut(recipe: _Cut, _: np.random.Generator) -> Iterator[Batches]:
+    with _idle_lock:
+        if recipe.key not in _idle:
+            _idle.clear()
+        shelf = _idle.setdefault(recipe.key, [])
+        batches = shelf.pop() if shelf else None
+    if batches is None:
+        batches = recipe.load()
+    try:
+        yield batches
+    finally:
+        with _idle_lock:
+            shelf.append(batches)  # a shelf that was dropped meanwhile goes with what is on it
+
+
+@dataclass(frozen=True)
 class StochasticTarget:
     """A target that a Python function estimates, say a network's loss on a random batch.
 
@@ -156,22 +256,22 @@ class StochasticTarget:
     function
         From a point x of shape (D,) and a random generator, which is the chain's own and must be
         the only source of randomness, to unbiased estimates of the log density and of its gradient,
-        shape (D,). It is called from several threads, one at a time.
+        shape (D,). It is called from several threads, one at a time. A function that remembers
+        earlier calls, say its place in an epoch, is for one chain without a checkpoint.
     dimension
         D.
     label
         What the run calls it.
     """
 
-    function: Callable[[Array, np.random.Generator], tuple[float, Array]] = field(repr=False)
+    function: Estimate = field(repr=False)
     dimension: int
     label: str = "stochastic function"
 
-    def batches(self, seed: np.random.SeedSequence) -> Batches:
-        """One chain's source of estimates."""
-        rng = np.random.default_rng(seed)
-        density = FunctionDensity(lambda x: self.function(x, rng), self.dimension)
-        return Batches((density,), np.ones(1))
+    @property
+    def density(self) -> FunctionDensity:
+        """The estimate that a generator with seed 0 gives: by it workers are compared."""
+        return FunctionDensity(functools.partial(_first_estimate, self.function), self.dimension)
 
     @property
     def programs(self) -> dict[str, str]:
@@ -197,3 +297,7 @@ class StochasticTarget:
     def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]:
         """The draws as the variable ``x``, shape (chains, draws, D)."""
         return {"x": x}
+
+
+def _first_estimate(function: Estimate, x: Array) -> tuple[float, Array]:
+    return function(x, np.random.default_rng(0))

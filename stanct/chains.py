@@ -9,13 +9,15 @@ for dozens of draws at a time. A cycle of shorter steps frees it, for more gradi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from stanct import embedded
 from stanct.embedded import Block, Nuts, Recipe
 from stanct.errors import SamplingError
+from stanct.execution import Execution
+from stanct.progress import Bar
 from stanct.settings import whole
 
 Array = np.ndarray
@@ -113,7 +115,7 @@ def run_chains(
     *,
     seed: np.random.SeedSequence,
     label: str,
-    progress: bool,
+    execution: Execution,
 ) -> Chains:
     """Warm up the chains, pool what they learned, freeze it, and draw.
 
@@ -127,37 +129,38 @@ def run_chains(
         Unconstrained starting points.
     seed
         Warm-up and every block get a stream of their own from it.
-    label, progress
-        What the progress bar on stderr is called, and whether there is one.
+    label
+        What the progress bar on stderr is called.
+    execution
+        Remembers the warm-up and every block.
     """
     warmup_seed, draw_seed = seed.spawn(2)
     sizes = _block_sizes(settings.draws)
     blocks: list[Block] = []
     interrupted = False
-    with tqdm(
-        total=settings.chains * settings.draws,
-        desc=label,
-        unit="draw",
-        disable=not progress,
-        leave=False,
-    ) as bar:
-        bar.set_postfix_str("warming up")
-        adapted = embedded.adapt(
-            recipe,
-            starts,
-            names,
-            seed=stan_seed(warmup_seed),
-            warmup=settings.warmup,
-            nuts=settings.nuts,
+    total = settings.chains * settings.draws
+    with Bar(total, label, unit="draw", shown=execution.progress) as bar:
+        bar.note("warming up")
+        adapted = execution.once(
+            f"{label}: warm-up",
+            lambda: embedded.adapt(
+                recipe,
+                starts,
+                names,
+                seed=stan_seed(warmup_seed),
+                warmup=settings.warmup,
+                nuts=settings.nuts,
+            ),
         )
-        bar.set_postfix_str("")
+        bar.note("")
         # One chain's adaptation is noisy, and the largest step size is the one that gets stuck.
         step_size = float(np.median(adapted.step_size))
         inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
         position = adapted.position
         try:
             for number, block_seed in enumerate(draw_seed.spawn(len(sizes))):
-                block = embedded.draw(
+                draw = partial(
+                    embedded.draw,
                     recipe,
                     position,
                     step_size=step_size * STEP_CYCLE[number % len(STEP_CYCLE)],
@@ -166,6 +169,7 @@ def run_chains(
                     draws=sizes[number],
                     nuts=settings.nuts,
                 )
+                block = execution.once(f"{label}: draws", draw)
                 position = block.position(names)
                 blocks.append(block)
                 bar.update(settings.chains * sizes[number])
@@ -173,6 +177,7 @@ def run_chains(
             if not blocks:
                 raise
             interrupted = True
+            execution.seal()
     return Chains(
         _joined([block.variables for block in blocks]),
         _joined([block.statistics for block in blocks]),

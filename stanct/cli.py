@@ -121,6 +121,11 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--target-accept", type=float, help="of the transitions")
     parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint)")
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="remember there what is finished; if the run is killed, the same command goes on",
+    )
     parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -166,6 +171,7 @@ def _evidence(options: argparse.Namespace) -> int:
         seed=options.seed,
         base=options.base,
         threads=options.threads,
+        checkpoint=options.checkpoint,
         progress=not options.quiet,
         **chosen,
     )

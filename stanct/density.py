@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import bridgestan
@@ -20,6 +23,11 @@ from stanct import embedded
 from stanct.embedded import Recipe
 
 Array = np.ndarray
+
+# Densities that nobody uses, by recipe, the last used recipes last.
+_idle: OrderedDict[str, list[Density]] = OrderedDict()
+_idle_lock = threading.Lock()
+KEPT_RECIPES = 4
 
 
 class Density:
@@ -56,6 +64,15 @@ class Density:
     def clone(self) -> Density:
         """The same density with an engine handle of its own."""
         return Density(self.recipe)
+
+    @property
+    def borrow(self) -> Callable[[], AbstractContextManager[Density]]:
+        """Gives the same density with a handle that nobody else uses until it is given back.
+
+        ``with density.borrow() as own: ...``. Can be pickled and called in another process; given
+        back densities are kept there for the next caller.
+        """
+        return functools.partial(_borrowed, self.recipe)
 
     @property
     def dimension(self) -> int:
@@ -165,6 +182,23 @@ class Density:
     def handle(self) -> int:
         """The model handle that goes first into the function at `address`."""
         return int(self._model.model or 0)
+
+
+@contextmanager
+def _borrowed(recipe: Recipe) -> Iterator[Density]:
+    with _idle_lock:
+        shelf = _idle.setdefault(recipe.key, [])
+        _idle.move_to_end(recipe.key)
+        while len(_idle) > KEPT_RECIPES:
+            _idle.popitem(last=False)
+        density = shelf.pop() if shelf else None
+    if density is None:
+        density = Density(recipe)
+    try:
+        yield density
+    finally:
+        with _idle_lock:
+            shelf.append(density)  # a shelf that was dropped meanwhile goes with what is on it
 
 
 def _columns_by_variable(names: list[str]) -> dict[str, Array]:

@@ -81,3 +81,7 @@ class SamplingError(StanctError):
 
 class SavedRunError(StanctError):
     """A folder does not hold a run that this version of stanct can read."""
+
+
+class CheckpointError(StanctError):
+    """A folder cannot serve as this run's checkpoint."""

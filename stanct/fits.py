@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from stanct import embedded
 from stanct.base import (
@@ -23,6 +22,7 @@ from stanct.base import (
 from stanct.chains import stan_seed
 from stanct.embedded import Nuts
 from stanct.errors import EngineError, SamplingError
+from stanct.progress import Bar
 from stanct.target import Array, Target
 
 METHODS = ("pilot", "pathfinder", "laplace")
@@ -92,14 +92,14 @@ def fit_base(
             f"There is no base {method!r}.",
             remedy=f"Use one of {', '.join(METHODS)}, or a GaussianBase.",
         )
-    with tqdm(total=STARTS, desc="base", unit="start", disable=not progress, leave=False) as bar:
+    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         if method == "laplace":
             return _joined(_laplace_fits(target, scout_seed, rng, bar))
         draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
         scouts = _pathfinder_fits(target, draws, scout_seed, rng, bar)
         if method == "pathfinder":
             return _joined(scouts, evaluations=draws * len(scouts))
-        bar.set_postfix_str("pilot chains")
+        bar.note("pilot chains")
         return _pilot_base(target, scouts, chains, pilot_seed, rng, nuts)
 
 
@@ -115,7 +115,7 @@ def _pathfinder_fits(
     draws: int,
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
-    bar: tqdm,
+    bar: Bar,
 ) -> list[LocalFit]:
     fits = []
     failure: EngineError | None = None
@@ -204,7 +204,7 @@ def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFi
 
 
 def _laplace_fits(
-    target: Target, seed: np.random.SeedSequence, rng: np.random.Generator, bar: tqdm
+    target: Target, seed: np.random.SeedSequence, rng: np.random.Generator, bar: Bar
 ) -> list[LocalFit]:
     density = target.density
     fits = []

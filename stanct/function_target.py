@@ -6,7 +6,9 @@ to know. Each call takes the interpreter's lock and some microseconds.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +51,14 @@ class FunctionDensity:
     def clone(self) -> FunctionDensity:
         """The same density with a callback of its own."""
         return FunctionDensity(self.function, self.dimension)
+
+    @property
+    def borrow(self) -> Callable[[], contextlib.AbstractContextManager[FunctionDensity]]:
+        """Gives this density, see `Density.borrow`; its callback is safe in any thread.
+
+        Can be pickled if the function can: it must be importable by its name.
+        """
+        return functools.partial(contextlib.nullcontext, self)
 
     @property
     def address(self) -> int:

@@ -18,35 +18,27 @@ from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
+from stanct.execution import Executed, Execution, LentDensity
 from stanct.fits import fit_base
 from stanct.path import Array, Bias, beta_grid, log_sum_exp
 from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
+from stanct.workspace import CallableDensity
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a mode must not lock it out.
 LEAST_SHRINKAGE = 0.2
 
 
-class SampledDensity(Protocol):
+class SampledDensity(LentDensity, CallableDensity, Protocol):
     """What samplers need of a density: `Density` and `FunctionDensity` have it."""
 
-    @property
-    def dimension(self) -> int: ...
+
+class SampledTarget(Executed, Protocol):
+    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
 
     @property
-    def address(self) -> int: ...
-
-    @property
-    def handle(self) -> int: ...
-
-    def clone(self) -> Any: ...
-
-    def log_densities(self, points: Array) -> Array: ...
-
-
-class Problem(Protocol):
-    """What results need of the user's problem, whatever evaluates it."""
+    def density(self) -> SampledDensity: ...
 
     @property
     def programs(self) -> dict[str, str]: ...
@@ -58,13 +50,6 @@ class Problem(Protocol):
     def origin(self) -> dict[str, Any]: ...
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
-
-
-class SampledTarget(Problem, Protocol):
-    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
-
-    @property
-    def density(self) -> SampledDensity: ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +94,7 @@ def first_base(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    progress: bool = False,
+    execution: Execution,
 ) -> Start:
     """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
 
@@ -132,8 +117,7 @@ def first_base(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
             )
-        fitted = fit_base(target, base, chains=chains, seed=seed, nuts=nuts, progress=progress)
-        return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+        return execution.once("base", lambda: _fitted(target, base, chains, seed, nuts, execution))
     if base.dimension != target.density.dimension:
         raise SamplingError(
             f"The base has {base.dimension} dimensions, the program "
@@ -142,6 +126,20 @@ def first_base(
     if log_zeta is not None:
         return Start(base, log_zeta)
     return Start(base, _rough_log_zeta(target, base, seed), evaluations=200)
+
+
+def _fitted(
+    target: Target,
+    base: str,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    execution: Execution,
+) -> Start:
+    fitted = fit_base(
+        target, base, chains=chains, seed=seed, nuts=nuts, progress=execution.progress
+    )
+    return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
 
 
 def _rough_log_zeta(
@@ -160,11 +158,19 @@ def _rough_log_zeta(
 
 
 def base_deltas(
-    target: SampledTarget, base: GaussianBase, count: int, seed: np.random.SeedSequence
+    target: SampledTarget,
+    base: GaussianBase,
+    count: int,
+    seed: np.random.SeedSequence,
+    execution: Execution,
 ) -> Array:
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
-    z = np.random.default_rng(seed).standard_normal((count, base.dimension))
-    return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+    def evaluate() -> Array:
+        z = np.random.default_rng(seed).standard_normal((count, base.dimension))
+        return base.delta(z, target.density.log_densities(base.unwhiten(z)))
+
+    return execution.once("draws of the base", evaluate)
 
 
 def refit_base(done: Round) -> GaussianBase:
@@ -228,7 +234,7 @@ class Ledger:
 
 
 def provenance(
-    target: Problem, settings: Mapping[str, Any], ledger: Ledger, **more: Any
+    target: SampledTarget, settings: Mapping[str, Any], ledger: Ledger, **more: Any
 ) -> dict[str, Any]:
     """Everything about a run that is neither draws nor estimates; JSON values only."""
     from stanct import __version__
@@ -241,12 +247,3 @@ def provenance(
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def run_seed(seed: int | None) -> int:
-    """The seed of a run: the given one if it can be, a fresh one to be recorded for None."""
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
-    return int(seed)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.workspace import Moves
 
@@ -50,6 +51,11 @@ class MoveSettings:
             )
         if not self.path_length > 0:
             raise SamplingError(f"path_length must be positive, not {self.path_length!r}.")
+
+    @property
+    def nuts(self) -> Nuts:
+        """For the pilots that fit the base."""
+        return Nuts() if self.threads is None else Nuts(threads=self.threads)
 
     def moves(self, *, learn: bool) -> Moves:
         """For the compiled loops."""

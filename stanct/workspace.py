@@ -235,6 +235,8 @@ class LadderOut(NamedTuple):
         Number of swaps tried, and the sum of their rejection probabilities.
     counts : shape (4, K)
         By rung: transitions, sum of acceptance probabilities, divergences, rejections by Stan.
+    round_trips : shape (1,)
+        Finished since the ladder's clock was set to zero, earlier blocks included.
     """
 
     z: Array
@@ -242,6 +244,7 @@ class LadderOut(NamedTuple):
     gradients: Array
     rejection: Array
     counts: Array
+    round_trips: Array
 
 
 def make_rungs(z: Array) -> Rungs:
@@ -265,4 +268,5 @@ def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
         np.zeros(scans),
         np.zeros((2, rungs - 1)),
         np.zeros((4, rungs)),
+        np.zeros(1, np.int64),
     )

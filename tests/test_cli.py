@@ -135,3 +135,19 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
     assert "interrupted" in found["warnings"] and found["draws"] >= 50
     assert abs(found["log_z"] - SKEWED.log_z) < 5 * found["std_error"]
     assert stanct.load(tmp_path / "run").draws == found["draws"]
+
+
+def test_the_same_command_goes_on_from_its_checkpoint(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(model.with_name("counts.data.json"))
+    command = ["evidence", str(model), data, "--method", "gibbs", "--draws", "100", "--json"]
+    command += ["--quiet", "--checkpoint", str(tmp_path / "going")]
+    found = []
+    for _ in range(2):
+        assert main(command) == 0
+        found.append(json.loads(capsys.readouterr().out))
+        del found[-1]["seconds"]
+    assert found[0] == found[1]
+    assert main([*command, "--seed", "1"]) == 1
+    assert "belongs to another run: its seed is" in capsys.readouterr().err

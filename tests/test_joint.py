@@ -163,7 +163,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
     ("settings", "words"),
     [
         ({"chains": 0}, "chains must be a whole number from 1"),
-        ({"draws": 2.5}, "draws must be a whole number"),
+        ({"draws": 2.5}, "draws must be a whole number from 1"),
         ({"warmup": 20}, "too short"),
         ({"target_accept": 1.0}, "between 0 and 1"),
         ({"base": "advi"}, "no base 'advi'"),

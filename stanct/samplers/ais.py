@@ -9,26 +9,31 @@ degenerate; islands stay independent of each other, so errors come from the spre
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from stanct import kernels
+from stanct import kernels, lanes
 from stanct.base import GaussianBase
-from stanct.embedded import NAME, Nuts
+from stanct.embedded import NAME
 from stanct.errors import SamplingError
-from stanct.lanes import Lane, run_blocks
+from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array
-from stanct.rounds import Ledger, SampledTarget, first_base, provenance, run_seed
+from stanct.rounds import Ledger, SampledTarget, first_base, provenance
 from stanct.runs.particle_run import ParticleRun
 from stanct.settings import MoveSettings
 from stanct.workspace import (
     Rungs,
     StepTable,
     copy_table,
+    make_problem,
     make_rungs,
+    make_scratch,
     make_table,
     pool_tables,
 )
@@ -79,43 +84,51 @@ class _Particles:
     counts: Array
 
 
+@dataclass
 class _Stream:
-    """One chain: a lane that anneals one island after another."""
+    """One chain's random stream and step table; it anneals one island after another."""
 
-    def __init__(self, lane: Lane, dimension: int) -> None:
-        self.lane = lane
-        self.table = make_table(dimension)
+    rng: np.random.Generator
+    table: StepTable
 
-    def anneal(
-        self, base: GaussianBase, betas: Array, settings: AnnealingSettings, size: int, learn: bool
-    ) -> _Particles:
-        """Take fresh particles from the base to the target."""
-        problem = self.lane.problem(base)
-        rungs = make_rungs(self.lane.rng.standard_normal((size, base.dimension)))
+
+def _anneal(
+    borrow: Borrow,
+    base: GaussianBase,
+    betas: Array,
+    settings: AnnealingSettings,
+    learn: bool,
+    stream: _Stream,
+    size: int,
+) -> _Particles:
+    """Take fresh particles from the base to the target."""
+    rungs = make_rungs(stream.rng.standard_normal((size, base.dimension)))
+    scratch = make_scratch(base.dimension)
+    log_weights, counts = np.zeros(size), np.zeros(5)
+    counts[0] = size
+    resample = settings.resample and not learn
+    # Without resampling nothing happens between temperatures, so that one call does them all.
+    segments = itertools.pairwise(betas) if resample else [betas]
+    with borrow() as density:
+        problem = make_problem(density, base)
         for k in range(size):
-            row = (rungs.z[k], rungs.gradient[k], rungs.value[k])
-            kernels.evaluate(problem, *row, self.lane.scratch)
-        log_weights, counts = np.zeros(size), np.zeros(5)
-        counts[0] = size
-        resample = settings.resample and not learn
-        # Without resampling nothing happens between temperatures, so that one call does them all.
-        segments = itertools.pairwise(betas) if resample else [betas]
+            kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
         for segment in segments:
             kernels.anneal(
                 problem,
                 rungs,
                 log_weights,
                 np.asarray(segment, float),
-                self.table,
+                stream.table,
                 settings.moves(learn=learn),
                 settings.transitions,
-                self.lane.rng,
-                self.lane.scratch,
+                stream.rng,
+                scratch,
                 counts,
             )
             if resample:
-                rungs, log_weights = _resampled(rungs, log_weights, self.lane.rng)
-        return _Particles(rungs.z.copy(), log_weights, counts)
+                rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
+    return _Particles(rungs.z.copy(), log_weights, counts)
 
 
 def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tuple[Rungs, Array]:
@@ -152,6 +165,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> ParticleRun:
     """Anneal particles from the base to the target and return the run.
@@ -186,6 +201,13 @@ def sample(
         Acceptance that the step size at every β is tuned to.
     threads
         Streams that run at once; as many as there are cores by default.
+    executor
+        Who runs the streams' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The particles do not depend on it. The base is fitted
+        in this process.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -197,6 +219,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before every stream had finished an island; later, finished ones are returned.
     """
@@ -213,26 +237,54 @@ def sample(
         island=island,
         threads=threads,
     )
-    seed = run_seed(seed)
+    with executing(
+        target,
+        "ais",
+        {**asdict(settings), "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        executor=executor,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, base, log_zeta, execution)
+
+
+def _sample(
+    target: SampledTarget,
+    settings: AnnealingSettings,
+    base: str | GaussianBase,
+    log_zeta: float | None,
+    execution: Execution,
+) -> ParticleRun:
+    """First base, pilot particles, particles."""
     ledger = Ledger()
+    chains, seed = settings.chains, execution.seed
     fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
-    nuts = Nuts() if threads is None else Nuts(threads=threads)
-    start = first_base(target, base, log_zeta, chains=chains, seed=fit_seed, nuts=nuts)
+    start = first_base(
+        target,
+        base,
+        log_zeta,
+        chains=chains,
+        seed=fit_seed,
+        nuts=settings.nuts,
+        execution=execution,
+    )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    betas = sigmoidal_schedule(temperatures)
-    streams = [_Stream(Lane(target.density, child), start.base.dimension) for child in lane_seeds]
-    table = _learn(streams, start.base, betas, settings, ledger, progress)
+    betas = sigmoidal_schedule(settings.temperatures)
+    dimension, borrow = start.base.dimension, target.density.borrow
+    streams = [_Stream(lanes.stream(child), make_table(dimension)) for child in lane_seeds]
+    table = _learn(borrow, streams, start.base, betas, settings, ledger, execution)
     ledger.lap("warmup")
-    blocks, interrupted = run_blocks(
-        lambda lane, size: streams[lane].anneal(start.base, betas, settings, size, False),
-        chains,
-        [island] * (draws // island),
-        threads=threads,
-        label="particles",
-        progress=progress,
+    blocks, interrupted = execution.blocks(
+        "particles",
+        partial(_anneal, borrow, start.base, betas, settings, False),
+        streams,
+        [settings.island] * (settings.draws // settings.island),
         unit="particle",
+        final=True,
     )
     ledger.lap("sampling")
     log_weights = np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
@@ -246,12 +298,12 @@ def sample(
     ledger.gradients += int(counts[:, 0].sum())
     variables = target.variables(start.base.unwhiten(z), variable_seed)
     return ParticleRun(
-        method="smc" if resample else "ais",
+        method="smc" if settings.resample else "ais",
         engine=NAME if target.programs else "python",
         variables=variables,
         z=z,
         log_weights=log_weights,
-        island=island if resample else 1,
+        island=settings.island if settings.resample else 1,
         betas=betas,
         counts=counts,
         base=start.base,
@@ -268,27 +320,24 @@ def sample(
 
 
 def _learn(
+    borrow: Borrow,
     streams: list[_Stream],
     base: GaussianBase,
     betas: Array,
     settings: AnnealingSettings,
     ledger: Ledger,
-    progress: bool,
+    execution: Execution,
 ) -> StepTable:
     """Learn step sizes from pilot particles, pool them, and freeze them in every stream."""
     pooled = streams[0].table
     for _ in range(PILOT_ROUNDS):
-        blocks, interrupted = run_blocks(
-            lambda lane, size: streams[lane].anneal(base, betas, settings, size, True),
-            len(streams),
+        blocks, _ = execution.blocks(
+            "pilot",
+            partial(_anneal, borrow, base, betas, settings, True),
+            streams,
             [settings.warmup],
-            threads=settings.threads,
-            label="pilot",
-            progress=progress,
             unit="particle",
         )
-        if interrupted:
-            raise KeyboardInterrupt
         ledger.gradients += int(sum(block.counts[0] for chain in blocks for block in chain))
         pooled = pool_tables([stream.table for stream in streams])
         for stream in streams:

@@ -8,20 +8,24 @@ the base too. Everything is frozen before the draws that count.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct import kernels
+from stanct import kernels, lanes
 from stanct.base import GaussianBase
-from stanct.embedded import NAME, Nuts
-from stanct.lanes import Lane, block_sizes, run_blocks
+from stanct.embedded import NAME
+from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array, Bias
 from stanct.rounds import (
     Ledger,
     Round,
+    SampledDensity,
     SampledTarget,
     base_deltas,
     curve_under,
@@ -29,11 +33,20 @@ from stanct.rounds import (
     provenance,
     refit_base,
     refit_bias,
-    run_seed,
 )
 from stanct.runs.tempered_run import TemperedRun
 from stanct.settings import MoveSettings
-from stanct.workspace import GibbsOut, copy_table, make_gibbs_out, make_table, pool_tables
+from stanct.workspace import (
+    GibbsOut,
+    State,
+    StepTable,
+    copy_table,
+    make_gibbs_out,
+    make_problem,
+    make_scratch,
+    make_table,
+    pool_tables,
+)
 
 BLOCK = 100
 # Shares of a warm-up after each of which the bias is learned anew.
@@ -50,39 +63,56 @@ class GibbsSettings(MoveSettings):
     bootstrap: int
 
 
+@dataclass
 class _Chain:
-    """A chain's lane, state, β and step table, moved in place."""
+    """A chain's random stream, state, β and step table, moved in place."""
 
-    def __init__(self, lane: Lane, base: GaussianBase) -> None:
-        self.lane = lane
-        self.state = lane.start(base)
-        self.beta = float(lane.rng.random())
-        self.table = make_table(base.dimension)
+    rng: np.random.Generator
+    state: State
+    beta: float
+    table: StepTable
 
-    def rebase(self, old: GaussianBase, new: GaussianBase) -> None:
+    @classmethod
+    def start(
+        cls, density: SampledDensity, base: GaussianBase, seed: np.random.SeedSequence
+    ) -> _Chain:
+        """A chain inside the target's support, with β uniform."""
+        rng = lanes.stream(seed)
+        state = lanes.start(density, base, rng)
+        return cls(rng, state, float(rng.random()), make_table(base.dimension))
+
+    def rebase(self, density: SampledDensity, old: GaussianBase, new: GaussianBase) -> None:
         """Keep the place x, express it in a new base's coordinates."""
         z = new.whiten(old.unwhiten(self.state.z))
-        self.state = kernels.make_state(self.lane.problem(new), z)
+        self.state = kernels.make_state(make_problem(density, new), z)
 
-    def draw(
-        self, base: GaussianBase, bias: Bias, settings: GibbsSettings, draws: int, learn: bool
-    ) -> GibbsOut:
-        """A block of draws under a frozen base and bias."""
-        out = make_gibbs_out(draws, base.dimension)
-        self.beta = kernels.gibbs_draws(
-            self.lane.problem(base),
-            self.state,
-            self.beta,
-            self.table,
+
+def _draw(
+    borrow: Borrow,
+    base: GaussianBase,
+    bias: Bias,
+    settings: GibbsSettings,
+    learn: bool,
+    chain: _Chain,
+    draws: int,
+) -> GibbsOut:
+    """A block of a chain's draws under a frozen base and bias."""
+    out = make_gibbs_out(draws, base.dimension)
+    with borrow() as density:
+        chain.beta = kernels.gibbs_draws(
+            make_problem(density, base),
+            chain.state,
+            chain.beta,
+            chain.table,
             settings.moves(learn=learn),
             bias.beta,
             bias.value,
             settings.transitions,
-            self.lane.rng,
-            self.lane.scratch,
+            chain.rng,
+            make_scratch(base.dimension),
             out,
         )
-        return out
+    return out
 
 
 @dataclass(frozen=True)
@@ -108,6 +138,8 @@ def sample(
     max_steps: int = 64,
     target_accept: float = 0.8,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TemperedRun:
     """Sample by Gibbs continuous tempering and return the run.
@@ -137,6 +169,12 @@ def sample(
         Acceptance that the step size at every β is tuned to.
     threads
         Chains that run at once; as many as there are cores by default.
+    executor
+        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -148,6 +186,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
@@ -162,38 +202,77 @@ def sample(
         bootstrap=bootstrap,
         threads=threads,
     )
-    seed = run_seed(seed)
+    with executing(
+        target,
+        "gibbs",
+        {**asdict(settings), "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        executor=executor,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, base, log_zeta, execution)
+
+
+def _sample(
+    target: SampledTarget,
+    settings: GibbsSettings,
+    base: str | GaussianBase,
+    log_zeta: float | None,
+    execution: Execution,
+) -> TemperedRun:
+    """First base, rounds, warm-up, draws."""
     ledger = Ledger()
+    chains, seed = settings.chains, execution.seed
     fit_seed, base_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 3)
-    nuts = Nuts() if threads is None else Nuts(threads=threads)
     start = first_base(
-        target, base, log_zeta, chains=chains, seed=fit_seed, nuts=nuts, progress=progress
+        target,
+        base,
+        log_zeta,
+        chains=chains,
+        seed=fit_seed,
+        nuts=settings.nuts,
+        execution=execution,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
     current, bias = start.base, Bias.linear(start.log_zeta)
-    members = [_Chain(Lane(target.density, child), current) for child in lane_seeds]
-    base_seeds = base_seed.spawn(bootstrap + 1)
-    for number in range(bootstrap):
+    density = target.density
+    members = [_Chain.start(density, current, child) for child in lane_seeds]
+    base_seeds = base_seed.spawn(settings.bootstrap + 1)
+    for number in range(settings.bootstrap):
         bias = _learn(
-            target, members, current, bias, settings, ledger, base_seeds[number], progress
+            target, members, current, bias, settings, ledger, base_seeds[number], execution
         )
         label = f"round {number + 1}"
-        drawn = _run(members, current, bias, settings, ROUND_DRAWS, label, progress, ledger)
-        if drawn.interrupted:
-            raise KeyboardInterrupt
-        done = _round(target, current, bias, drawn, base_seeds[number], ledger)
+        drawn = _run(
+            density, members, current, bias, settings, ROUND_DRAWS, label, execution, ledger
+        )
+        done = _round(target, current, bias, drawn, base_seeds[number], ledger, execution)
         new = refit_base(done)
         bias = Bias.from_curve(*curve_under(done, new))
         for member in members:
-            member.rebase(current, new)
+            member.rebase(density, current, new)
         current = new
     ledger.lap("bootstrap")
-    bias = _learn(target, members, current, bias, settings, ledger, base_seeds[-1], progress)
+    bias = _learn(target, members, current, bias, settings, ledger, base_seeds[-1], execution)
     ledger.lap("warmup")
-    drawn = _run(members, current, bias, settings, draws, "gibbs", progress, ledger)
-    final = _round(target, current, bias, drawn, base_seeds[-1].spawn(1)[0], ledger)
+    drawn = _run(
+        density,
+        members,
+        current,
+        bias,
+        settings,
+        settings.draws,
+        "gibbs",
+        execution,
+        ledger,
+        final=True,
+    )
+    child = base_seeds[-1].spawn(1)[0]
+    final = _round(target, current, bias, drawn, child, ledger, execution)
     ledger.lap("sampling")
     out = drawn.out
     x = current.unwhiten(out.z)
@@ -231,15 +310,24 @@ def _learn(
     settings: GibbsSettings,
     ledger: Ledger,
     seed: np.random.SeedSequence,
-    progress: bool,
+    execution: Execution,
 ) -> Bias:
     """Warm up: bias and step sizes in rounds of doubling length; leaves one frozen step table."""
     for share, child in zip(DOUBLING, seed.spawn(len(DOUBLING)), strict=True):
         size = max(settings.warmup * share // sum(DOUBLING), 2)
-        drawn = _run(members, base, bias, settings, size, "warm-up", progress, ledger, learn=True)
-        if drawn.interrupted:
-            raise KeyboardInterrupt
-        bias = refit_bias(_round(target, base, bias, drawn, child, ledger))
+        drawn = _run(
+            target.density,
+            members,
+            base,
+            bias,
+            settings,
+            size,
+            "warm-up",
+            execution,
+            ledger,
+            learn=True,
+        )
+        bias = refit_bias(_round(target, base, bias, drawn, child, ledger, execution))
         pooled = pool_tables([member.table for member in members])
         for member in members:
             member.table = copy_table(pooled)
@@ -247,25 +335,26 @@ def _learn(
 
 
 def _run(
+    density: SampledDensity,
     members: list[_Chain],
     base: GaussianBase,
     bias: Bias,
     settings: GibbsSettings,
     draws: int,
     label: str,
-    progress: bool,
+    execution: Execution,
     ledger: Ledger,
     *,
     learn: bool = False,
+    final: bool = False,
 ) -> _Draws:
     """Draw from every chain, in blocks."""
-    blocks, interrupted = run_blocks(
-        lambda lane, size: members[lane].draw(base, bias, settings, size, learn),
-        len(members),
-        block_sizes(draws, BLOCK),
-        threads=settings.threads,
-        label=label,
-        progress=progress,
+    blocks, interrupted = execution.blocks(
+        label,
+        partial(_draw, density.borrow, base, bias, settings, learn),
+        members,
+        lanes.block_sizes(draws, BLOCK),
+        final=final,
     )
     joined = {
         name: np.stack(
@@ -286,11 +375,12 @@ def _round(
     drawn: _Draws,
     seed: np.random.SeedSequence,
     ledger: Ledger,
+    execution: Execution,
 ) -> Round:
     """The draws with as many of the base."""
     count = drawn.out.beta.size
     ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, seed)
+    base_delta = base_deltas(target, base, count, seed, execution)
     return Round(base, bias, drawn.out.z, drawn.out.delta, base_delta)
 
 

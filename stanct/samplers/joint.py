@@ -6,6 +6,7 @@ and bias to what they found, everything is frozen, and the draws that count are 
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.chains import Chains, ChainSettings, run_chains
 from stanct.errors import SamplingError
+from stanct.execution import Execution, executing
 from stanct.path import Array, Bias
 from stanct.rounds import (
     Ledger,
@@ -24,7 +26,6 @@ from stanct.rounds import (
     first_base,
     provenance,
     refit_base,
-    run_seed,
 )
 from stanct.runs.tempered_run import TemperedRun
 from stanct.target import Target
@@ -62,6 +63,8 @@ def sample(
     target_accept: float = 0.9,
     max_depth: int = 10,
     threads: int | None = None,
+    executor: None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TemperedRun:
     """Sample the joint program and return the run.
@@ -86,36 +89,71 @@ def sample(
         Of NUTS.
     threads
         Chains that run at once; as many as there are cores by default.
+    executor
+        Not for this method: all its chains run in one call of the engine, on the engine's own
+        threads.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
     Raises
     ------
     SamplingError
-        Settings that contradict each other.
+        Settings that contradict each other, or an executor.
     ProgramError
         The transformed data are random.
     EngineError
         No chain could start.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before every chain had finished draws; later, the finished ones are returned.
     """
     settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
-    seed = run_seed(seed)
+    if executor is not None:
+        raise SamplingError(
+            "Method 'joint' takes no executor: all its chains run in one call of the engine, on "
+            "the engine's own threads.",
+            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
+        )
+    with executing(
+        target,
+        "joint",
+        {**asdict(settings), "bootstrap": bootstrap, "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, base, log_zeta, bootstrap, execution)
+
+
+def _sample(
+    target: Target,
+    settings: ChainSettings,
+    base: str | GaussianBase,
+    log_zeta: float | None,
+    bootstrap: int,
+    execution: Execution,
+) -> TemperedRun:
+    """First base, rounds, draws."""
+    seed = execution.seed
     fit_seed, variable_seed, *round_seeds = np.random.SeedSequence(seed).spawn(bootstrap + 3)
     ledger = Ledger()
     start = first_base(
         target,
         base,
         log_zeta,
-        chains=chains,
+        chains=settings.chains,
         seed=fit_seed,
         nuts=settings.nuts,
-        progress=progress,
+        execution=execution,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
@@ -126,7 +164,7 @@ def sample(
     for number in range(bootstrap):
         label = f"round {number + 1}"
         stage = _stage(
-            target, current, bias, short, places, round_seeds[number], ledger, label, progress
+            target, current, bias, short, places, round_seeds[number], ledger, label, execution
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
@@ -137,7 +175,7 @@ def sample(
         current = new
     ledger.lap("bootstrap")
     final = _stage(
-        target, current, bias, settings, places, round_seeds[-1], ledger, "joint", progress
+        target, current, bias, settings, places, round_seeds[-1], ledger, "joint", execution
     )
     ledger.lap("sampling")
     variables = target.user_variables(final.chains.variables)
@@ -180,7 +218,7 @@ def _stage(
     seed: np.random.SeedSequence,
     ledger: Ledger,
     label: str,
-    progress: bool,
+    execution: Execution,
 ) -> _Stage:
     """Run the joint program under one frozen base and bias, and draw from the base."""
     prefix = target.prefix
@@ -195,7 +233,7 @@ def _stage(
         settings,
         seed=chain_seed,
         label=label,
-        progress=progress,
+        execution=execution,
     )
     z, u = (chains.variables[name] for name in names)
     # The embedded engine cannot save what a program with _lp functions computes from target().
@@ -206,7 +244,7 @@ def _stage(
     ledger.gradients += chains.gradients
     count = BASE_DRAWS * u.size
     ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, base_seed)
+    base_delta = base_deltas(target, base, count, base_seed, execution)
     return _Stage(Round(base, bias, z, delta, base_delta), chains, u)
 
 

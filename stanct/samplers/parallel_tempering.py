@@ -8,34 +8,41 @@ to equal rejection and step sizes are pooled; `bootstrap` rounds refit the base.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from stanct import kernels
+from stanct import kernels, lanes
 from stanct.base import GaussianBase, gaussian_moments
-from stanct.embedded import NAME, Nuts
+from stanct.embedded import NAME
 from stanct.errors import SamplingError
-from stanct.lanes import Lane, block_sizes, run_blocks
+from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array
 from stanct.rounds import (
     LEAST_SHRINKAGE,
     Ledger,
+    SampledDensity,
     SampledTarget,
     first_base,
     provenance,
-    run_seed,
 )
 from stanct.runs.ladder import equal_rejection
 from stanct.runs.ladder_run import LadderRun
 from stanct.settings import MoveSettings
 from stanct.workspace import (
     LadderOut,
+    Rungs,
+    StepTable,
     copy_table,
     make_ladder_out,
+    make_problem,
     make_rungs,
+    make_scratch,
     make_table,
     pool_tables,
 )
@@ -64,21 +71,26 @@ class LadderSettings(MoveSettings):
             raise SamplingError(f"A ladder needs two or more rungs, not {self.rungs}.")
 
 
+@dataclass
 class _Ladder:
-    """One chain: a lane, the states of its rungs and its step table, moved in place."""
+    """One chain's random stream, states of its rungs and step table, moved in place."""
 
-    def __init__(self, lane: Lane, base: GaussianBase, rungs: int) -> None:
-        self.lane = lane
-        self.table = make_table(base.dimension)
-        self.place(base, np.array([lane.start(base).z for _ in range(rungs)]))
+    rng: np.random.Generator
+    rungs: Rungs
+    table: StepTable
 
-    def place(self, base: GaussianBase, z: Array) -> None:
+    @classmethod
+    def start(
+        cls, density: SampledDensity, base: GaussianBase, rungs: int, seed: np.random.SeedSequence
+    ) -> _Ladder:
+        """A ladder with every rung inside the target's support."""
+        rng = lanes.stream(seed)
+        z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
+        return cls(rng, _placed(density, base, z), make_table(base.dimension))
+
+    def place(self, density: SampledDensity, base: GaussianBase, z: Array) -> None:
         """Put the rungs at whitened places, shape (K, D)."""
-        self.rungs = make_rungs(z)
-        problem = self.lane.problem(base)
-        for k in range(len(z)):
-            row = (self.rungs.z[k], self.rungs.gradient[k], self.rungs.value[k])
-            kernels.evaluate(problem, *row, self.lane.scratch)
+        self.rungs = _placed(density, base, z)
 
     def inside(self) -> Array:
         """Where its rungs are, with one inside the support for rung 0, shape (K, D)."""
@@ -86,24 +98,42 @@ class _Ladder:
         z[0] = z[1]
         return z
 
-    def scan(
-        self, base: GaussianBase, betas: Array, settings: LadderSettings, scans: int, learn: bool
-    ) -> LadderOut:
-        """A block of scans."""
-        out = make_ladder_out(scans, betas.size, base.dimension)
+
+def _placed(density: SampledDensity, base: GaussianBase, z: Array) -> Rungs:
+    """Rungs at whitened places, shape (K, D), with values and gradients."""
+    rungs = make_rungs(z)
+    problem, scratch = make_problem(density, base), make_scratch(base.dimension)
+    for k in range(len(z)):
+        kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
+    return rungs
+
+
+def _scan(
+    borrow: Borrow,
+    base: GaussianBase,
+    betas: Array,
+    settings: LadderSettings,
+    learn: bool,
+    ladder: _Ladder,
+    scans: int,
+) -> LadderOut:
+    """A block of a ladder's scans."""
+    out = make_ladder_out(scans, betas.size, base.dimension)
+    with borrow() as density:
         kernels.ladder_scans(
-            self.lane.problem(base),
-            self.rungs,
+            make_problem(density, base),
+            ladder.rungs,
             betas,
-            self.table,
+            ladder.table,
             settings.moves(learn=learn),
             settings.transitions,
             settings.reversible,
-            self.lane.rng,
-            self.lane.scratch,
+            ladder.rng,
+            make_scratch(base.dimension),
             out,
         )
-        return out
+    out.round_trips[0] = ladder.rungs.clock[1]
+    return out
 
 
 @dataclass(frozen=True)
@@ -114,6 +144,7 @@ class _Scans:
     delta: Array
     rejection: Array
     counts: Array
+    round_trips: Array
     interrupted: bool
 
 
@@ -134,6 +165,8 @@ def sample(
     target_accept: float = 0.8,
     reversible: bool = False,
     threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> LadderRun:
     """Sample by parallel tempering and return the run.
@@ -166,6 +199,12 @@ def sample(
         Swap even or odd pairs by a coin instead of in turn; slower, for comparison.
     threads
         Ladders that run at once; as many as there are cores by default.
+    executor
+        Who runs the ladders' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
     progress
         Progress bars on stderr.
 
@@ -177,6 +216,8 @@ def sample(
         No base could be fitted.
     DataError
         Stan refuses the data.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
         Interrupted before the first block of kept draws; later, the finished ones are returned.
     """
@@ -193,35 +234,75 @@ def sample(
         bootstrap=bootstrap,
         threads=threads,
     )
-    seed = run_seed(seed)
+    with executing(
+        target,
+        "parallel_tempering",
+        {**asdict(settings), "base": base, "log_zeta": log_zeta},
+        seed=seed,
+        executor=executor,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, base, log_zeta, execution)
+
+
+def _sample(
+    target: SampledTarget,
+    settings: LadderSettings,
+    base: str | GaussianBase,
+    log_zeta: float | None,
+    execution: Execution,
+) -> LadderRun:
+    """First base, rounds, warm-up, draws."""
     ledger = Ledger()
+    chains, seed = settings.chains, execution.seed
     fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
-    nuts = Nuts() if threads is None else Nuts(threads=threads)
-    start = first_base(target, base, log_zeta, chains=chains, seed=fit_seed, nuts=nuts)
+    start = first_base(
+        target,
+        base,
+        log_zeta,
+        chains=chains,
+        seed=fit_seed,
+        nuts=settings.nuts,
+        execution=execution,
+    )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
     current = start.base
     # Denser near the base, where the path of a poorly matching base is steep.
-    betas = np.linspace(0, 1, rungs or FIRST_RUNGS) ** 2
-    ladders = [_Ladder(Lane(target.density, child), current, betas.size) for child in lane_seeds]
-    for number in range(bootstrap):
-        betas = _adapt(ladders, current, betas, settings, progress, ledger)
+    betas = np.linspace(0, 1, settings.rungs or FIRST_RUNGS) ** 2
+    density = target.density
+    ladders = [_Ladder.start(density, current, betas.size, child) for child in lane_seeds]
+    for number in range(settings.bootstrap):
+        betas = _adapt(density, ladders, current, betas, settings, execution, ledger)
         label = f"round {number + 1}"
-        done = _run(ladders, current, betas, settings, ROUND_DRAWS, label, progress, ledger)
-        if done.interrupted:
-            raise KeyboardInterrupt
+        done = _run(
+            density, ladders, current, betas, settings, ROUND_DRAWS, label, execution, ledger
+        )
         new = _refit(current, done.z)
         for ladder in ladders:
-            ladder.place(new, new.whiten(current.unwhiten(ladder.inside())))
+            ladder.place(density, new, new.whiten(current.unwhiten(ladder.inside())))
         current = new
     ledger.lap("bootstrap")
-    betas = _adapt(ladders, current, betas, settings, progress, ledger)
+    betas = _adapt(density, ladders, current, betas, settings, execution, ledger)
     for ladder in ladders:
         ladder.rungs.clock[:] = 0
         ladder.rungs.heading[:] = 0
     ledger.lap("warmup")
-    done = _run(ladders, current, betas, settings, draws, "ladders", progress, ledger)
+    done = _run(
+        density,
+        ladders,
+        current,
+        betas,
+        settings,
+        settings.draws,
+        "ladders",
+        execution,
+        ledger,
+        final=True,
+    )
     ledger.lap("sampling")
     variables = target.variables(current.unwhiten(done.z), variable_seed)
     ledger.lap("variables")
@@ -234,7 +315,7 @@ def sample(
         delta=done.delta,
         rejection=done.rejection,
         counts=done.counts,
-        round_trips=np.array([ladder.rungs.clock[1] for ladder in ladders]),
+        round_trips=done.round_trips,
         base=current,
         programs=target.programs,
         data=target.data_text,
@@ -249,19 +330,20 @@ def sample(
 
 
 def _adapt(
+    density: SampledDensity,
     ladders: list[_Ladder],
     base: GaussianBase,
     betas: Array,
     settings: LadderSettings,
-    progress: bool,
+    execution: Execution,
     ledger: Ledger,
 ) -> Array:
     """Warm up in rounds of doubling length; returns the frozen ladder."""
     for share in DOUBLING:
         size = max(settings.warmup * share // sum(DOUBLING), 2)
-        done = _run(ladders, base, betas, settings, size, "warm-up", progress, ledger, learn=True)
-        if done.interrupted:
-            raise KeyboardInterrupt
+        done = _run(
+            density, ladders, base, betas, settings, size, "warm-up", execution, ledger, learn=True
+        )
         rejection = done.rejection.mean(axis=0)
         count = settings.rungs or int(np.clip(np.ceil(RUNGS_PER_BARRIER * rejection.sum()), 4, 64))
         new, _ = equal_rejection(betas, rejection, count + (settings.rungs is None))
@@ -269,7 +351,7 @@ def _adapt(
         pooled = pool_tables([ladder.table for ladder in ladders])
         for ladder in ladders:
             ladder.table = copy_table(pooled)
-            ladder.place(base, ladder.inside()[nearest])
+            ladder.place(density, base, ladder.inside()[nearest])
         betas = new
     return betas
 
@@ -283,26 +365,27 @@ def _refit(base: GaussianBase, z: Array) -> GaussianBase:
 
 
 def _run(
+    density: SampledDensity,
     ladders: list[_Ladder],
     base: GaussianBase,
     betas: Array,
     settings: LadderSettings,
     scans: int,
     label: str,
-    progress: bool,
+    execution: Execution,
     ledger: Ledger,
     *,
     learn: bool = False,
+    final: bool = False,
 ) -> _Scans:
     """Scan every ladder, in blocks."""
-    blocks, interrupted = run_blocks(
-        lambda lane, size: ladders[lane].scan(base, betas, settings, size, learn),
-        len(ladders),
-        block_sizes(scans, BLOCK),
-        threads=settings.threads,
-        label=label,
-        progress=progress,
+    blocks, interrupted = execution.blocks(
+        label,
+        partial(_scan, density.borrow, base, betas, settings, learn),
+        ladders,
+        lanes.block_sizes(scans, BLOCK),
         unit="scan",
+        final=final,
     )
     ledger.gradients += int(sum(block.gradients.sum() for chain in blocks for block in chain))
     tries = np.array([np.sum([block.rejection for block in chain], axis=0) for chain in blocks])
@@ -311,5 +394,6 @@ def _run(
         delta=np.stack([np.concatenate([block.delta for block in chain]) for chain in blocks]),
         rejection=tries[:, 1] / np.maximum(tries[:, 0], 1),
         counts=np.array([np.sum([block.counts for block in chain], axis=0) for chain in blocks]),
+        round_trips=np.array([chain[-1].round_trips[0] for chain in blocks]),
         interrupted=interrupted,
     )

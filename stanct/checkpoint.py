@@ -1,0 +1,308 @@
+"""Checkpoints: a folder that remembers what a run has computed, so that a killed run can go on.
+
+A run is a fixed sequence of expensive steps, each a function of the seed and of earlier results. A
+`Journal` writes every result down under its step's name. A run that is started again does all the
+cheap work anew and takes from the journal what is there: it ends bit for bit where it would have
+ended.
+
+The folder holds `checkpoint.json`, whose run this is, and numbered segments, each written beside
+its final place, synchronised and renamed. A kill at any moment loses only what was not yet in a
+segment. There is no pickle: a record holds arrays, JSON values, and this package's classes by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import io
+import json
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from stanct.errors import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows
+    fcntl = None
+
+FORMAT = "stanct checkpoint 1"
+HEAD = "checkpoint.json"
+
+# Seconds between segments: at first, as a share of the run's time, and at most.
+SOONEST, SHARE, LATEST = 1.0, 0.02, 60.0
+
+Key = tuple[int, int, int]
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the run goes on without it."""
+
+
+class Journal:
+    """What one run has computed, in memory and in its folder.
+
+    Parameters
+    ----------
+    folder
+        Missing or empty for a new run; otherwise a checkpoint of the same run.
+    identity
+        What makes two runs the same run, JSON values. `seed` may be None: then the seed of the
+        checkpoint is taken, or a fresh one.
+
+    Raises
+    ------
+    CheckpointError
+        The folder holds something else, belongs to another run, is in use, or cannot be written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
+        self._folder = Path(folder)
+        self._found: dict[Key, tuple[str, Any]] = {}
+        self._steps: dict[str, tuple[str, Any]] = {}
+        self._arrays: list[np.ndarray] = []
+        self._begun = self._flushed = time.monotonic()
+        self._warned = self._sealed = False
+        self._lock: IO[bytes] | None = None
+        try:
+            self._lock = self._claim()
+            self.identity = self._agree(dict(identity))
+            self._segments = self._read()
+        except BaseException as cause:
+            if self._lock is not None:
+                self._lock.close()
+            if not isinstance(cause, OSError):
+                raise
+            raise CheckpointError(
+                f"The checkpoint {self._folder} cannot be used: {cause}.",
+                remedy="Choose a folder that you can write.",
+            ) from cause
+
+    def close(self) -> None:
+        """Write what waits and give the folder back."""
+        self.flush()
+        if self._lock is not None:
+            self._lock.close()
+
+    def find(self, key: Key, label: str) -> Any:
+        """The result of a step, or None if it was not recorded."""
+        if key not in self._found:
+            return None
+        known, value = self._found.pop(key)
+        if known != label:
+            raise CheckpointError(
+                f"Step {key[0]} of the checkpoint {self._folder} is {known!r}, not {label!r}.",
+                remedy="Delete the folder and run again.",
+            )
+        return decode(*value)
+
+    def put(self, key: Key, label: str, value: Any) -> None:
+        """Record a result; it reaches the disk with the next segment."""
+        if self._sealed:
+            return
+        # Taken apart at once: what a caller changes in place later must not reach the record.
+        self._steps[",".join(map(str, key))] = (label, encode(value, self._arrays))
+        now = time.monotonic()
+        if now - self._flushed > min(max(SOONEST, SHARE * (now - self._begun)), LATEST):
+            self.flush()
+
+    def seal(self) -> None:
+        """Record nothing more: what follows belongs to a run that was cut short."""
+        self.flush()
+        self._sealed = True
+
+    def flush(self) -> None:
+        """Write all that waits as one segment; if that fails, warn once and keep it waiting."""
+        if not self._steps:
+            return
+        named = {str(k): array for k, array in enumerate(self._arrays)}
+        text = np.frombuffer(json.dumps(self._steps).encode(), np.uint8)
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, steps=text, **named)
+        try:
+            _write(self._folder / f"segment-{self._segments:06d}.npz", buffer.getvalue())
+        except OSError as cause:
+            if not self._warned:
+                warnings.warn(
+                    f"The checkpoint {self._folder} cannot be written: {cause}. The run goes on "
+                    "and will try again; a kill loses what has not reached the folder.",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            self._warned = True
+        else:
+            self._segments += 1
+            self._steps.clear()
+            self._arrays.clear()
+        self._flushed = time.monotonic()
+
+    def _claim(self) -> IO[bytes] | None:
+        """Lock the folder against other processes; a lock dies with its process."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in self._folder.iterdir()} - {"lock"}
+        if names and HEAD not in names and not all(name.startswith(".new-") for name in names):
+            raise CheckpointError(
+                f"{self._folder} holds other files, so it cannot become a checkpoint.",
+                remedy="Choose a new or empty folder.",
+            )
+        lock = (self._folder / "lock").open("ab")
+        if fcntl is None:
+            return lock
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as cause:
+            lock.close()
+            raise CheckpointError(
+                f"Another run is using the checkpoint {self._folder}.",
+                remedy="Wait for it, or choose another folder.",
+            ) from cause
+        return lock
+
+    def _agree(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Write whose checkpoint this is, or compare; returns the identity with its seed."""
+        path = self._folder / HEAD
+        if not path.exists():
+            if identity["seed"] is None:
+                identity["seed"] = int(np.random.SeedSequence().generate_state(1)[0])
+            text = json.dumps({"format": FORMAT, **identity}, indent=2) + "\n"
+            _write(path, text.encode())
+            return identity
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            known = stored.pop("format")
+        except (ValueError, KeyError, AttributeError) as cause:
+            raise CheckpointError(f"{path} is not a checkpoint's.") from cause
+        if known != FORMAT:
+            raise CheckpointError(f"{self._folder} holds a {known!r}, not a {FORMAT!r}.")
+        if identity["seed"] is None:
+            identity["seed"] = stored.get("seed")
+        wanted = json.loads(json.dumps(identity))
+        for name in {**wanted, **stored}:
+            if wanted.get(name) != stored.get(name):
+                raise CheckpointError(
+                    f"The checkpoint {self._folder} belongs to another run: its "
+                    f"{name.replace('_', ' ')} is {stored.get(name)!r}, this run's is "
+                    f"{wanted.get(name)!r}.",
+                    remedy="Repeat the command that began it, or choose another folder.",
+                )
+        return identity
+
+    def _read(self) -> int:
+        """Take in all segments; returns how many there are."""
+        paths = sorted(self._folder.glob("segment-*.npz"))
+        for path in paths:
+            try:
+                with np.load(path, allow_pickle=False) as stored:
+                    arrays = [stored[str(k)] for k in range(len(stored.files) - 1)]
+                    steps = json.loads(stored["steps"].tobytes())
+            except Exception as cause:
+                raise CheckpointError(
+                    f"{path} is damaged: {cause}.",
+                    remedy="Delete this file and run again: what it held is computed anew.",
+                ) from cause
+            for name, (label, tree) in steps.items():
+                step, lane, block = map(int, name.split(","))
+                self._found[step, lane, block] = (label, (tree, arrays))
+        return len(paths)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The file appears whole or not at all, and survives a power cut once this returns."""
+    draft = path.with_name(f".new-{path.name}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def encode(value: Any, arrays: list[np.ndarray]) -> Any:
+    """A JSON tree of a value, whose arrays are appended to `arrays`.
+
+    Takes None, numbers, text, arrays, sequences, mappings with text as keys, NumPy's random
+    generators, and this package's dataclasses and named tuples.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        arrays.append(np.array(value, order="C"))
+        return {"array": len(arrays) - 1}
+    if isinstance(value, np.random.Generator):
+        return {"generator": value.bit_generator.state}
+    if isinstance(value, Mapping):
+        return {"mapping": {name: encode(item, arrays) for name, item in value.items()}}
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return _named(value, fields, arrays)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return _named(value, value._asdict(), arrays)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [encode(item, arrays) for item in value]}
+    raise TypeError(f"A checkpoint cannot hold a {type(value).__name__}.")
+
+
+def as_recorded(value: Any) -> Any:
+    """A value as it comes back from a checkpoint: the layout of its arrays is that of C.
+
+    Sums over other layouts are taken in another order and differ in the last bit.
+    """
+    arrays: list[np.ndarray] = []
+    return decode(encode(value, arrays), arrays)
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of anything that a checkpoint can hold."""
+    arrays: list[np.ndarray] = []
+    text = json.dumps(encode(value, arrays), sort_keys=True)
+    parts = [text.encode(), *(f"{a.dtype} {a.shape}".encode() + a.tobytes() for a in arrays)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _named(value: Any, fields: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str, Any]:
+    kind = f"{type(value).__module__}:{type(value).__qualname__}"
+    return {"class": kind, "fields": {k: encode(v, arrays) for k, v in fields.items()}}
+
+
+def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
+    """The value that `encode` has taken apart."""
+    if not isinstance(tree, dict):
+        return tree
+    if "array" in tree:
+        return arrays[tree["array"]].copy()
+    if "generator" in tree:
+        generator = np.random.Generator(np.random.PCG64())
+        generator.bit_generator.state = tree["generator"]
+        return generator
+    if "mapping" in tree:
+        return {name: decode(item, arrays) for name, item in tree["mapping"].items()}
+    if "class" in tree:
+        module, _, name = tree["class"].partition(":")
+        if module.partition(".")[0] != "stanct":
+            raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is not stanct's.")
+        kind = getattr(importlib.import_module(module), name)
+        if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
+            raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is no record.")
+        make: Any = kind
+        return make(**{k: decode(v, arrays) for k, v in tree["fields"].items()})
+    items = [decode(item, arrays) for item in next(iter(tree.values()))]
+    return items if "list" in tree else tuple(items)

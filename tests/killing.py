@@ -1,0 +1,82 @@
+"""Kills runs with SIGKILL while they write their checkpoints, and lets them go on until they end.
+
+    python killing.py FOLDER METHOD...
+
+Prints how often each method's run was killed; ends with an error unless it came out bit for bit
+like one that was never killed. Every run is a forked child: the package is imported once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conftest import target_of
+from test_execution import BASE, METHODS, PROGRAM, assert_same, draws, normal
+
+import stanct
+from stanct import checkpoint
+from stanct.function_target import FunctionDensity, FunctionTarget
+from stanct.samplers import joint
+
+METHODS["joint"] = partial(joint.sample, draws=220, warmup=150)
+# A child dies at this synchronisation of a file or folder with the disk.
+FATAL = {"gibbs": 45, "parallel_tempering": 45, "smc": 12, "joint": 9}
+
+
+def run(method: str, folder: Path, name: str, *, fatal: int = 0, **settings: Any) -> int:
+    """Make a run in a forked child and save it; returns the child's status."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    synchronise, left = os.fsync, fatal
+
+    def fsync(file: int) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        synchronise(file)
+
+    os.fsync = fsync
+    try:
+        target = target_of(PROGRAM, {"y": 1.5})
+        base = "pathfinder" if method == "joint" else BASE
+        METHODS[method](target, base=base, seed=5, progress=False, **settings).save(folder / name)
+    except BaseException as failure:
+        sys.excepthook(type(failure), failure, failure.__traceback__)
+        os._exit(1)
+    os._exit(0)
+
+
+def kill_and_go_on(method: str, folder: Path) -> int:
+    """Returns how many kills a run has survived."""
+    assert run(method, folder, "whole") == 0
+    kills = 0
+    again = {"fatal": FATAL[method], "checkpoint": folder / "checkpoint"}
+    while status := run(method, folder, "resumed", **again):
+        assert status == signal.SIGKILL, f"status {status}"
+        kills += 1
+    assert_same(stanct.load(folder / "whole"), stanct.load(folder / "resumed"))
+    return kills
+
+
+def main(folder: Path, methods: list[str]) -> None:
+    warnings.simplefilter("ignore")
+    checkpoint.SOONEST = checkpoint.SHARE = 0.0  # a segment for every block
+    # What the children would otherwise load one by one; the engine's own chains must not start.
+    target_of(PROGRAM, {"y": 1.5}).density.log_density(np.zeros(2))
+    for method in set(methods) - {"joint"}:
+        draws(method, FunctionTarget(FunctionDensity(normal, 2)))
+    for method in methods:
+        sys.stdout.write(f"{method} {kill_and_go_on(method, folder / method)}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,81 @@
+"""Bars on a terminal that works, and on everything that does not."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from stanct.progress import Bar
+
+SCRIPT = """
+import sys
+from stanct.progress import Bar
+with Bar(50, "draws", unit="draw", shown=True) as bar:
+    for n in range(50):
+        bar.note("x" * 3000 + str(n))
+        bar.update()
+sys.stdout.write("done")
+"""
+
+
+def test_a_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bar(10, "draws", unit="draw", shown=True) as bar:
+        bar.note("warming up")
+        time.sleep(0.12)
+        bar.update(10)
+    text = capsys.readouterr().err
+    assert "draws:" in text and "10/10" in text and "warming up" in text
+    with Bar(10, "draws", unit="draw", shown=False) as bar:
+        bar.update(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_pipe_that_nobody_reads_does_not_hold_the_work_up() -> None:
+    # Twice as much is written as a pipe takes, 64 KiB.
+    reader, writer = os.pipe()
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", SCRIPT], stderr=writer, stdout=subprocess.PIPE, timeout=120
+        )
+    finally:
+        os.close(writer)
+        os.close(reader)
+    assert child.stdout == b"done" and child.returncode == 0
+
+
+@pytest.mark.parametrize("wrong", ["closed", "broken", "absent", "slow to fail"])
+def test_a_stderr_that_fails_is_forgotten(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        calls = 0
+
+        def write(self, text: str) -> int:
+            self.calls += 1
+            if wrong == "broken" or self.calls > 3:
+                raise BrokenPipeError
+            return len(text)
+
+    stream: Any = Stream()
+    if wrong == "closed":
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", None if wrong == "absent" else stream)
+    with Bar(10, "draws", unit="draw", shown=True) as bar:
+        for _ in range(10):
+            bar.note("on")
+            bar.update()
+    if wrong == "broken":
+        assert stream.calls == 1
+
+
+def test_updates_cost_nothing_to_speak_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bar(20_000, "draws", unit="draw", shown=True) as bar:
+        begun = time.thread_time()
+        for _ in range(20_000):
+            bar.update()
+        assert (time.thread_time() - begun) / 20_000 < 100e-6
+    assert len(capsys.readouterr().err) < 100_000
