@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from conftest import SEED, target_of
 from targets import LINE
+from test_execution import pool
 from test_tact import z_score
 
+from stanct import batches
 from stanct.errors import DataError, ProgramError, SamplingError
 from stanct.minibatch import MiniBatch, program_batches
 from stanct.samplers import tact
@@ -95,6 +97,29 @@ def test_posterior_by_mini_batches() -> None:
         assert z_score((b - mean[k]) / sd[k], 0.0, 0.05) < 4
         assert z_score(((b - mean[k]) / sd[k]) ** 2, 1.0, 0.1) < 4
     assert found.noise.mean() > 0 and found.is_reliable, found.warnings
+
+
+def test_shards_travel_to_processes() -> None:
+    settings: dict[str, Any] = {
+        "minibatch": MiniBatch("N", 8), "base": "laplace", "draws": 20, "warmup": 25, "seed": SEED,
+        "progress": False, "chains": 2,
+    }  # fmt: skip
+    target = target_of(COUNTS, DATA)
+    with pool(1) as workers:
+        there = tact.sample(target, executor=workers, **settings)
+    here = tact.sample(target, threads=2, **settings)
+    assert (here.z == there.z).all() and (here.trace == there.trace).all()
+
+
+def test_shards_are_loaded_once_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    real = batches._Cut.load
+    monkeypatch.setattr(batches._Cut, "load", lambda cut: loaded.append(1) or real(cut))
+    tact.sample(
+        target_of(COUNTS, DATA), minibatch=MiniBatch("N", 8), base="laplace", draws=30, warmup=100,
+        seed=SEED, progress=False, threads=2,
+    )  # fmt: skip
+    assert len(loaded) <= 1
 
 
 def refused(source: str, name: str = "N") -> str:

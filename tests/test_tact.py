@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SEED, target_of
+from test_execution import pool
 
 import stanct
 from stanct.base import GaussianBase
@@ -191,6 +192,63 @@ def test_nothing_depends_on_threads() -> None:
     assert (run(MODES, draws=20, seed=1).z != run(MODES, draws=20, seed=2).z).all()
 
 
+def test_a_run_that_died_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the warm-up and again among the draws, it ends as if it had not been."""
+    settings = {"noise": (1.0, 1.0), "draws": 60, "warmup": 100, "chains": 2}
+    whole = run(MODES, **settings)
+    real = tact.compiled.run_looks
+    for lives in (5, 7):
+        calls = iter(range(lives))
+
+        def mortal(*arguments: Any, calls: Any = calls) -> Any:
+            if next(calls, None) is None:
+                raise MemoryError
+            return real(*arguments)
+
+        monkeypatch.setattr(tact.compiled, "run_looks", mortal)
+        with pytest.raises(MemoryError):
+            run(MODES, checkpoint=tmp_path / "folder", **settings)
+    monkeypatch.setattr(tact.compiled, "run_looks", real)
+    again = run(MODES, checkpoint=tmp_path / "folder", **settings)
+    assert (again.z == whole.z).all() and (again.trace == whole.trace).all()
+    assert (again.noise == whole.noise).all() and again.gradients == whole.gradients
+
+
+def test_an_interrupt_keeps_finished_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = tact.compiled.run_looks, iter(range(40))
+
+    def impatient(*arguments: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(tact.compiled, "run_looks", impatient)
+    found = run(MODES, draws=4000, warmup=100, chains=2, threads=1)
+    assert 0 < found.draws < 4000 and "interrupted" in found.warnings
+
+
+def noisy_normal(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
+    """A function that workers can import."""
+    return -0.5 * float(x @ x) + rng.standard_normal(), -x + rng.standard_normal(x.size)
+
+
+def test_functions_go_to_processes() -> None:
+    """With the state of their noise; a lambda cannot."""
+    settings = {"seed": SEED, "progress": False, "draws": 30, "warmup": 25, "chains": 2}
+    target = StochasticTarget(noisy_normal, 2)
+    with pool(1) as workers:
+        there = tact.sample(target, executor=workers, **settings)
+        with pytest.raises(SamplingError, match=r"cannot receive this target.*top level"):
+            tact.sample(
+                StochasticTarget(lambda x, rng: noisy_normal(x, rng), 2),
+                executor=workers, **settings,
+            )  # fmt: skip
+    here = tact.sample(target, threads=1, **settings)
+    assert (here.z == there.z).all() and (here.noise == there.noise).all()
+
+
 def test_no_evidence_and_why(tmp_path: Path) -> None:
     found = run(MODES, draws=100, warmup=100)
     with pytest.raises(StanctError, match=r"no evidence.*higher temperature.*gibbs"):
@@ -231,7 +289,7 @@ def test_a_failing_function_says_where() -> None:
     def broken(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
         raise RuntimeError("no network")
 
-    with pytest.raises(SamplingError, match="where a chain is to start"):
+    with pytest.raises(SamplingError, match="where a chain is to start: RuntimeError: no network"):
         tact.sample(StochasticTarget(broken, 2), progress=False)
 
 

@@ -49,7 +49,7 @@ SETTLE = 50
 
 @dataclass
 class _Chain:
-    """A chain: random streams (`noise` is for a user's function), state and bias, moved in place."""
+    """A chain's random streams, state and bias, moved in place; a user's function has `noise`."""
 
     rng: np.random.Generator
     noise: np.random.Generator
@@ -265,15 +265,7 @@ def _sample(
     offset = _typical_energy(source, members, settings, execution)
     _learn(source, members, settings, offset, execution)
     ledger.lap("warmup")
-    frozen = settings.dynamics(learn=False, offset=offset)
-    blocks, interrupted = execution.blocks(
-        "tact",
-        partial(_look, source, frozen, draws),
-        members,
-        block_sizes(PATIENCE * draws, BLOCK),
-        unit="look",
-        final=True,
-    )
+    blocks, interrupted = _collect(source, members, settings, offset, execution)
     kept = min(min(member.collected for member in members), draws)
     if kept == 0:
         raise SamplingError(
@@ -496,6 +488,42 @@ def _learn(
             member.bias = Bias(*(part.copy() for part in pooled))
     for member in members:
         member.collected = 0
+
+
+def _collect(
+    source: Source,
+    members: list[_Chain],
+    settings: TactSettings,
+    offset: float,
+    execution: Execution,
+) -> tuple[list[list[_Block]], bool]:
+    """Look at all chains until each has collected its draws; says too whether the user ended it.
+
+    It goes by rounds: as many looks as it takes if ξ is uniform, then ever fewer.
+    """
+    draws, coupling = settings.draws, settings.coupling
+    work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
+    blocks: list[list[_Block]] = [[] for _ in members]
+    left = PATIENCE * draws
+    looks = draws if not settings.tempering else int(draws * coupling.wall / coupling.plateau)
+    while left > 0 and min(member.collected for member in members) < draws:
+        sizes = block_sizes(min(looks, left), BLOCK)
+        try:
+            more, interrupted = execution.blocks(
+                "tact", work, members, sizes, unit="look", final=True
+            )
+        except KeyboardInterrupt:
+            if not all(blocks):
+                raise
+            execution.seal()
+            return blocks, True
+        for chain, new in zip(blocks, more, strict=True):
+            chain += new
+        if interrupted:
+            return blocks, True
+        left -= looks
+        looks = max(looks // 4, BLOCK)
+    return blocks, False
 
 
 def _spread(
