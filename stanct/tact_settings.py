@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy.optimize import root_scalar
 
 from stanct import tact_kernels as compiled
 from stanct.errors import SamplingError
@@ -110,13 +111,14 @@ class TactSettings:
     coupling: Coupling
     integrator: str
     resample_every: int
+    patience: int
     noise: tuple[float, float]
     threads: int | None
 
     def __post_init__(self) -> None:
         for name, least in (
             ("chains", 1), ("draws", 8), ("warmup", 0), ("thin", 1), ("bins", 2),
-            ("resample_every", 0),
+            ("resample_every", 0), ("patience", 1),
         ):  # fmt: skip
             whole(name, getattr(self, name), least)
         if self.threads is not None:
@@ -167,33 +169,40 @@ class TactSettings:
     def thermostat_means(self, noise: Array) -> tuple[Array, Array]:
         """Where z_θ and z_ξ should settle, and the standard errors of that, both of shape (2,).
 
-        c + η V / 2 to first order ([TACT] 6); the form given is exact for a free particle, and
-        infinite where the noise of one step is more than any friction can take up. Thermostats are
-        coupled to the noise by λ² and λ'², so V is the mean with these weights.
+        It is the friction with which a free particle's steps at the places of `noise` gain no
+        kinetic energy on average: c + η V / 2 to first order ([TACT] 6) with V the mean weighted by
+        λ² or λ'², infinite where the noise of a step is more than any friction can take up.
 
         Parameters
         ----------
         noise : shape (points, 4)
             As in `TactRun.noise`.
         """
-        means, errors = [], []
-        for eta, friction, values, coupled in (
-            (self.step**2, self.friction, noise[:, 1], noise[:, 2]),
-            (self.tempering_step**2, self.tempering_friction, noise[:, 0], noise[:, 3]),
-        ):
-            known = np.isfinite(values)
-            share = coupled[known] ** 2
-            # Without tempering λ' = 0 throughout, and z_ξ stays where it is.
-            share = share / share.sum() if share.any() else np.ones(share.size) / max(share.size, 1)
-            variance = float(share @ values[known]) if known.any() else np.nan
-            errors.append(eta / 2 * np.sqrt(np.sum((share * (values[known] - variance)) ** 2)))
-            q = eta * variance / 4
-            injected = -np.expm1(-2 * friction)
+        found = [
+            self._settled(eta * variance, coupled**2, friction)
+            for eta, friction, variance, coupled in (
+                (self.step**2, self.friction, noise[:, 1], noise[:, 2]),
+                (self.tempering_step**2, self.tempering_friction, noise[:, 0], noise[:, 3]),
+            )
+        ]
+        return np.array([mean for mean, _ in found]), np.array([error for _, error in found])
+
+    def _settled(self, noise: Array, square: Array, friction: float) -> tuple[float, float]:
+        """One thermostat's mean and error, from η V and the squared coupling at each place."""
+        told = np.isfinite(noise) & (square > 0)
+        if not told.any():
+            return friction, 0.0  # it is never coupled to anything
+        noise, square = noise[told], square[told]
+
+        def gain(z: float) -> Array:
             if self.integrator == "published":
-                left = 1 - 2 * friction - 4 * q
-                means.append(1 - np.sqrt(left) if left >= 0 else np.inf)
-            else:
-                left = 1 - q - injected
-                kept = (np.sqrt(q * q + (1 + q) * max(left, 0)) - q) / (1 + q)
-                means.append(-np.log(kept) if left > 0 else np.inf)
-        return np.array(means), np.array(errors)
+                return (1 - square * z) ** 2 + square * (noise + 2 * friction) - 1
+            kept = np.exp(-square * z)
+            return kept**2 + (1 + kept) ** 2 * square * noise / 4 - np.exp(-2 * square * friction)
+
+        top = square.sum() / (square**2).sum() if self.integrator == "published" else 700.0
+        if gain(top).mean() >= 0:
+            return np.inf, 0.0
+        mean = float(root_scalar(lambda z: float(gain(z).mean()), bracket=(0.0, top)).root)
+        slope = (gain(mean + 1e-6) - gain(mean)).mean() / 1e-6
+        return mean, float(np.sqrt(np.mean(gain(mean) ** 2) / noise.size) / abs(slope))

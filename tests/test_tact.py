@@ -216,6 +216,15 @@ def test_a_run_that_died_goes_on_from_its_checkpoint(
     assert (again.noise == whole.noise).all() and again.gradients == whole.gradients
 
 
+def test_patience_bounds_the_gradients() -> None:
+    """With 1 every variant costs the same, and tempered chains keep fewer draws."""
+    settings = {"draws": 200, "warmup": 100, "patience": 1, "noise": (1.0, 1.0)}
+    short, still = run(MODES, **settings), run(MODES, "sgnht", **settings)
+    assert short.trace.shape[1] == still.draws == 200
+    assert 10 < short.draws < 100 and "interrupted" in short.warnings
+    assert short.counts[:, 0].tolist() == still.counts[:, 0].tolist() == [10 * (50 + 100 + 200)] * 4
+
+
 def test_an_interrupt_keeps_finished_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = tact.compiled.run_looks, iter(range(40))
 

@@ -22,8 +22,8 @@ def settings(**changes: object) -> TactSettings:
         "chains": 1, "draws": 8, "warmup": 0, "thin": 1, "step": 0.1, "tempering_step": 0.05,
         "friction": 0.1, "tempering_friction": 0.1, "inertia": 1.0, "tempering_inertia": 1.0,
         "tempering": True, "thermostat": "scalar", "bias": "force", "bins": 50, "hills": Hills(),
-        "coupling": COUPLING, "integrator": "symmetric", "resample_every": 0, "noise": (0.0, 0.0),
-        "threads": None,
+        "coupling": COUPLING, "integrator": "symmetric", "resample_every": 0, "patience": 50,
+        "noise": (0.0, 0.0), "threads": None,
     }  # fmt: skip
     return TactSettings(**{**known, **changes})
 
@@ -182,3 +182,23 @@ def test_spread_between_batches() -> None:
     # Slopes −1 and 3 with equal chances have variance 4, doubled in z; energy is slope times x.
     assert out[:, 1] == pytest.approx(16 + 2.25, rel=0.05)
     assert out[:, 0] == pytest.approx([0.0, 16.0], rel=0.05, abs=1e-12)
+
+
+@pytest.mark.parametrize("integrator", ["symmetric", "published"])
+def test_thermostat_means_are_those_of_first_order(integrator: str) -> None:
+    """c + η V / 2, where V is weighted by the squared couplings λ and λ'."""
+    noise = np.array([[4.0, 1.0, 1.0, 0.0], [1.0, 4.0, 0.6, 0.1], [9.0, 2.0, 0.2, 1.2]])
+    small = settings(step=1e-3, tempering_step=2e-3, friction=2e-4, tempering_friction=1e-4,
+                     integrator=integrator)  # fmt: skip
+    means, errors = small.thermostat_means(noise)
+    theta = (1 * 1 + 0.36 * 4 + 0.04 * 2) / 1.4
+    xi = (0.01 * 1 + 1.44 * 9) / 1.45
+    assert means - [2e-4, 1e-4] == pytest.approx([1e-6 * theta / 2, 4e-6 * xi / 2], rel=0.02)
+    assert (errors > 0).all() and errors[0] < 1e-6
+
+
+def test_thermostats_that_are_not_coupled_stay() -> None:
+    noise = np.array([[4.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
+    means, errors = settings(step=1e-3).thermostat_means(noise)
+    assert means[1] == 0.1 and errors[1] == 0
+    assert errors[0] == pytest.approx(0, abs=1e-12)

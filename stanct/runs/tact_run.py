@@ -39,8 +39,8 @@ class TactRun(Run):
         Variances between batches, of the energy and (mean over coordinates) of its gradient, with
         λ and λ' there, at points of the chains; variances are zero where nothing is noisy.
     thermostat_means, thermostat_errors : shape (2,)
-        Where z_θ and z_ξ should settle, c + η V / 2 to first order with V of `noise` ([TACT] 6),
-        and the standard errors of that, from the spread of V over the points.
+        Where z_θ and z_ξ should settle given `noise`, c + η V / 2 to first order ([TACT] 6), and
+        the standard errors of that, from the spread of V over the points.
     bias : shape (2, bins)
         Over 0 ≤ |ξ| ≤ W₀: visits, and the learned mean energy (biasing force) or height (hills).
     counts : shape (chains, 3)

@@ -36,13 +36,12 @@ from stanct.target import Target
 
 __all__ = ["VARIANTS", "Coupling", "Hills", "MiniBatch", "StochasticTarget", "sample"]
 
+# Most looks in a block; a tenth of the draws in short runs, as noise is measured where blocks end.
 BLOCK = 100
 # Chains share what they have learned of the bias after so many looks.
 SHARED = 25
 # The noise is measured at this many points of the chains, with this many batches each.
 SPREAD_POINTS, SPREAD_BATCHES = 64, 16
-# A chain that has not collected its draws after this many times as many looks stops.
-PATIENCE = 50
 # Looks at λ = 1 before the warm-up.
 SETTLE = 50
 
@@ -115,6 +114,7 @@ def sample(
     coupling: Coupling | None = None,
     integrator: str = "symmetric",
     resample_every: int = 0,
+    patience: int = 50,
     noise: tuple[float, float] = (0.0, 0.0),
     threads: int | None = None,
     executor: Executor | None = None,
@@ -170,6 +170,9 @@ def sample(
         1's Euler step, whose variances are too small by about z_θ / 2.
     resample_every
         Steps after which momenta are drawn afresh; 0 for never.
+    patience
+        A chain looks no more than `patience` × `draws` times; the run has as many draws as the
+        chain that collected fewest. With 1 all variants cost the same.
     noise
         Standard deviations of Gaussian noise that is added to the energy and to each component of
         its gradient in whitened coordinates, for experiments; the sampler is not told.
@@ -217,6 +220,7 @@ def sample(
         coupling=Coupling() if coupling is None else coupling,
         integrator=integrator,
         resample_every=resample_every,
+        patience=patience,
         noise=(float(noise[0]), float(noise[1])),
         threads=threads,
     )
@@ -269,7 +273,7 @@ def _sample(
     kept = min(min(member.collected for member in members), draws)
     if kept == 0:
         raise SamplingError(
-            f"A chain was never at temperature 1 in {PATIENCE * draws} looks.",
+            f"A chain was never at temperature 1 in {settings.patience * draws} looks.",
             remedy="Learn the bias for longer (warmup=), or pass a wider plateau (coupling=).",
         )
     ledger.gradients += int(sum(member.walker.clock[0] for member in members))
@@ -504,10 +508,11 @@ def _collect(
     draws, coupling = settings.draws, settings.coupling
     work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
     blocks: list[list[_Block]] = [[] for _ in members]
-    left = PATIENCE * draws
+    left = settings.patience * draws
+    block = int(np.clip(draws // 10, 10, BLOCK))
     looks = draws if not settings.tempering else int(draws * coupling.wall / coupling.plateau)
     while left > 0 and min(member.collected for member in members) < draws:
-        sizes = block_sizes(min(looks, left), BLOCK)
+        sizes = block_sizes(min(looks, left), block)
         try:
             more, interrupted = execution.blocks(
                 "tact", work, members, sizes, unit="look", final=True
