@@ -333,28 +333,31 @@ def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: fl
 
 
 @numba.njit(nogil=True, cache=True)
-def kicked(
-    momentum: float,
-    force: float,
-    thermostat: float,
-    coupled: float,
-    friction: float,
-    eta: float,
-    noise: float,
-    symmetric: bool,
-) -> float:
-    """A momentum after force, friction and injected noise, all scaled by λ or λ' (`coupled`).
-
-    As published the friction is an Euler step. The symmetric form puts half of the force on either
-    side of an exact friction step, which makes the variance of a Gaussian target exact at any ε.
-    """
+def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> float:
+    """Standard deviation of the noise that a step injects, scaled by λ or λ' (`coupled`)."""
     square = coupled * coupled
     if symmetric:
-        half = 0.5 * eta * force
-        spread = np.sqrt(-eta * np.expm1(-2.0 * square * friction))
-        return np.exp(-square * thermostat) * (momentum + half) + half + spread * noise
-    spread = coupled * np.sqrt(2.0 * friction * eta)
-    return momentum + eta * force - square * thermostat * momentum + spread * noise
+        return np.sqrt(-eta * np.expm1(-2.0 * square * friction))
+    return np.sqrt(2.0 * square * friction * eta)
+
+
+@numba.njit(nogil=True, cache=True)
+def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
+    """Share of a momentum that a step's friction leaves."""
+    loss = coupled * coupled * thermostat
+    return np.exp(-loss) if symmetric else 1.0 - loss
+
+
+@numba.njit(nogil=True, cache=True)
+def kicked(momentum: float, kick: float, kept: float, noise: float, symmetric: bool) -> float:
+    """A momentum after the force's kick, friction, and injected noise.
+
+    As published the friction is an Euler step. The symmetric form puts half of the kick on either
+    side of an exact friction step, which makes the variance of a Gaussian target exact at any ε.
+    """
+    if symmetric:
+        return kept * (momentum + 0.5 * kick) + 0.5 * kick + noise
+    return kept * momentum + kick + noise
 
 
 @numba.njit(nogil=True, cache=True)
@@ -388,16 +391,21 @@ def move(
         if dynamics.learn and dynamics.bias == FORCE:
             teach(bias, state[0], value[1], dynamics)
         force = push(bias, state[0], slope, dynamics) - slope * value[1]
-        noise = rng.standard_normal()
+        spread = spread_of(slope, dynamics.friction[1], dynamics.eta[1], dynamics.symmetric)
+        kept = kept_of(slope, state[2], dynamics.symmetric)
         state[1] = kicked(
-            state[1], force, state[2], slope, dynamics.friction[1], dynamics.eta[1], noise,
+            state[1], dynamics.eta[1] * force, kept, spread * rng.standard_normal(),
             dynamics.symmetric,
         )  # fmt: skip
-    last = walker.thermostat.size - 1
+    diagonal = walker.thermostat.size > 1
+    spread = spread_of(lam, dynamics.friction[0], dynamics.eta[0], dynamics.symmetric)
+    kept = kept_of(lam, walker.thermostat[0], dynamics.symmetric)
     for i in range(walker.z.size):
+        if diagonal:
+            kept = kept_of(lam, walker.thermostat[i], dynamics.symmetric)
         walker.momentum[i] = kicked(
-            walker.momentum[i], -lam * room[0, i], walker.thermostat[min(i, last)], lam,
-            dynamics.friction[0], dynamics.eta[0], rng.standard_normal(), dynamics.symmetric,
+            walker.momentum[i], -lam * dynamics.eta[0] * room[0, i], kept,
+            spread * rng.standard_normal(), dynamics.symmetric,
         )  # fmt: skip
     if dynamics.thermostatted and dynamics.symmetric:
         heat(walker, dynamics, lam, slope, share)
