@@ -13,6 +13,7 @@ from stanct.errors import (
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.minibatch import MiniBatch
 from stanct.model import TemperedModel, temper
+from stanct.runs.bracket import Bracket
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Curve, Evidence, Expectation
 from stanct.runs.ladder_run import LadderRun
@@ -25,6 +26,7 @@ from stanct.runs.tempered_run import TemperedRun
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bracket",
     "Check",
     "Curve",
     "DataError",

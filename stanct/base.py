@@ -92,6 +92,10 @@ class GaussianBase:
         z = solve_triangular(self.scale, flat.T, lower=True, check_finite=False).T
         return z.reshape(np.shape(x))
 
+    def draw(self, rng: np.random.Generator, count: int) -> Array:
+        """Whitened draws, shape (count, D)."""
+        return rng.standard_normal((count, self.dimension))
+
     def log_density(self, x: Array) -> Array:
         """log q(x), normalised, for x of shape (..., D)."""
         return standard_log_density(self.whiten(x)) - self.log_det_scale

@@ -2,11 +2,11 @@
 
 At a fixed β the density over z, x = m + L z, is, up to a constant,
 
-    log π_β(z) = β v(z) − (1 − β) ½ |z|²,   v(z) = −φ(m + L z) + log det L,
+    log π_β(z) = β v(z) + (1 − β) log q(z),   v(z) = −φ(m + L z) + log det L,
 
-with unit masses. Nothing here returns to the interpreter between leapfrog steps: the density is a C
-function with the signature of BridgeStan's ``bs_log_density_gradient``, be it a Stan program's or
-the callback of a `FunctionDensity`.
+with unit masses, q being the standard normal or a mixture of normals. Nothing here returns to the
+interpreter between leapfrog steps: the density is a C function with the signature of BridgeStan's
+``bs_log_density_gradient``, be it a Stan program's or the callback of a `FunctionDensity`.
 
 What goes wrong numerically is counted, never raised: a point that Stan rejects, a value that is not
 finite (both *rejections*), and an energy error above `DIVERGENCE` (a *divergence*) end a trajectory
@@ -25,6 +25,7 @@ import numba
 import numpy as np
 
 from stanct.workspace import (
+    Flow,
     GibbsOut,
     LadderOut,
     Moves,
@@ -33,6 +34,7 @@ from stanct.workspace import (
     Scratch,
     State,
     StepTable,
+    Swarm,
     make_scratch,
 )
 
@@ -95,7 +97,13 @@ def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch:
     dimension = z.size
     x, inner, turned = scratch.x, scratch.x_gradient, scratch.reversed_gradient
     x[:] = problem.mean
-    _triangular(problem.lower, z, x)
+    if problem.lower.size > 0:
+        _triangular(problem.lower, z, x)
+    else:
+        turned[:] = z
+        _low_rank(problem, turned)
+        for i in range(dimension):
+            x[i] += problem.diagonal[i] * turned[i]
     code = problem.call(
         problem.handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
     )
@@ -105,13 +113,75 @@ def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch:
         # A trajectory that left for infinity is no fault of the program's.
         return REJECTED if np.isfinite(z.sum()) else DIVERGED
     value[0] += problem.log_det
-    for i in range(dimension):
-        turned[i] = inner[dimension - 1 - i]
-    inner[:] = 0.0
-    _triangular(problem.flipped, turned, inner)
-    for i in range(dimension):
-        gradient[i] = inner[dimension - 1 - i]
+    if problem.lower.size > 0:
+        gradient[:] = 0.0
+        _transposed(problem.flipped, inner, turned, gradient)
+    else:
+        for i in range(dimension):
+            gradient[i] = problem.diagonal[i] * inner[i]
+        _low_rank(problem, gradient)
     return OK
+
+
+@compiled
+def _transposed(flipped: Array, vector: Array, room: Array, out: Array) -> None:
+    """out += lowerᵀ · vector, given lowerᵀ with both axes reversed; leaves `vector` as room."""
+    last = vector.size - 1
+    for i in range(vector.size):
+        room[i] = vector[last - i]
+    vector[:] = 0.0
+    _triangular(flipped, room, vector)
+    for i in range(vector.size):
+        out[i] += vector[last - i]
+
+
+@compiled
+def _low_rank(problem: Problem, vector: Array) -> None:
+    """vector ← (I + Σ_j stretch_j u_j u_jᵀ) vector for orthonormal u_j, in O(D r)."""
+    for j in range(problem.stretch.size):
+        along = 0.0
+        for i in range(vector.size):
+            along += problem.factors[j, i] * vector[i]
+        along *= problem.stretch[j]
+        for i in range(vector.size):
+            vector[i] += along * problem.factors[j, i]
+
+
+@compiled
+def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
+    """Log q(z) of the base; its gradient goes into `scratch.base_gradient`."""
+    gradient, offset, turned = scratch.base_gradient, scratch.offset, scratch.turned
+    parts = problem.components
+    if parts.share.size == 0:
+        total = 0.0
+        for i in range(z.size):
+            gradient[i] = -z[i]
+            total += z[i] * z[i]
+        return -0.5 * total - z.size * HALF_LOG_2PI
+    top, total = -np.inf, 0.0
+    gradient[:] = 0.0
+    for k in range(parts.share.size):
+        for i in range(z.size):
+            turned[i] = z[i] - parts.place[k, i]
+        offset[:] = 0.0
+        _triangular(parts.inverse[k], turned, offset)
+        square = 0.0
+        for i in range(z.size):
+            square += offset[i] * offset[i]
+        term = parts.log_weight[k] - 0.5 * square
+        # A running log-sum-exp: what was added so far is rescaled when a larger term comes.
+        if term > top:
+            scale = np.exp(top - term)
+            total *= scale
+            gradient *= scale
+            top = term
+        weight = np.exp(term - top)
+        total += weight
+        for i in range(z.size):
+            offset[i] *= -weight
+        _transposed(parts.flipped[k], offset, turned, gradient)
+    gradient /= total
+    return top + np.log(total) - z.size * HALF_LOG_2PI
 
 
 @compiled
@@ -126,43 +196,40 @@ def leapfrog(
     steps: int,
     scratch: Scratch,
 ) -> tuple[int, int]:
-    """Take leapfrog steps on log π_β in place.
+    """Take leapfrog steps on log π_β in place; log q at both ends goes into `scratch.log_base`.
 
     Returns
     -------
     status, gradients
         OK or what ended the trajectory early, and the gradients spent.
     """
+    pull = scratch.base_gradient
+    scratch.log_base[0] = base_terms(problem, z, scratch)
     for i in range(z.size):
-        momentum[i] += 0.5 * step * (beta * gradient[i] - (1 - beta) * z[i])
+        momentum[i] += 0.5 * step * (beta * gradient[i] + (1 - beta) * pull[i])
     for n in range(steps):
         for i in range(z.size):
             z[i] += step * momentum[i]
         status = evaluate(problem, z, gradient, value, scratch)
         if status != OK:
             return status, n + 1
+        scratch.log_base[1] = base_terms(problem, z, scratch)
         kick = step if n < steps - 1 else 0.5 * step
         for i in range(z.size):
-            momentum[i] += kick * (beta * gradient[i] - (1 - beta) * z[i])
+            momentum[i] += kick * (beta * gradient[i] + (1 - beta) * pull[i])
     return OK, steps
 
 
 @compiled
-def log_tempered(value: float, z: Array, beta: float) -> float:
-    """log π_β up to a constant; at β = 0 the target does not matter, even where it vanishes."""
-    total = 0.0
-    for i in range(z.size):
-        total += z[i] * z[i]
-    return -0.5 * (1 - beta) * total + (beta * value if beta > 0 else 0.0)
+def log_tempered(value: float, log_base: float, beta: float) -> float:
+    """log π_β; at β = 0 the target does not matter, even where it vanishes."""
+    return (1 - beta) * log_base + (beta * value if beta > 0 else 0.0)
 
 
 @compiled
-def delta_of(value: float, z: Array) -> float:
+def delta_of(problem: Problem, value: float, z: Array, scratch: Scratch) -> float:
     """δ = φ − ψ at a whitened point, from v."""
-    total = 0.0
-    for i in range(z.size):
-        total += z[i] * z[i]
-    return -0.5 * total - z.size * HALF_LOG_2PI - value
+    return base_terms(problem, z, scratch) - value
 
 
 @compiled
@@ -190,7 +257,6 @@ def transition(
         kinetic += scratch.momentum[i] ** 2
     scratch.z[:] = state.z
     scratch.gradient[:] = state.gradient
-    start = log_tempered(state.value[0], state.z, beta) - 0.5 * kinetic
     status, gradients = leapfrog(
         problem,
         scratch.z,
@@ -205,10 +271,12 @@ def transition(
     uniform = rng.random()
     if status != OK:
         return 0.0, status, gradients
+    start = log_tempered(state.value[0], scratch.log_base[0], beta) - 0.5 * kinetic
     kinetic = 0.0
     for i in range(state.z.size):
         kinetic += scratch.momentum[i] ** 2
-    gain = log_tempered(scratch.value[0], scratch.z, beta) - 0.5 * kinetic - start
+    end = log_tempered(scratch.value[0], scratch.log_base[1], beta) - 0.5 * kinetic
+    gain = end - start
     # A gradient that is not a number shows only here; the comparison below then fails as it must.
     if not gain > -DIVERGENCE:
         return 0.0, DIVERGED, gradients
@@ -269,6 +337,23 @@ def tempered_move(
 
 
 @compiled
+def refresh(problem: Problem, state: State, rng: np.random.Generator, scratch: Scratch) -> None:
+    """Draw the state afresh from the base, be it inside the target's support or not."""
+    parts = problem.components
+    for i in range(state.z.size):
+        state.z[i] = rng.standard_normal()
+    if parts.share.size > 0:
+        k, rest = 0, rng.random() - parts.share[0]
+        while rest >= 0 and k < parts.share.size - 1:
+            k += 1
+            rest -= parts.share[k]
+        scratch.momentum[:] = state.z
+        state.z[:] = parts.place[k]
+        _triangular(parts.root[k], scratch.momentum, state.z)
+    evaluate(problem, state.z, state.gradient, state.value, scratch)
+
+
+@compiled
 def draw_beta(
     delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
 ) -> float:
@@ -300,6 +385,23 @@ def draw_beta(
 
 
 @compiled
+def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: float) -> int:
+    """The rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
+    top = -values[0]
+    for n in range(betas.size):
+        masses[n] = -values[n] - (betas[n] * delta if n > 0 else 0.0)
+        top = max(top, masses[n])
+    total = 0.0
+    for n in range(betas.size):
+        total += np.exp(masses[n] - top)
+        masses[n] = total
+    rung = 0
+    while rung < betas.size - 1 and masses[rung] <= choose * total:
+        rung += 1
+    return rung
+
+
+@compiled
 def gibbs_draws(
     problem: Problem,
     state: State,
@@ -308,19 +410,27 @@ def gibbs_draws(
     moves: Moves,
     knots: Array,
     values: Array,
+    ladder: bool,
     transitions: int,
     rng: np.random.Generator,
     scratch: Scratch,
     out: GibbsOut,
 ) -> float:
-    """Fill `out` with draws of `transitions` alternations each; returns the last β."""
-    masses = np.empty(knots.size - 1)
+    """Fill `out` with draws of `transitions` alternations each; returns the last β.
+
+    With `ladder` β stays on the knots, and x is drawn afresh from the base whenever β = 0.
+    """
+    masses = np.empty(knots.size)
     delta = 0.0
     for n in range(out.beta.size):
         for _ in range(transitions):
-            probability, status, gradients = tempered_move(
-                problem, state, beta, table, moves, rng, scratch
-            )
+            if ladder and beta == 0.0:
+                refresh(problem, state, rng, scratch)
+                probability, status, gradients = 1.0, OK, 1
+            else:
+                probability, status, gradients = tempered_move(
+                    problem, state, beta, table, moves, rng, scratch
+                )
             out.accept[n] += probability / transitions
             out.gradients[n] += gradients
             out.step[n] += step_at(table.log_step, beta) / transitions
@@ -329,8 +439,11 @@ def gibbs_draws(
             k = min(int(beta * out.bins.shape[1]), out.bins.shape[1] - 1)
             out.bins[0, k] += 1
             out.bins[1, k] += probability
-            delta = delta_of(state.value[0], state.z)
-            beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
+            delta = delta_of(problem, state.value[0], state.z, scratch)
+            if ladder:
+                beta = float(knots[draw_rung(delta, knots, values, masses, rng.random())])
+            else:
+                beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
         out.z[n] = state.z
         out.beta[n] = beta
         out.delta[n] = delta
@@ -357,9 +470,7 @@ def ladder_scans(
     """
     top = betas.size - 1
     for n in range(out.gradients.size):
-        for i in range(rungs.z.shape[1]):
-            rungs.z[0, i] = rng.standard_normal()
-        evaluate(problem, rungs.z[0], rungs.gradient[0], rungs.value[0], scratch)
+        refresh(problem, State(rungs.z[0], rungs.gradient[0], rungs.value[0]), rng, scratch)
         out.gradients[n] += 1
         for k in range(1, top + 1):
             state = State(rungs.z[k], rungs.gradient[k], rungs.value[k])
@@ -373,7 +484,7 @@ def ladder_scans(
                 out.counts[2, k] += status == DIVERGED
                 out.counts[3, k] += status == REJECTED
         for k in range(top + 1):
-            out.delta[n, k] = delta_of(rungs.value[k, 0], rungs.z[k])
+            out.delta[n, k] = delta_of(problem, rungs.value[k, 0], rungs.z[k], scratch)
         out.z[n] = rungs.z[top]
         parity = rungs.clock[0] % 2
         if reversible:
@@ -442,7 +553,7 @@ def anneal(
             if not np.isfinite(state.value[0]):
                 log_weights[row] = -np.inf
                 break
-            delta = delta_of(state.value[0], state.z)
+            delta = delta_of(problem, state.value[0], state.z, scratch)
             log_weights[row] -= (betas[n + 1] - betas[n]) * delta
             for _ in range(transitions):
                 probability, status, gradients = tempered_move(
@@ -453,3 +564,223 @@ def anneal(
                 counts[2] += probability
                 counts[3] += status == DIVERGED
                 counts[4] += status == REJECTED
+
+
+@compiled
+def _friction(
+    flow: Flow, delta: float, beta: float, expected: float, time: float
+) -> tuple[float, float, float]:
+    """a, e^{−a t} and (1 − e^{−a t}) / a of ṗ = −β∇δ − a p, a = rate (β + offset) (δ − E)."""
+    a = flow.rate * (beta + flow.offset) * (delta - expected)
+    small = abs(a * time) < 1e-8
+    return a, np.exp(-a * time), time if small else -np.expm1(-a * time) / a
+
+
+@compiled
+def _contact_kick(
+    flow: Flow,
+    z: Array,
+    momentum: Array,
+    gradient: Array,
+    delta: float,
+    beta: float,
+    expected: float,
+    time: float,
+    first: bool,
+) -> float:
+    """The kicks of half a contact step, in place; returns their log Jacobian.
+
+    The base's force before the exact flow of the rest where `first`, after it otherwise.
+    """
+    a, decay, reach = _friction(flow, delta, beta, expected, time)
+    for i in range(z.size):
+        if first:
+            momentum[i] -= time * z[i]
+        momentum[i] = decay * momentum[i] + beta * reach * (gradient[i] + z[i])
+        if not first:
+            momentum[i] -= time * z[i]
+    return -z.size * a * time
+
+
+@compiled
+def _landing_time(
+    flow: Flow,
+    z: Array,
+    momentum: Array,
+    gradient: Array,
+    delta: float,
+    beta: float,
+    expected: float,
+    time: float,
+    limit: float,
+) -> float:
+    """The whole time step, or the share of it with which β lands on `limit`.
+
+    β moves by the momentum after the first kicks, whose square is known for any step from six inner
+    products, so that no gradient is spent.
+    """
+    zz = zp = pp = zd = pd = dd = 0.0
+    for i in range(z.size):
+        slope = gradient[i] + z[i]
+        zz += z[i] * z[i]
+        zp += z[i] * momentum[i]
+        pp += momentum[i] * momentum[i]
+        zd += z[i] * slope
+        pd += momentum[i] * slope
+        dd += slope * slope
+    wanted = abs(np.log((limit + flow.offset) / (beta + flow.offset)))
+    low, high = 0.0, 1.0
+    share = 1.0
+    for _ in range(60):
+        half = 0.5 * share * time
+        _, decay, reach = _friction(flow, delta, beta, expected, half)
+        push = beta * reach
+        squared = decay * decay * (pp - 2 * half * zp + half * half * zz)
+        squared += 2 * decay * push * (pd - half * zd) + push * push * dd
+        if abs(share * time) * flow.rate * squared > wanted:
+            high = share
+        elif share == 1.0:
+            return time
+        else:
+            low = share
+        share = 0.5 * (low + high)
+    return share * time
+
+
+@compiled
+def expected_at(nodes: Array, means: Array, beta: float) -> float:
+    """E_β[δ] between nodes."""
+    k = min(max(np.searchsorted(nodes, beta) - 1, 0), nodes.size - 2)
+    share = (beta - nodes[k]) / (nodes[k + 1] - nodes[k])
+    return means[k] + share * (means[k + 1] - means[k])
+
+
+@compiled
+def contact_step(
+    problem: Problem,
+    flow: Flow,
+    nodes: Array,
+    means: Array,
+    state: State,
+    momentum: Array,
+    beta: float,
+    time: float,
+    limit: float,
+    scratch: Scratch,
+) -> tuple[int, float, float, float]:
+    """One step of the contact Hamiltonian's flow ([AMC] Algorithm 1), in place.
+
+    Kicks, drift, kicks: symmetric, so that the step with −`time` undoes it. `time` above zero cools
+    towards the target, below zero heats; the step is shortened where β would pass `limit`.
+
+    Returns
+    -------
+    status, beta, time, log_jacobian
+        OK, REJECTED or DIVERGED; β after the step; the time it took; and by how much it changed
+        the volume of (z, p, log(β + offset)).
+    """
+    delta = delta_of(problem, state.value[0], state.z, scratch)
+    expected = expected_at(nodes, means, beta)
+    taken = _landing_time(
+        flow, state.z, momentum, state.gradient, delta, beta, expected, time, limit
+    )
+    half = 0.5 * taken
+    log_jacobian = _contact_kick(
+        flow, state.z, momentum, state.gradient, delta, beta, expected, half, True
+    )
+    squared = 0.0
+    for i in range(momentum.size):
+        squared += momentum[i] * momentum[i]
+        state.z[i] += taken * momentum[i]
+    if taken == time:
+        beta = (beta + flow.offset) * np.exp(taken * flow.rate * squared) - flow.offset
+    else:
+        beta = limit
+    status = evaluate(problem, state.z, state.gradient, state.value, scratch)
+    if status != OK:
+        return status, beta, taken, log_jacobian
+    delta = delta_of(problem, state.value[0], state.z, scratch)
+    expected = expected_at(nodes, means, beta)
+    log_jacobian += _contact_kick(
+        flow, state.z, momentum, state.gradient, delta, beta, expected, half, False
+    )
+    return OK if np.isfinite(log_jacobian) else DIVERGED, beta, taken, log_jacobian
+
+
+@compiled
+def flux_momentum(momentum: Array, rng: np.random.Generator) -> None:
+    """Draw p from |p|² N(p), with which trajectories cross a level of β: |p|² is χ² of D + 2."""
+    squared = 0.0
+    for i in range(momentum.size):
+        momentum[i] = rng.standard_normal()
+        squared += momentum[i] * momentum[i]
+    extra = rng.standard_normal() ** 2 + rng.standard_normal() ** 2
+    momentum *= np.sqrt((squared + extra) / squared)
+
+
+@compiled
+def contact_flow(
+    problem: Problem,
+    flow: Flow,
+    nodes: Array,
+    means: Array,
+    start: int,
+    stop: int,
+    swarm: Swarm,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> None:
+    """Take every trajectory of a swarm from node `start` to node `stop`, up or down, in place.
+
+    Fills the swarm's records at the nodes on the way. A trajectory that leaves the support, blows
+    up, or has not arrived after `flow.max_steps` steps is lost: its log weight is −∞ from there on.
+    """
+    turn = 1 if stop > start else -1
+    for row in range(swarm.z.shape[0]):
+        state = State(swarm.z[row], swarm.gradient[row], swarm.value[row])
+        momentum, totals = swarm.momentum[row], swarm.totals[row]
+        for k in range(nodes.size):
+            if (k - start) * turn > 0:
+                swarm.log_weights[row, k] = -np.inf
+        k = start
+        beta = nodes[k]
+        while np.isfinite(totals[1]):
+            kinetic = base = 0.0
+            for i in range(momentum.size):
+                kinetic += 0.5 * momentum[i] * momentum[i]
+                base += 0.5 * state.z[i] * state.z[i]
+            delta = delta_of(problem, state.value[0], state.z, scratch)
+            energy = kinetic + base + (beta * delta if beta > 0 else 0.0)
+            if np.isnan(totals[0]):
+                totals[0] = -energy
+            swarm.delta[row, k] = delta
+            swarm.kinetic[row, k] = kinetic
+            swarm.flow_log_z[row, k] = -energy - totals[0]
+            swarm.log_weights[row, k] = -energy - totals[0] + totals[1]
+            if k == stop:
+                break
+            k += turn
+            while beta != nodes[k]:
+                if totals[3] >= flow.max_steps:
+                    swarm.counts[2] += 1
+                    totals[1] = -np.inf
+                    break
+                status, beta, taken, log_jacobian = contact_step(
+                    problem, flow, nodes, means, state, momentum, beta, turn * flow.step,
+                    nodes[k], scratch,
+                )  # fmt: skip
+                swarm.counts[0] += 1
+                totals[1] += log_jacobian
+                totals[2] += abs(taken)
+                totals[3] += 1
+                if status != OK:
+                    swarm.counts[3 if status == REJECTED else 4] += 1
+                    totals[1] = -np.inf
+                    break
+                if totals[2] >= flow.refresh:
+                    totals[2] = 0.0
+                    swarm.counts[1] += 1
+                    for i in range(momentum.size):
+                        totals[0] += 0.5 * momentum[i] * momentum[i]
+                        momentum[i] = rng.standard_normal()
+                        totals[0] -= 0.5 * momentum[i] * momentum[i]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct import kernels
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.errors import SamplingError
 from stanct.rounds import SampledDensity
 from stanct.workspace import State, make_problem
@@ -23,7 +23,7 @@ def stream(seed: np.random.SeedSequence) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def start(density: SampledDensity, base: GaussianBase, rng: np.random.Generator) -> State:
+def start(density: SampledDensity, base: AnyBase, rng: np.random.Generator) -> State:
     """A state drawn from the base inside the target's support.
 
     Raises
@@ -33,7 +33,7 @@ def start(density: SampledDensity, base: GaussianBase, rng: np.random.Generator)
     """
     problem = make_problem(density, base)
     for _ in range(START_TRIES):
-        state = kernels.make_state(problem, rng.standard_normal(base.dimension))
+        state = kernels.make_state(problem, base.draw(rng, 1)[0])
         if np.isfinite(state.value[0]):
             return state
     raise SamplingError(

@@ -6,7 +6,7 @@ import difflib
 import html
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,22 +14,35 @@ from typing import Any, Literal, overload
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
+from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.bracket import Bracket
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import ais, gibbs, joint, parallel_tempering, tact
+from stanct.samplers import (
+    adiabatic,
+    ais,
+    bidirectional,
+    gibbs,
+    joint,
+    parallel_tempering,
+    simulated_tempering,
+    tact,
+)
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
 from stanct.target import Target, check_program
 
 METHODS = {
+    "adiabatic": adiabatic.sample,
     "ais": ais.sample,
     "joint": joint.sample,
     "gibbs": gibbs.sample,
     "parallel_tempering": parallel_tempering.sample,
+    "simulated_tempering": simulated_tempering.sample,
     "tact": tact.sample,
 }
 ENGINES = ("auto", "embedded")
@@ -118,7 +131,7 @@ class TemperedModel:
         self,
         data: Source = None,
         *,
-        method: Literal["joint", "gibbs"] = "joint",
+        method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
         engine: str = "auto",
         **settings: Any,
     ) -> TemperedRun: ...
@@ -145,6 +158,16 @@ class TemperedModel:
 
     @overload
     def sample(
+        self,
+        data: Source = None,
+        *,
+        method: Literal["adiabatic"],
+        engine: str = "auto",
+        **settings: Any,
+    ) -> AdiabaticRun: ...
+
+    @overload
+    def sample(
         self, data: Source = None, *, method: str, engine: str = "auto", **settings: Any
     ) -> Run: ...
 
@@ -159,11 +182,13 @@ class TemperedModel:
             Path of a JSON file, variable name to value, or None for a program without data.
         method
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
-            by compiled HMC; ``"parallel_tempering"``: a ladder of temperatures;
-            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``; ``"tact"``:
-            thermostatted dynamics on mini-batches, which give no evidence. `settings` are
-            those of ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed,
-            base, threads and progress go with every method.
+            by compiled HMC; ``"simulated_tempering"``: the same on a ladder;
+            ``"parallel_tempering"``: one chain a temperature, which swap places;
+            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``;
+            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself; ``"tact"``:
+            thermostatted dynamics on mini-batches, without evidence. `settings` are those of
+            ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
+            progress go with every method.
         engine
             ``"auto"`` or ``"embedded"``; the run says which it was.
 
@@ -180,14 +205,27 @@ class TemperedModel:
             raise SamplingError(
                 f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
             )
-        known = list(inspect.signature(METHODS[method]).parameters)[1:]
-        for name in settings:
-            if name not in known:
-                raise SamplingError(
-                    f"Method {method!r} has no setting {name!r}.",
-                    remedy=f"It has: {', '.join(known)}.",
-                )
+        _check_settings(method, METHODS[method], 1, settings)
         return METHODS[method](self.target(data), **settings)
+
+    def bidirectional(self, data: Source, exact: bidirectional.Exact, **settings: Any) -> Bracket:
+        """Bracket log Z of simulated data by annealing upwards and downwards.
+
+        Parameters
+        ----------
+        data
+            Simulated from the program.
+        exact
+            The parameters that they were simulated from, name to value: see
+            `stanct.samplers.bidirectional.sample`, which also has the settings.
+
+        Raises
+        ------
+        StanctError
+            Before any work: bad data, parameters outside their support, unknown setting.
+        """
+        _check_settings("bidirectional", bidirectional.sample, 2, settings)
+        return bidirectional.sample(self.target(data), exact, **settings)
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{StanCode(self.program.source)._repr_html_()}"
@@ -228,3 +266,16 @@ def temper(
         check_program(model.program)
     model.stan_code("density")
     return model
+
+
+def _check_settings(
+    method: str, sample: Callable[..., Any], first: int, settings: Mapping[str, Any]
+) -> None:
+    """Refuse a setting that a method lacks; its first parameters are no settings."""
+    known = list(inspect.signature(sample).parameters)[first:]
+    for name in settings:
+        if name not in known:
+            raise SamplingError(
+                f"Method {method!r} has no setting {name!r}.",
+                remedy=f"It has: {', '.join(known)}.",
+            )

@@ -43,13 +43,7 @@ class Bias:
     value: Array
 
     def __post_init__(self) -> None:
-        beta, value = np.asarray(self.beta, float), np.asarray(self.value, float)
-        if beta.ndim != 1 or beta.size < 2 or beta.shape != value.shape:
-            raise StanctError("A bias needs two or more knots and one value for each.")
-        if beta[0] != 0 or beta[-1] != 1 or np.any(np.diff(beta) <= 0):
-            raise StanctError("The knots of a bias must increase from 0 to 1.")
-        if value[0] != 0 or not np.all(np.isfinite(value)):
-            raise StanctError("The values of a bias must be finite and start with b(0) = 0.")
+        beta, value = _knots(self.beta, self.value)
         object.__setattr__(self, "beta", beta)
         object.__setattr__(self, "value", value)
 
@@ -99,7 +93,7 @@ class Bias:
             `self.log_mass(delta)`, if already computed.
         """
         mass = self.log_mass(delta) if log_mass is None else log_mass
-        return -beta * np.asarray(delta, float) - self(beta) - mass
+        return tempered(beta, delta) - self(beta) - mass
 
     def sample_beta(self, delta: Array, uniforms: Array) -> Array:
         """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
@@ -146,6 +140,96 @@ class Bias:
                 break
             chosen = sorted({*chosen, worst})
         return cls(beta[chosen], log_z[chosen])
+
+
+@dataclass(frozen=True)
+class LadderBias:
+    """A bias on a ladder of inverse temperatures: the discrete twin of `Bias` ([GS] 6).
+
+    The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n), so that
+    P(n | x) ∝ exp(−β_n δ − b_n). With M(x) = Σ_n exp(−β_n δ − b_n) the marginal of x is q M / C as
+    on the continuous path, and so are all weights and estimates ([GS] 8, 9). The best choice is
+    b_n = log z(β_n): then every rung is as likely.
+
+    Parameters
+    ----------
+    beta : shape (N,)
+        The ladder, increasing from 0 to 1.
+    value : shape (N,)
+        b_n, natural log.
+    """
+
+    beta: Array
+    value: Array
+
+    def __post_init__(self) -> None:
+        beta, value = _knots(self.beta, self.value)
+        object.__setattr__(self, "beta", beta)
+        object.__setattr__(self, "value", value)
+
+    @classmethod
+    def linear(cls, beta: Array, log_zeta: float) -> LadderBias:
+        """The bias β_n log ζ, with log ζ a guess at log Z."""
+        return cls(beta, np.asarray(beta) * log_zeta)
+
+    @property
+    def log_zeta(self) -> float:
+        """The last rung's bias, the guess at log Z."""
+        return float(self.value[-1])
+
+    def __call__(self, beta: Array | float) -> Array:
+        """b at the rungs, and along straight lines between them."""
+        return np.asarray(np.interp(beta, self.beta, self.value))
+
+    def log_mass(self, delta: Array) -> Array:
+        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n).
+
+        Parameters
+        ----------
+        delta : any shape
+            δ = φ − ψ, natural log; +inf (the target vanishes there) leaves the rung at β = 0.
+        """
+        delta = np.asarray(delta, float)[..., None]
+        return np.logaddexp(
+            -self.value[0], log_sum_exp(-self.beta[1:] * delta - self.value[1:], axis=-1)
+        )
+
+    def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
+        """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
+
+        `beta` may lie between two rungs. Parameters as in `Bias.log_weights`, but for δ, which may
+        be +inf where x was drawn at β = 0.
+        """
+        mass = self.log_mass(delta) if log_mass is None else log_mass
+        return tempered(beta, delta) - self(beta) - mass
+
+
+AnyBias = Bias | LadderBias
+
+
+def sigmoidal_ladder(temperatures: int) -> Array:
+    """β_n ∝ logistic(4 (2n/N − 1)), rescaled to run from 0 to 1, shape (N + 1,) ([GS] 7.2)."""
+    raw = 1 / (1 + np.exp(-4 * np.linspace(-1, 1, temperatures + 1)))
+    ladder = (raw - raw[0]) / (raw[-1] - raw[0])
+    ladder[-1] = 1.0
+    return ladder
+
+
+def tempered(beta: float, delta: Array) -> Array:
+    """−β δ; 0 at β = 0 even where δ is infinite, because there the target does not matter."""
+    return np.zeros(np.shape(delta)) if beta == 0 else -beta * np.asarray(delta, float)
+
+
+def _knots(beta: Array, value: Array) -> tuple[Array, Array]:
+    """The knots of a bias as arrays; raises `StanctError` for impossible ones."""
+    beta, value = np.asarray(beta, float), np.asarray(value, float)
+    if beta.ndim != 1 or beta.size < 2 or beta.shape != value.shape:
+        raise StanctError("A bias needs two or more knots and one value for each.")
+    if beta[0] != 0 or beta[-1] != 1 or np.any(np.diff(beta) <= 0):
+        raise StanctError("The knots of a bias must increase from 0 to 1.")
+    if value[0] != 0 or not np.all(np.isfinite(value)):
+        raise StanctError("The values of a bias must be finite and start with b(0) = 0.")
+    return beta, value
 
 
 def log_sum_exp(values: Array, axis: int | None = None) -> Array:

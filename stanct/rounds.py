@@ -16,11 +16,12 @@ import numpy as np
 
 from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
+from stanct.bases import AnyBase, LowRankBase, MixtureBase
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Executed, Execution, LentDensity
 from stanct.fits import fit_base
-from stanct.path import Array, Bias, beta_grid, log_sum_exp
+from stanct.path import AnyBias, Array, Bias, beta_grid, log_sum_exp, tempered
 from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
 from stanct.workspace import CallableDensity
@@ -56,7 +57,7 @@ class SampledTarget(Executed, Protocol):
 class Start:
     """A first base with the guess log ζ and what they cost."""
 
-    base: GaussianBase
+    base: AnyBase
     log_zeta: float
     gradients: int = 0
     evaluations: int = 0
@@ -74,8 +75,8 @@ class Round:
         δ at independent draws of the base.
     """
 
-    base: GaussianBase
-    bias: Bias
+    base: AnyBase
+    bias: AnyBias
     z: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
@@ -88,15 +89,20 @@ class Round:
 
 def first_base(
     target: SampledTarget,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     *,
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
     execution: Execution,
+    bootstrap: int = 0,
+    sampled: bool = False,
 ) -> Start:
     """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
+
+    `bootstrap` is the number of rounds that will refit it; `sampled` tells that the method draws
+    from its base at β = 0, so that a mixture will do.
 
     Raises
     ------
@@ -107,6 +113,8 @@ def first_base(
     """
     if isinstance(target, Target):
         refuse_random_data(target.program)
+    if base == "mixture" or isinstance(base, MixtureBase):
+        _check_mixture(bootstrap, sampled)
     if isinstance(base, str):
         if log_zeta is not None:
             raise SamplingError(
@@ -128,6 +136,18 @@ def first_base(
     return Start(base, _rough_log_zeta(target, base, seed), evaluations=200)
 
 
+def _check_mixture(bootstrap: int, sampled: bool) -> None:
+    """Refuse a mixture base where it cannot serve."""
+    if not sampled:
+        raise SamplingError(
+            "This method moves through its base and would not cross between a mixture's parts.",
+            remedy="Use method 'simulated_tempering', 'parallel_tempering' or 'ais', which draw "
+            "from it, or another base.",
+        )
+    if bootstrap:
+        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
+
+
 def _fitted(
     target: Target,
     base: str,
@@ -142,11 +162,9 @@ def _fitted(
     return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
 
 
-def _rough_log_zeta(
-    target: SampledTarget, base: GaussianBase, seed: np.random.SeedSequence
-) -> float:
+def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> float:
     """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
-    z = np.random.default_rng(seed).standard_normal((200, base.dimension))
+    z = base.draw(np.random.default_rng(seed), 200)
     delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
     finite = delta[np.isfinite(delta)]
     if finite.size == 0:
@@ -159,7 +177,7 @@ def _rough_log_zeta(
 
 def base_deltas(
     target: SampledTarget,
-    base: GaussianBase,
+    base: AnyBase,
     count: int,
     seed: np.random.SeedSequence,
     execution: Execution,
@@ -167,24 +185,38 @@ def base_deltas(
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
 
     def evaluate() -> Array:
-        z = np.random.default_rng(seed).standard_normal((count, base.dimension))
+        z = base.draw(np.random.default_rng(seed), count)
         return base.delta(z, target.density.log_densities(base.unwhiten(z)))
 
     return execution.once("draws of the base", evaluate)
 
 
-def refit_base(done: Round) -> GaussianBase:
+def refit_base(done: Round) -> GaussianBase | LowRankBase:
     """The Gaussian with a round's moments, weighted to β = 1."""
     log_weights = done.estimator.log_weights(1.0)
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
-    z = done.z.reshape(weights.size, -1)
+    return refitted(done.base, done.z.reshape(weights.size, -1), weights)
+
+
+def refitted(base: AnyBase, z: Array, weights: Array | None = None) -> GaussianBase | LowRankBase:
+    """The base of the same kind with the moments of whitened draws, shape (n, D), equal by default.
+
+    Raises
+    ------
+    SamplingError
+        The base is a mixture.
+    """
+    if isinstance(base, MixtureBase):
+        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
+    if isinstance(base, LowRankBase):
+        return LowRankBase.from_points(base.unwhiten(z), weights=weights)
     shift, covariance = gaussian_moments(z, weights=weights)
     variances, axes = np.linalg.eigh(covariance)
-    scale = done.base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
-    return GaussianBase.from_covariance(done.base.unwhiten(shift), scale @ scale.T)
+    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
+    return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
 
 
-def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
+def curve_under(done: Round, base: AnyBase) -> tuple[Array, Array]:
     """log z(β) under another base, by importance weights of a round's draws; (grid, values).
 
     The round's x has density q M / C, so z'(β) ∝ mean of exp(−β φ − (1 − β) ψ') / (q M).
@@ -195,7 +227,7 @@ def curve_under(done: Round, base: GaussianBase) -> tuple[Array, Array]:
     delta = done.delta + log_new - log_q
     log_start = log_new - log_q - done.estimator.log_mass
     grid = beta_grid(101)
-    log_z = np.array([log_sum_exp(log_start - beta * delta) for beta in grid])
+    log_z = np.array([log_sum_exp(log_start + tempered(beta, delta)) for beta in grid])
     log_z -= log_z[0]
     # The end is known better than by importance weights from the old base's end.
     return grid, log_z + grid * (done.estimator.log_z(1.0) - log_z[-1])

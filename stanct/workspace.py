@@ -6,8 +6,9 @@ import ctypes
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase, LowRankBase, MixtureBase
 
 Array = np.ndarray
 
@@ -38,6 +39,29 @@ class CallableDensity(Protocol):
         ...
 
 
+class Components(NamedTuple):
+    """A mixture Σ_k π_k N(a_k, A_k A_kᵀ) in whitened coordinates; K = 0 is the standard normal.
+
+    Attributes
+    ----------
+    share : shape (K,)
+        π_k.
+    log_weight : shape (K,)
+        log π_k − log det A_k.
+    place : shape (K, D)
+        a_k.
+    root, inverse, flipped : shape (K, D, D)
+        A_k, its inverse, and the inverse's transpose with both axes reversed, all lower triangular.
+    """
+
+    share: Array
+    log_weight: Array
+    place: Array
+    root: Array
+    inverse: Array
+    flipped: Array
+
+
 class Problem(NamedTuple):
     """A density and a base in the form that compiled code takes.
 
@@ -50,11 +74,15 @@ class Problem(NamedTuple):
     mean : shape (D,)
         m.
     lower : shape (D, D)
-        L.
+        L, where it is triangular; shape (0, 0) where it is a diagonal with a low rank.
     flipped : shape (D, D)
         Lᵀ with both axes reversed: lower triangular too, so that one fast loop serves L z and Lᵀ g.
+    diagonal, factors, stretch : shapes (D,), (r, D) and (r,)
+        L = diag(d) (I + Σ_j stretch_j u_j u_jᵀ) with the rows u_j of `factors`.
     log_det
         log det L.
+    components
+        Of a mixture, in whitened coordinates; none for the standard normal.
     """
 
     call: Any
@@ -62,7 +90,11 @@ class Problem(NamedTuple):
     mean: Array
     lower: Array
     flipped: Array
+    diagonal: Array
+    factors: Array
+    stretch: Array
     log_det: float
+    components: Components
 
 
 class State(NamedTuple):
@@ -82,7 +114,10 @@ class State(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for one trajectory, so that the loops allocate nothing."""
+    """Room for one trajectory, so that the loops allocate nothing.
+
+    `log_base` holds log q at the two ends of a trajectory.
+    """
 
     x: Array
     x_gradient: Array
@@ -91,6 +126,10 @@ class Scratch(NamedTuple):
     momentum: Array
     gradient: Array
     value: Array
+    base_gradient: Array
+    offset: Array
+    turned: Array
+    log_base: Array
 
 
 class StepTable(NamedTuple):
@@ -127,22 +166,55 @@ class Moves(NamedTuple):
     learn: bool
 
 
-def make_problem(density: CallableDensity, base: GaussianBase) -> Problem:
+def make_problem(density: CallableDensity, base: AnyBase) -> Problem:
     """Join a density and a base for compiled code."""
+    dimension, empty = base.dimension, np.zeros((0, 0))
+    gaussian = base.whitening if isinstance(base, MixtureBase) else base
+    lower, diagonal = empty, np.zeros(dimension)
+    factors, stretch = np.zeros((0, dimension)), np.zeros(0)
+    if isinstance(gaussian, LowRankBase):
+        diagonal, factors = gaussian.diagonal, gaussian.vectors.T
+        stretch = gaussian.stretch - 1
+    else:
+        lower = gaussian.scale
     return Problem(
         SIGNATURE(density.address),
         density.handle,
         np.ascontiguousarray(base.mean),
-        np.ascontiguousarray(base.scale),
-        np.ascontiguousarray(base.scale.T[::-1, ::-1]),
+        np.ascontiguousarray(lower),
+        np.ascontiguousarray(lower.T[::-1, ::-1]),
+        np.ascontiguousarray(diagonal),
+        np.ascontiguousarray(factors),
+        np.ascontiguousarray(stretch),
         base.log_det_scale,
+        _make_components(base),
+    )
+
+
+def _make_components(base: AnyBase) -> Components:
+    dimension = base.dimension
+    if not isinstance(base, MixtureBase):
+        square = np.zeros((0, dimension, dimension))
+        none = np.zeros(0)
+        return Components(none, none, np.zeros((0, dimension)), square, square, square)
+    inverse = np.array(
+        [solve_triangular(root, np.eye(dimension), lower=True) for root in base.roots]
+    )
+    return Components(
+        np.ascontiguousarray(base.weights),
+        np.log(base.weights) - base.log_det_roots,
+        np.ascontiguousarray(base.places),
+        np.ascontiguousarray(base.roots),
+        np.ascontiguousarray(inverse),
+        np.ascontiguousarray(inverse.transpose(0, 2, 1)[:, ::-1, ::-1]),
     )
 
 
 def make_scratch(dimension: int) -> Scratch:
     """Fresh room for trajectories in D dimensions."""
-    room = np.zeros((6, dimension))
-    return Scratch(room[0], room[1], room[2], room[3], room[4], room[5], np.zeros(1))
+    one, two, three, four, five, six, seven, eight, nine = np.zeros((9, dimension))
+    value, log_base = np.zeros(1), np.zeros(2)
+    return Scratch(one, two, three, four, five, six, value, seven, eight, nine, log_base)
 
 
 def make_table(dimension: int) -> StepTable:
@@ -269,4 +341,74 @@ def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
         np.zeros((2, rungs - 1)),
         np.zeros((4, rungs)),
         np.zeros(1, np.int64),
+    )
+
+
+class Flow(NamedTuple):
+    """How a contact flow is run.
+
+    Attributes
+    ----------
+    rate, offset
+        dβ/ds = rate (β + offset) |p|².
+    step
+        Largest time step, in whitened time.
+    refresh
+        Time between momentum resamplings; infinite for none.
+    max_steps
+        Most steps of one trajectory.
+    """
+
+    rate: float
+    offset: float
+    step: float
+    refresh: float
+    max_steps: int
+
+
+class Swarm(NamedTuple):
+    """A block of trajectories of a contact flow and its records, updated in place.
+
+    Attributes
+    ----------
+    z, gradient, momentum : shape (T, D)
+    value : shape (T, 1)
+    totals : shape (T, 4)
+        H₀ (NaN before the start), log Jacobian, time since the momentum was drawn, steps.
+    delta, kinetic, flow_log_z, log_weights : shape (T, K)
+        At the nodes: δ; T = ½ |p|²; −(T + V_B + β δ + H₀); and that plus the log Jacobian. NaN, and
+        −∞ for the weights, where a trajectory has not been.
+    counts : shape (5,)
+        Gradients, momentum resamplings, trajectories that stalled, left the support, diverged.
+    """
+
+    z: Array
+    gradient: Array
+    momentum: Array
+    value: Array
+    totals: Array
+    delta: Array
+    kinetic: Array
+    flow_log_z: Array
+    log_weights: Array
+    counts: Array
+
+
+def make_swarm(z: Array, nodes: int) -> Swarm:
+    """Trajectories at whitened places, shape (T, D), yet without values and momenta."""
+    count = len(z)
+    totals = np.zeros((count, 4))
+    totals[:, 0] = np.nan
+    blank = np.full((3, count, nodes), np.nan)
+    return Swarm(
+        np.array(z, float),
+        np.zeros_like(z, float),
+        np.zeros_like(z, float),
+        np.full((count, 1), -np.inf),
+        totals,
+        blank[0],
+        blank[1],
+        blank[2],
+        np.full((count, nodes), -np.inf),
+        np.zeros(5),
     )

@@ -75,3 +75,19 @@ def bimodal() -> Analytic:
     variance = weights @ (sds**2 + means**2) - mean**2
     base = GaussianBase(np.array([mean]), np.array([[np.sqrt(variance)]]))
     return Analytic(function, 0.0, np.array([mean]), np.array([variance]), base)
+
+
+def funnel() -> Analytic:
+    """x₁ ~ N(0, 1) and x₂, x₃ ~ N(0, exp(x₁)), log Z = 2: narrow where x₁ is low."""
+    log_z = 2.0
+
+    def function(x: Array) -> tuple[float, Array]:
+        precision = np.exp(-x[0])
+        square = float(x[1:] @ x[1:])
+        value = log_z - 1.5 * LOG_2PI - 0.5 * x[0] ** 2 - x[0] - 0.5 * precision * square
+        slope = -x[0] - 1 + 0.5 * precision * square
+        return value, np.array([slope, *(-precision * x[1:])])
+
+    variance = np.array([1.0, np.exp(0.5), np.exp(0.5)])
+    base = GaussianBase(np.array([0.3, 0.2, -0.2]), np.diag([1.3, 1.5, 1.5]))
+    return Analytic(function, log_z, np.zeros(3), variance, base)

@@ -72,7 +72,7 @@ def test_curve_against_quadrature(seed: int) -> None:
     run = run_of(SKEWED, seed)
     beta = np.array([0.01, 0.1, 0.5, 1.0])
     curve = run.curve(beta)
-    mean, sd = run.base.mean[0], run.base.scale[0, 0]
+    mean, sd = run.base.mean[0], np.sqrt(run.base.covariance[0, 0])
 
     def integrand(x: float, b: float) -> float:
         log_base = norm.logpdf(x, mean, sd)

@@ -39,13 +39,13 @@ def test_the_exact_draws_are_right(rng: np.random.Generator) -> None:
 def test_refit_base_has_the_target_s_moments(rng: np.random.Generator) -> None:
     new = refit_base(round_of(base_of(1.0, 0.6), Bias.linear(-7.0), rng))
     assert new.mean[0] == pytest.approx(TARGET.mean, abs=0.02)
-    assert new.scale[0, 0] == pytest.approx(TARGET.sd, rel=0.03)
+    assert np.sqrt(new.covariance[0, 0]) == pytest.approx(TARGET.sd, rel=0.03)
 
 
 def test_refit_base_does_not_shrink_beyond_its_floor(rng: np.random.Generator) -> None:
     """From a base ten times too wide the variance shrinks to a fifth only."""
     new = refit_base(round_of(base_of(1.5, 4.0), Bias.linear(-7.0), rng))
-    assert new.scale[0, 0] ** 2 == pytest.approx(LEAST_SHRINKAGE * 16.0, rel=1e-6)
+    assert new.covariance[0, 0] == pytest.approx(LEAST_SHRINKAGE * 16.0, rel=1e-6)
 
 
 def test_curve_under_another_base(rng: np.random.Generator) -> None:

@@ -80,6 +80,20 @@ def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
     )
 
 
+def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
+    """Whether log Z and its thermodynamic integral agree within their errors."""
+    gap = abs(evidence.log_z - thermodynamic.log_z)
+    error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
+    return check(
+        "thermodynamic",
+        gap / error if error > 0 else 0.0,
+        3,
+        gap <= 3 * error or gap < 1e-9,
+        f"log Z and its thermodynamic integral differ by {gap:.3f}.",
+        f"A stretch of the path has not converged. {MORE}",
+    )
+
+
 def round_trips(beta: Array) -> Array:
     """Number of base → target → base round trips of each chain, shape (chains,).
 
@@ -163,6 +177,7 @@ def check_run(
     estimator: PathEstimator,
     evidence: Evidence,
     rao_blackwell: Evidence,
+    thermodynamic: Evidence,
     z: Array,
     beta: Array,
     statistics: Mapping[str, Array],
@@ -173,6 +188,7 @@ def check_run(
         interrupted_check(beta.shape[1], provenance),
         *_mixing_checks(beta, evidence),
         *_estimate_checks(estimator, evidence, rao_blackwell, z),
+        agreement_check(evidence, thermodynamic),
         *_transition_checks(statistics, provenance["settings"].get("max_depth")),
     )
 

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import brentq
 
-from stanct.path import Array, Bias, log_sum_exp
+from stanct.path import AnyBias, Array, log_sum_exp, tempered
 from stanct.runs.arviz_bridge import effective_size, pareto_k
 
 
@@ -138,17 +138,17 @@ class PathEstimator:
     Parameters
     ----------
     delta : shape (chains, draws)
-        δ = φ − ψ of every draw, finite.
+        δ = φ − ψ of every draw; +inf only under a `LadderBias`, for draws at β = 0.
     base_delta : shape (base draws,)
         δ of independent draws of the base, +inf where the target vanishes; empty for the
         Rao–Blackwell estimator.
     bias
-        The bias under which the chain ran.
+        The bias under which the chain ran, of a continuous path or of a ladder.
     """
 
     delta: Array
     base_delta: Array
-    bias: Bias
+    bias: AnyBias
 
     @cached_property
     def log_mass(self) -> Array:
@@ -195,16 +195,15 @@ class PathEstimator:
         return self._log_z(beta, self.delta, self.log_mass, self.log_c)
 
     def _log_z(self, beta: float, delta: Array, log_mass: Array, log_c: float) -> float:
-        chain = log_sum_exp(-beta * delta + self._log_g(log_mass, log_c)) - np.log(delta.size)
+        log_h = tempered(beta, delta) + self._log_g(log_mass, log_c)
+        chain = log_sum_exp(log_h) - np.log(delta.size)
         if self.base_delta.size == 0:
             return float(chain)
         base = log_sum_exp(self._base_log_h(beta, log_c)) - np.log(self.base_delta.size)
         return float(np.logaddexp(np.log(self.share) + chain, np.log1p(-self.share) + base))
 
     def _base_log_h(self, beta: float, log_c: float) -> Array:
-        # At β = 0 the product −0·inf must read as no tempering at all, not NaN.
-        tempered = 0.0 if beta == 0 else -beta * self.base_delta
-        return tempered + self._log_g(self._base_log_mass, log_c)
+        return tempered(beta, self.base_delta) + self._log_g(self._base_log_mass, log_c)
 
     def chain_log_z(self, beta: float = 1.0) -> Array:
         """log z(β) from each chain alone, each with all of the base draws, shape (chains,)."""
@@ -229,7 +228,7 @@ class PathEstimator:
         """
         log_zeta, log_share = self.log_z(beta), np.log(self.share)
         log_g = self._log_g(self.log_mass, self.log_c)
-        h = np.exp(-beta * self.delta + log_g - log_zeta)
+        h = np.exp(tempered(beta, self.delta) + log_g - log_zeta)
         mixed = np.exp(log_g + log_share + self.log_mass - self.log_c)  # g s₁ M/C, in [0, 1]
         g = np.exp(log_g)
         a, b = self.share * (g * mixed).mean(), self.share * (h * mixed).mean()
@@ -257,6 +256,33 @@ class PathEstimator:
         size = effective_size(chain)
         base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
         return float(chain.std() / np.sqrt(size)), float(base_error), size
+
+    def delta_moments(self, beta: Array) -> tuple[Array, Array]:
+        """Mean and variance of δ at each value of `beta`, on the target's support.
+
+        The mean is −d log z/dβ, the root of the variance the speed of the path, whose integral over
+        β is the thermodynamic length.
+
+        Parameters
+        ----------
+        beta : shape (points,)
+        """
+        share = self.share if self.base_delta.size else 1.0
+        log_g = self._log_g(self.log_mass, self.log_c).ravel()
+        delta, log_g = self.delta.ravel(), log_g + np.log(share / log_g.size)
+        if self.base_delta.size:
+            base = self._log_g(self._base_log_mass, self.log_c)
+            log_g = np.append(log_g, base + np.log((1 - share) / base.size))
+            delta = np.append(delta, self.base_delta)
+        delta, log_g = delta[np.isfinite(delta)], log_g[np.isfinite(delta)]
+        moments = np.empty((2, len(beta)))
+        for k, b in enumerate(beta):
+            log_weights = log_g - b * delta
+            weights = np.exp(log_weights - log_weights.max())
+            weights /= weights.sum()
+            mean = weights @ delta
+            moments[:, k] = mean, weights @ np.square(delta - mean)
+        return moments[0], moments[1]
 
     def evidence(self, method: str, warnings: tuple[str, ...] = ()) -> Evidence:
         """Log Z = log z(1) with its error, labelled with the sampler's name."""

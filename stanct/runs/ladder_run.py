@@ -8,14 +8,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.path import Array
 from stanct.runs.arviz_bridge import effective_size, r_hat
-from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
+from stanct.runs.diagnostics import (
+    MOST_DIVERGENT,
+    Check,
+    agreement_check,
+    check,
+    interrupted_check,
+)
 from stanct.runs.estimates import Curve, Evidence
 from stanct.runs.ladder import LadderEstimator
 from stanct.runs.run import Run
 from stanct.runs.storage import LADDER
+from stanct.runs.thermodynamic import ladder_integral
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -45,7 +52,7 @@ class LadderRun(Run):
         "z", "betas", "delta", "rejection", "counts", "round_trips"
     )  # fmt: skip
 
-    base: GaussianBase = field(repr=False)
+    base: AnyBase = field(repr=False)
     betas: Array = field(repr=False)
     delta: Array = field(repr=False)
     rejection: Array = field(repr=False)
@@ -85,6 +92,11 @@ class LadderRun(Run):
     def backward_evidence(self) -> Evidence:
         """log Z by stepping stones from the target down."""
         return self.estimator.evidence(self.method, "backward")
+
+    @cached_property
+    def thermodynamic_evidence(self) -> Evidence:
+        """log Z by thermodynamic integration over the rungs, with its second-order correction."""
+        return ladder_integral(self.betas, self.delta, self.method)
 
     def _checks(self) -> tuple[Check, ...]:
         return _ladder_checks(self, self.bare_evidence)
@@ -136,6 +148,7 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
               gap <= 3 * gap_error or gap < 1e-9,
               f"Stepping stones up and down differ by {gap:.3f} in log Z.",
               "Use more rungs or longer chains."),
+        agreement_check(evidence, run.thermodynamic_evidence),
         check("acceptance", low, 0.5, low >= 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),

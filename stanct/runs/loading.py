@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.run import Run
@@ -12,7 +13,7 @@ from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
 
 _KINDS: dict[str, type[Run]] = {
-    kind.file_format: kind for kind in (TemperedRun, LadderRun, ParticleRun, TactRun)
+    kind.file_format: kind for kind in (TemperedRun, LadderRun, ParticleRun, AdiabaticRun, TactRun)
 }
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.path import Array, log_sum_exp
 from stanct.runs.arviz_bridge import pareto_k
 from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
@@ -46,7 +45,7 @@ class ParticleRun(Run):
     file_format: ClassVar[str] = PARTICLES
     arrays: ClassVar[tuple[str, ...]] = ("z", "log_weights", "betas", "counts")
 
-    base: GaussianBase = field(repr=False)
+    base: AnyBase = field(repr=False)
     log_weights: Array = field(repr=False)
     island: int
     betas: Array = field(repr=False)
@@ -57,38 +56,9 @@ class ParticleRun(Run):
         """The particles' log weights."""
         return self.log_weights
 
-    @cached_property
-    def _island_log_z(self) -> Array:
-        """Log of each island's mean weight, shape (islands,)."""
-        flat = self.log_weights.reshape(-1, self.island)
-        return np.asarray(log_sum_exp(flat, axis=1)) - np.log(self.island)
-
-    @cached_property
-    def errors(self) -> tuple[float, float]:
-        """Standard error of log Z over islands, by the delta method and by the bootstrap."""
-        log_z = self._island_log_z
-        means = np.exp(log_z - log_z.max())
-        count = means.size
-        delta = float(means.std(ddof=1) / means.mean() / np.sqrt(count))
-        rng = np.random.default_rng(self.provenance["settings"]["seed"])
-        picks = rng.integers(count, size=(BOOTSTRAPS, count))
-        return delta, float(np.log(means[picks].mean(axis=1)).std(ddof=1))
-
     def _estimate(self) -> Evidence:
-        delta, bootstrap = self.errors
-        weights = np.exp(self.log_weights - self.log_weights.max())
-        finite = self.log_weights[np.isfinite(self.log_weights)]
-        by_chain = log_sum_exp(self.log_weights, axis=1) - np.log(self.draws)
-        return Evidence(
-            log_z=float(log_sum_exp(self.log_weights) - np.log(self.log_weights.size)),
-            std_error=max(delta, bootstrap),
-            method=f"{self.method}, importance weights",
-            within_error=delta,
-            between_error=bootstrap,
-            effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
-            pareto_k=pareto_k(finite),
-            chain_log_z=tuple(float(value) for value in by_chain),
-        )
+        seed = self.provenance["settings"]["seed"]
+        return mean_weight_evidence(self.log_weights, self.island, seed, self.method)
 
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
@@ -139,3 +109,37 @@ class ParticleRun(Run):
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         return super()._restored(stored) | {"island": stored.head["island"]}
+
+
+def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> Evidence:
+    """log Z from the mean weight; errors over islands by the delta method and by the bootstrap.
+
+    Parameters
+    ----------
+    log_weights : shape (chains, draws)
+        Natural log; −inf counts as a weight of zero.
+    island
+        Particles in a row that are not independent of each other.
+    seed
+        Of the bootstrap.
+    method
+        Name of the sampler.
+    """
+    by_island = np.asarray(log_sum_exp(log_weights.reshape(-1, island), axis=1)) - np.log(island)
+    means = np.exp(by_island - by_island.max())
+    count = means.size
+    delta = float(means.std(ddof=1) / means.mean() / np.sqrt(count))
+    picks = np.random.default_rng(seed).integers(count, size=(BOOTSTRAPS, count))
+    bootstrap = float(np.log(means[picks].mean(axis=1)).std(ddof=1))
+    weights = np.exp(log_weights - log_weights.max())
+    by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
+    return Evidence(
+        log_z=float(log_sum_exp(log_weights) - np.log(log_weights.size)),
+        std_error=max(delta, bootstrap),
+        method=f"{method}, importance weights",
+        within_error=delta,
+        between_error=bootstrap,
+        effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
+        pareto_k=pareto_k(log_weights[np.isfinite(log_weights)]),
+        chain_log_z=tuple(float(value) for value in by_chain),
+    )

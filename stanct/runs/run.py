@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.path import Array
 from stanct.runs import weighted
 from stanct.runs.arviz_bridge import inference_data
@@ -51,7 +51,7 @@ class Run(ABC):
     engine: str
     variables: Mapping[str, Array] = field(repr=False)
     z: Array = field(repr=False)
-    base: GaussianBase | None = field(repr=False)
+    base: AnyBase | None = field(repr=False)
     programs: Mapping[str, str] = field(repr=False)
     data: str = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase, base_arrays, base_from_arrays
 from stanct.errors import SavedRunError
 from stanct.path import Array
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
+ADIABATIC = "stanct trajectories 1"
 TACT = "stanct tact 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES, TACT)
+FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, TACT)
 
 
 class Savable(Protocol):
@@ -36,7 +37,7 @@ class Savable(Protocol):
     def variables(self) -> Mapping[str, Array]: ...
 
     @property
-    def base(self) -> GaussianBase | None: ...
+    def base(self) -> AnyBase | None: ...
 
     @property
     def programs(self) -> Mapping[str, str]: ...
@@ -93,9 +94,8 @@ def save_run(
     """
 
     def write(draft: Path) -> None:
-        named = dict(arrays)
-        if run.base is not None:
-            named |= {"base_mean": run.base.mean, "base_scale": run.base.scale}
+        base = {} if run.base is None else base_arrays(run.base)
+        named = {**base, **arrays}
         named |= {f"variable {name}": values for name, values in run.variables.items()}
         named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}
         np.savez(draft / "draws.npz", allow_pickle=False, **named)
@@ -182,9 +182,7 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
             "method": head["method"],
             "engine": head["engine"],
             "variables": _part(stored, "variable "),
-            "base": GaussianBase(stored["base_mean"], stored["base_scale"])
-            if "base_mean" in stored
-            else None,
+            "base": base_from_arrays(stored) if "base_mean" in stored else None,
             "programs": programs,
             "data": (path / "data.json").read_text(encoding="utf-8"),
             "provenance": head["provenance"],

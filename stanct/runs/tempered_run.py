@@ -10,14 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.base import GaussianBase
+from stanct.bases import AnyBase
 from stanct.errors import StanctError
-from stanct.path import Array, Bias
+from stanct.path import AnyBias, Array, Bias, LadderBias
 from stanct.runs import weighted
 from stanct.runs.diagnostics import Check, check_run
 from stanct.runs.estimates import Curve, Evidence, Expectation, PathEstimator
 from stanct.runs.run import Run
 from stanct.runs.storage import TEMPERED, Stored
+from stanct.runs.thermodynamic import path_integral
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -30,11 +31,11 @@ class TemperedRun(Run):
     Attributes
     ----------
     beta, delta : shape (chains, draws)
-        Inverse temperature and δ = φ − ψ.
+        Inverse temperature and δ = φ − ψ; +inf only on a ladder, for draws at β = 0.
     base_delta : shape (base draws,)
         δ at independent draws of the base.
     bias
-        Frozen like the base.
+        Of the continuous path, or of a ladder (simulated tempering); frozen like the base.
     statistics
         Statistics of the transitions, under CmdStan's names where it has them, each of shape
         (chains, draws).
@@ -45,11 +46,11 @@ class TemperedRun(Run):
     file_format: ClassVar[str] = TEMPERED
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
-    base: GaussianBase = field(repr=False)
+    base: AnyBase = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
-    bias: Bias = field(repr=False)
+    bias: AnyBias = field(repr=False)
     statistics: Mapping[str, Array] = field(repr=False)
 
     @cached_property
@@ -65,11 +66,17 @@ class TemperedRun(Run):
         """log Z from the tempered chains alone ([GS] 20–22), without the base draws."""
         return PathEstimator(self.delta, np.zeros(0), self.bias).evidence(self.method)
 
+    @cached_property
+    def thermodynamic_evidence(self) -> Evidence:
+        """log Z by thermodynamic integration, from the average of δ at the β of the draws."""
+        return path_integral(self.estimator, self.beta, self.method)
+
     def _checks(self) -> tuple[Check, ...]:
         return check_run(
             estimator=self.estimator,
             evidence=self.bare_evidence,
             rao_blackwell=self.rao_blackwell_evidence,
+            thermodynamic=self.thermodynamic_evidence,
             z=self.z,
             beta=self.beta,
             statistics=self.statistics,
@@ -144,12 +151,13 @@ class TemperedRun(Run):
         }
 
     def _stored_values(self) -> dict[str, Any]:
-        return {"statistics": self.statistics}
+        return {"statistics": self.statistics, "ladder": isinstance(self.bias, LadderBias)}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
+        kind = LadderBias if stored.head.get("ladder") else Bias
         return super()._restored(stored) | {
-            "bias": Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            "bias": kind(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
             "statistics": stored.statistics,
         }
 

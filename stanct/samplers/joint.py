@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from stanct import embedded
 from stanct.base import GaussianBase
+from stanct.bases import AnyBase, LowRankBase
 from stanct.chains import Chains, ChainSettings, run_chains
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
@@ -57,7 +58,7 @@ def sample(
     draws: int = 2500,
     warmup: int = 500,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     target_accept: float = 0.9,
@@ -137,7 +138,7 @@ def sample(
 def _sample(
     target: Target,
     settings: ChainSettings,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     bootstrap: int,
     execution: Execution,
@@ -158,7 +159,7 @@ def _sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = start.base, Bias.linear(start.log_zeta)
+    current, bias = _dense(start.base), Bias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
     for number in range(bootstrap):
@@ -168,7 +169,7 @@ def _sample(
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
-        new = refit_base(stage.round)
+        new = _dense(refit_base(stage.round))
         bias = _coarse_bias(*curve_under(stage.round, new))
         x = current.unwhiten(stage.round.z[:, -1])
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)
@@ -246,6 +247,14 @@ def _stage(
     ledger.evaluations += count
     base_delta = base_deltas(target, base, count, base_seed, execution)
     return _Stage(Round(base, bias, z, delta, base_delta), chains, u)
+
+
+def _dense(base: AnyBase) -> GaussianBase:
+    """The base with the triangular scale that the generated program takes."""
+    if isinstance(base, LowRankBase):
+        return base.dense()
+    assert isinstance(base, GaussianBase)  # mixtures are refused before
+    return base
 
 
 def _coarse_bias(beta: Array, log_z: Array) -> Bias:

@@ -18,18 +18,18 @@ from typing import ClassVar
 import numpy as np
 
 from stanct import kernels, lanes
-from stanct.base import GaussianBase, gaussian_moments
+from stanct.bases import AnyBase
 from stanct.embedded import NAME
 from stanct.errors import SamplingError
 from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array
 from stanct.rounds import (
-    LEAST_SHRINKAGE,
     Ledger,
     SampledDensity,
     SampledTarget,
     first_base,
     provenance,
+    refitted,
 )
 from stanct.runs.ladder import equal_rejection
 from stanct.runs.ladder_run import LadderRun
@@ -81,14 +81,14 @@ class _Ladder:
 
     @classmethod
     def start(
-        cls, density: SampledDensity, base: GaussianBase, rungs: int, seed: np.random.SeedSequence
+        cls, density: SampledDensity, base: AnyBase, rungs: int, seed: np.random.SeedSequence
     ) -> _Ladder:
         """A ladder with every rung inside the target's support."""
         rng = lanes.stream(seed)
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
         return cls(rng, _placed(density, base, z), make_table(base.dimension))
 
-    def place(self, density: SampledDensity, base: GaussianBase, z: Array) -> None:
+    def place(self, density: SampledDensity, base: AnyBase, z: Array) -> None:
         """Put the rungs at whitened places, shape (K, D)."""
         self.rungs = _placed(density, base, z)
 
@@ -99,7 +99,7 @@ class _Ladder:
         return z
 
 
-def _placed(density: SampledDensity, base: GaussianBase, z: Array) -> Rungs:
+def _placed(density: SampledDensity, base: AnyBase, z: Array) -> Rungs:
     """Rungs at whitened places, shape (K, D), with values and gradients."""
     rungs = make_rungs(z)
     problem, scratch = make_problem(density, base), make_scratch(base.dimension)
@@ -110,7 +110,7 @@ def _placed(density: SampledDensity, base: GaussianBase, z: Array) -> Rungs:
 
 def _scan(
     borrow: Borrow,
-    base: GaussianBase,
+    base: AnyBase,
     betas: Array,
     settings: LadderSettings,
     learn: bool,
@@ -155,7 +155,7 @@ def sample(
     draws: int = 1000,
     warmup: int = 300,
     seed: int | None = None,
-    base: str | GaussianBase = "pilot",
+    base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 0,
     rungs: int | None = None,
@@ -250,7 +250,7 @@ def sample(
 def _sample(
     target: SampledTarget,
     settings: LadderSettings,
-    base: str | GaussianBase,
+    base: str | AnyBase,
     log_zeta: float | None,
     execution: Execution,
 ) -> LadderRun:
@@ -266,6 +266,8 @@ def _sample(
         seed=fit_seed,
         nuts=settings.nuts,
         execution=execution,
+        bootstrap=settings.bootstrap,
+        sampled=True,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
@@ -281,7 +283,7 @@ def _sample(
         done = _run(
             density, ladders, current, betas, settings, ROUND_DRAWS, label, execution, ledger
         )
-        new = _refit(current, done.z)
+        new = refitted(current, done.z.reshape(-1, current.dimension))
         for ladder in ladders:
             ladder.place(density, new, new.whiten(current.unwhiten(ladder.inside())))
         current = new
@@ -332,7 +334,7 @@ def _sample(
 def _adapt(
     density: SampledDensity,
     ladders: list[_Ladder],
-    base: GaussianBase,
+    base: AnyBase,
     betas: Array,
     settings: LadderSettings,
     execution: Execution,
@@ -356,18 +358,10 @@ def _adapt(
     return betas
 
 
-def _refit(base: GaussianBase, z: Array) -> GaussianBase:
-    """The Gaussian with the moments of the draws at β = 1, no direction shrunk too far."""
-    shift, covariance = gaussian_moments(z.reshape(-1, base.dimension))
-    variances, axes = np.linalg.eigh(covariance)
-    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
-    return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
-
-
 def _run(
     density: SampledDensity,
     ladders: list[_Ladder],
-    base: GaussianBase,
+    base: AnyBase,
     betas: Array,
     settings: LadderSettings,
     scans: int,

@@ -20,6 +20,7 @@ import numpy as np
 from stanct import batches
 from stanct import tact_kernels as compiled
 from stanct.base import GaussianBase
+from stanct.bases import LowRankBase
 from stanct.batches import Source, StochasticTarget
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
@@ -337,6 +338,11 @@ def _base(
         return base
     if base is None and not isinstance(target, Target):
         return None
+    if base == "low_rank" or isinstance(base, LowRankBase):
+        raise SamplingError(
+            "TACT-HMC moves in coordinates that a dense or no base whitens.",
+            remedy='Use base="pilot", "pathfinder" or "laplace", or a GaussianBase.',
+        )
     fit = base if base is not None else ("pilot" if minibatch is None else "laplace")
     nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
     found = first_base(
@@ -345,6 +351,7 @@ def _base(
     )  # fmt: skip
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
+    assert isinstance(found.base, GaussianBase)  # the other kinds have been refused
     return found.base
 
 

@@ -1,0 +1,195 @@
+"""`AdiabaticRun`: trajectories of a contact flow that were cooled from the base to the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from stanct.errors import StanctError
+from stanct.path import Array, log_sum_exp
+from stanct.runs.diagnostics import Check, check, interrupted_check
+from stanct.runs.estimates import Curve, Evidence
+from stanct.runs.particle_run import mean_weight_evidence
+from stanct.runs.run import Run
+from stanct.runs.storage import ADIABATIC
+
+MORE = "Use a longer duration, then more trajectories (draws=)."
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AdiabaticRun(Run):
+    """Weighted arrivals at β = 1, and what each trajectory recorded at the nodes of β.
+
+    A chain is a random stream, its draws are trajectories.
+
+    Attributes
+    ----------
+    betas, means : shape (K,)
+        Nodes from 0 to 1, and the learned E_β[δ] there, linear between them.
+    delta, kinetic : shape (chains, draws, K)
+        δ and ½ |p|² as trajectories cross the nodes; NaN where one did not arrive.
+    flow_log_z : shape (chains, draws, K)
+        log z(β) = −(T + V_B + β δ + H₀) along each trajectory ([AMC]).
+    node_log_weights : shape (chains, draws, K)
+        Log importance weights at the nodes, natural log; −∞ where a trajectory did not arrive.
+    heated_delta, heated_log_weights : shape (chains, draws, K)
+        The same of trajectories heated from resampled arrivals.
+    counts : shape (chains, 2, 5)
+        For cooling and heating: gradients, momentum resamplings, and trajectories that stalled,
+        left the support, diverged.
+
+    The other attributes are those of `Run`.
+    """
+
+    file_format: ClassVar[str] = ADIABATIC
+    arrays: ClassVar[tuple[str, ...]] = (
+        "z", "betas", "means", "delta", "kinetic", "flow_log_z", "node_log_weights",
+        "heated_delta", "heated_log_weights", "counts",
+    )  # fmt: skip
+
+    betas: Array = field(repr=False)
+    means: Array = field(repr=False)
+    delta: Array = field(repr=False)
+    kinetic: Array = field(repr=False)
+    flow_log_z: Array = field(repr=False)
+    node_log_weights: Array = field(repr=False)
+    heated_delta: Array = field(repr=False)
+    heated_log_weights: Array = field(repr=False)
+    counts: Array = field(repr=False)
+
+    @property
+    def target_log_weights(self) -> Array:
+        """The arrivals' log weights."""
+        return self.node_log_weights[..., -1]
+
+    def _estimate(self) -> Evidence:
+        seed = self.provenance["settings"]["seed"]
+        return mean_weight_evidence(self.target_log_weights, 1, seed, self.method)
+
+    def curve(self) -> Curve:
+        """The free-energy curve log z at the nodes, from the mean weights, with errors."""
+        log_weights = self.node_log_weights.reshape(-1, self.betas.size)
+        return Curve(self.betas, *_log_mean(log_weights))
+
+    def flow_curve(self) -> Curve:
+        """The curve that trajectories carry, their average −(T + V_B + βδ + H₀), with its error.
+
+        It follows ∫ E_β[δ] dβ of the learned expectation, whose own error the reported one, the
+        spread between trajectories, leaves out.
+        """
+        arrived = np.isfinite(self.target_log_weights)
+        values = self.flow_log_z[arrived]
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+        return Curve(self.betas, values.mean(axis=0), np.broadcast_to(error, self.betas.shape))
+
+    @cached_property
+    def heated_evidence(self) -> tuple[float, float]:
+        """log Z from heating, and its standard error: −log of the heated mean weight at β = 0.
+
+        The arrivals that it starts from are resampled draws, so that it shares the misses of
+        cooling, but not its direction.
+        """
+        log_z, error = _log_mean(self.heated_log_weights[..., 0].reshape(-1, 1))
+        return -float(log_z[0]), float(error[0])
+
+    def metropolis(self, *, seed: int | None = None) -> Array:
+        """Indices of unweighted draws: independence Metropolis over a stream's trajectories.
+
+        Returns
+        -------
+        indices : shape (chains, draws)
+            Into the draws of each chain; repeated where a proposal was rejected.
+
+        Raises
+        ------
+        StanctError
+            The momentum was resampled on the way: the flow is no bijection then.
+        """
+        if self.provenance["settings"]["refresh"] is not None:
+            raise StanctError(
+                "The momentum was resampled along the flow, which therefore is no bijection, and "
+                "no Metropolis step can correct it.",
+                remedy="Sample with refresh=None, or use the weights: expect, summary, resample.",
+            )
+        log_weights = self.target_log_weights
+        log_uniform = np.log(np.random.default_rng(seed).random(log_weights.shape))
+        indices = np.zeros(log_weights.shape, int)
+        for chain, row in enumerate(log_weights):
+            here = int(np.argmax(np.isfinite(row)))
+            for n, proposed in enumerate(row):
+                if log_uniform[chain, n] < proposed - row[here]:
+                    here = n
+                indices[chain, n] = here
+        return indices
+
+    def _checks(self) -> tuple[Check, ...]:
+        evidence = self.bare_evidence
+        lost = self.counts[:, 0, 2:].sum(axis=0) / (self.chains * self.draws)
+        heated, heated_error = self.heated_evidence
+        gap = abs(heated - evidence.log_z)
+        gap_error = float(np.hypot(heated_error, evidence.std_error))
+        kinetic = self._kinetic_score
+        energy = self.energy_error
+        return (
+            interrupted_check(self.draws, self.provenance),
+            check("stalled", lost[0], 0.001, lost[0] <= 0.001,
+                  f"{lost[0]:.1%} of the trajectories stalled before β = 1: a metastability.",
+                  "Resample the momentum more often (refresh=), or raise max_steps."),
+            check("lost", lost[1:].sum(), 0.001, lost[1:].sum() <= 0.001,
+                  f"{lost[1]:.1%} of the trajectories left the target's support, {lost[2]:.1%} "
+                  "diverged.", "Use a smaller step, or a base inside the support."),
+            check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
+                  f"The weights are worth {evidence.effective_size:.0f} trajectories.", MORE),
+            check("pareto_k", evidence.pareto_k, 0.7, evidence.pareto_k <= 0.7,
+                  f"The weights have tail shape {evidence.pareto_k:.2f}.", MORE),
+            check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
+                  f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the log of "
+                  "the mean weight is biased low and its error unreliable.", MORE),
+            check("hysteresis", gap / gap_error if gap_error > 0 else 0.0, 3,
+                  gap <= 3 * gap_error or gap < 1e-9,
+                  f"Cooling and heating differ by {gap:.3f} in log Z: "
+                  f"{evidence.log_z:.3f} and {heated:.3f}.",
+                  f"The flow met a metastability in one direction. {MORE}"),
+            check("energy", energy, 0.3, energy <= 0.3,
+                  f"The contact Hamiltonian drifts by {energy:.2f} along a trajectory.",
+                  "Use a smaller step."),
+            check("kinetic", kinetic, 4, kinetic <= 4,
+                  f"The kinetic energy at β = 1 is {kinetic:.1f} standard errors from its mean.",
+                  f"The flow has left equilibrium. {MORE}"),
+        )  # fmt: skip
+
+    @property
+    def energy_error(self) -> float:
+        """Root mean square drift of T + V_B + βδ + log z + H₀ along a trajectory, in nats."""
+        return energy_error(self.betas, self.means, self.flow_log_z[..., -1])
+
+    @property
+    def _kinetic_score(self) -> float:
+        """|z| of the weighted mean of |p|² at β = 1 against D + 2, that of the flux."""
+        arrived = np.isfinite(self.target_log_weights)
+        log_weights = self.target_log_weights[arrived]
+        weights = np.exp(log_weights - log_sum_exp(log_weights))
+        excess = 2 * self.kinetic[..., -1][arrived] - self.z.shape[-1] - 2
+        mean = weights @ excess
+        return float(abs(mean) / max(np.sqrt(weights**2 @ (excess - mean) ** 2), 1e-300))
+
+    def _shape(self) -> str:
+        return f"{self.chains} × {self.draws} trajectories through {self.betas.size} nodes"
+
+
+def energy_error(betas: Array, means: Array, flow_log_z: Array) -> float:
+    """Root mean square of a trajectory's log z(1) + ∫ E_β[δ] dβ; NaN entries are left out."""
+    drift = flow_log_z + np.trapezoid(means, betas)
+    drift = drift[np.isfinite(drift)]
+    return float(np.sqrt(np.mean(np.square(drift)))) if drift.size else float("inf")
+
+
+def _log_mean(log_weights: Array) -> tuple[Array, Array]:
+    """Log of the mean weight of each column and its standard error by the delta method."""
+    count = len(log_weights)
+    log_mean = np.asarray(log_sum_exp(log_weights, axis=0)) - np.log(count)
+    relative = np.exp(log_weights - log_mean)
+    return log_mean, relative.std(axis=0, ddof=1) / np.sqrt(count)
