@@ -41,16 +41,16 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=1000, help="rows of a mini-batch")
-    parser.add_argument("--quick", action="store_true", help="4,000 rows in batches of 200")
+    parser.add_argument("--quick", action="store_true", help="2,000 rows in batches of 100")
     options = parser.parse_args()
-    rows, batch = (4000, 200) if options.quick else (options.rows, options.batch)
+    rows, batch = (2000, 100) if options.quick else (options.rows, options.batch)
     data = simulate(rows, options.seed)
     model = stanct.temper(HERE / "logistic.stan")
 
     started = time.perf_counter()
     run = model.sample(
         data, method="tact", minibatch=stanct.MiniBatch("N", batch), chains=CHAINS,
-        draws=1000 if options.quick else 2000, warmup=500, seed=options.seed, progress=False,
+        draws=500 if options.quick else 2000, warmup=500, seed=options.seed, progress=False,
     )  # fmt: skip
     print(f"TACT-HMC, batches of {batch} of {rows} rows: {time.perf_counter() - started:.1f} s")
     print(run)
