@@ -182,6 +182,19 @@ def test_sizes_that_count_something_else(source: str, name: str, words: str) -> 
     assert words in refused(source, name)
 
 
+def test_a_refusal_comes_before_any_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tact, "first_base", lambda *_, **__: pytest.fail("a base was fitted"))
+    with pytest.raises(DataError, match="parameters of its own"):
+        tact.sample(
+            target_of(
+                "data { int N; vector[N] y; } parameters { vector[N] e; } "
+                "model { e ~ normal(0, 1); y ~ normal(e, 1); }",
+                DATA,
+            ),
+            minibatch=MiniBatch("N", 7), progress=False,
+        )  # fmt: skip
+
+
 def test_a_size_of_n_minus_one_cannot_be_cut() -> None:
     source = """
     data { int N; vector[N] y; vector[N - 1] d; }

@@ -167,9 +167,14 @@ def _thermostat_check(run: TactRun, name: str, column: int) -> Check:
     error = float(np.hypot(own, run.thermostat_errors[column - THERMOSTAT]))
     gap = abs(float(found.mean()) - expected)
     missed = gap / expected if 0 < expected < np.inf else gap
+    wanted = (
+        f"where {expected:.4g} was expected"
+        if np.isfinite(expected)
+        else "but the noise of a step is more than any friction takes up"
+    )
     return check(
         name, missed, MISSED, missed <= MISSED or gap <= 3 * error,
-        f"The mean thermostat is {found.mean():.4g} ± {error:.2g} where {expected:.4g} was "
-        "expected.",
-        "Shorten the step (step=, tempering_step=): it is too long for this target or this noise.",
+        f"The mean thermostat is {found.mean():.4g} ± {error:.2g}, {wanted}.",
+        "Shorten the step (step=, tempering_step=) or take larger batches: the step is too long "
+        "for this target or this noise.",
     )  # fmt: skip

@@ -21,7 +21,7 @@ from stanct import batches
 from stanct import tact_kernels as compiled
 from stanct.base import GaussianBase
 from stanct.bases import LowRankBase
-from stanct.batches import Source, StochasticTarget
+from stanct.batches import Batches, Source, StochasticTarget
 from stanct.embedded import NAME, Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
@@ -257,16 +257,20 @@ def _sample(
     fit_seed, batch_seed, spread_seed, variable_seed, *lane_seeds = np.random.SeedSequence(
         seed
     ).spawn(settings.chains + 4)
+    shards = None if minibatch is None else _shards(target, minibatch, batch_seed)
+    ledger.lap("batches")
     fitted = _base(target, base, minibatch, settings, fit_seed, execution, ledger)
     ledger.lap("base")
-    source = _source(target, fitted, minibatch, settings, batch_seed, execution, ledger)
+    if shards is not None and minibatch is not None and minibatch.control and fitted is not None:
+        shards = replace(shards, reference=fitted.mean)
+    source = _source(target, fitted, shards, settings, execution, ledger)
     starts = _starts(start, fitted, settings.chains, source.mean.size)
     noises = batch_seed.spawn(settings.chains)
     members = [
         _chain(source, settings, starts[lane], stream(child), stream(noises[lane]))
         for lane, child in enumerate(lane_seeds)
     ]
-    ledger.lap("batches")
+    ledger.lap("starts")
     offset = _typical_energy(source, members, settings, execution)
     _learn(source, members, settings, offset, execution)
     ledger.lap("warmup")
@@ -355,12 +359,25 @@ def _base(
     return found.base
 
 
+def _shards(
+    target: SampledTarget | StochasticTarget, minibatch: MiniBatch, seed: np.random.SeedSequence
+) -> Batches:
+    """The data cut into batches; refused, where it must be, before anything is fitted."""
+    if isinstance(target, StochasticTarget):
+        raise SamplingError("A stochastic target makes its own batches.")
+    if not isinstance(target, Target):
+        raise SamplingError(
+            "Mini-batches are cut from the data of a Stan program, and this target has none.",
+            remedy="Pass a StochasticTarget that draws its own batches.",
+        )
+    return program_batches(target, minibatch, None, np.random.default_rng(seed))
+
+
 def _source(
     target: SampledTarget | StochasticTarget,
     base: GaussianBase | None,
-    minibatch: MiniBatch | None,
+    shards: Batches | None,
     settings: TactSettings,
-    seed: np.random.SeedSequence,
     execution: Execution,
     ledger: Ledger,
 ) -> Source:
@@ -368,20 +385,10 @@ def _source(
     dimension = target.density.dimension
     corrections = np.zeros(0), np.zeros((0, dimension))
     if isinstance(target, StochasticTarget):
-        if minibatch is not None:
-            raise SamplingError("A stochastic target makes its own batches.")
         lend = batches.estimates(target.function, dimension)
-    elif minibatch is None:
+    elif shards is None:
         lend = batches.whole(target.density.borrow)
-    elif not isinstance(target, Target):
-        raise SamplingError(
-            "Mini-batches are cut from the data of a Stan program, and this target has none.",
-            remedy="Pass a StochasticTarget that draws its own batches.",
-        )
     else:
-        shards = program_batches(
-            target, minibatch, None if base is None else base.mean, np.random.default_rng(seed)
-        )
         if shards.reference is not None:
             corrections = execution.once("batches", shards.corrections)
             ledger.gradients += len(shards.shards)
