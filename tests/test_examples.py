@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 
 
@@ -77,11 +79,11 @@ def test_perceptron_in_short(tmp_path: Path) -> None:
     assert re.search(r"^SGNHT +[\d.]+ ", out, flags=re.M) and "TACT-HMC" in out
 
 
-def test_perceptron_without_data_says_where_to_get_them(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/tact_mlp/run.py"), "--data", str(tmp_path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "apt-get install dataset-fashion-mnist" in done.stderr
-    assert "train-images-idx3-ubyte.gz" in done.stderr
+def test_perceptron_without_data_says_where_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples" / "tact_mlp")
+    images = importlib.import_module("images")
+    words = "no .*train-images-idx3-ubyte.gz(.|\n)*apt-get install dataset-fashion-mnist"
+    with pytest.raises(SystemExit, match=words):
+        images.fashion(tmp_path)

@@ -152,7 +152,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    steps, rows = (400, 1000) if options.quick else (options.steps // LOOKS * LOOKS, None)
+    steps, rows = (LOOKS, 1000) if options.quick else (options.steps // LOOKS * LOOKS, None)
     repeats, shares = (1, PERMUTED[-1:]) if options.quick else (options.repeats, PERMUTED)
     print(f"{images(options.data, rows).label}; {steps} gradients a run, {repeats} a cell")
     seeds = [
