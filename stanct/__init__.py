@@ -1,6 +1,7 @@
 """Continuous tempering for any Stan program: sample across isolated modes, and get the evidence."""
 
 from stanct.base import GaussianBase
+from stanct.batches import StochasticTarget
 from stanct.errors import (
     DataError,
     EngineError,
@@ -10,6 +11,7 @@ from stanct.errors import (
     StanctError,
 )
 from stanct.function_target import FunctionDensity, FunctionTarget
+from stanct.minibatch import MiniBatch
 from stanct.model import TemperedModel, temper
 from stanct.runs.bracket import Bracket
 from stanct.runs.comparison import BayesFactor, Comparison, compare
@@ -20,6 +22,7 @@ from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
+from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
 
 __version__ = "0.1.0"
@@ -38,6 +41,7 @@ __all__ = [
     "FunctionTarget",
     "GaussianBase",
     "LadderRun",
+    "MiniBatch",
     "ParticleRun",
     "ProgramError",
     "PseudoExtendedRun",
@@ -45,6 +49,8 @@ __all__ = [
     "SamplingError",
     "SavedRunError",
     "StanctError",
+    "StochasticTarget",
+    "TactRun",
     "TemperedModel",
     "TemperedRun",
     "compare",

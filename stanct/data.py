@@ -75,7 +75,7 @@ def read_data(source: Source, program: Program) -> StanData:
     known: dict[str, Any] = {}
     for declaration in program.data:
         if declaration.name not in values:
-            raise _at(
+            raise error_at(
                 declaration,
                 program,
                 f"`{declaration.name}` is declared here, but {data.origin} does not give it.",
@@ -97,7 +97,7 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     remedy = f"Correct {data.origin} or the declaration."
     for name in mentioned:
         if name in names:
-            return _at(
+            return error_at(
                 names[name], program, f"Stan refuses `{name}` of {data.origin}: {text}.", remedy
             )
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
@@ -155,7 +155,7 @@ def _check_value(
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
-        raise _at(
+        raise error_at(
             declaration,
             program,
             f"`{name}` of {origin} is not a rectangular array of numbers.",
@@ -163,7 +163,7 @@ def _check_value(
         ) from None
     fractions = array[array != np.round(array)]
     if declaration.type == "int" and fractions.size:
-        raise _at(
+        raise error_at(
             declaration,
             program,
             f"`{name}` is declared int, but {origin} has {fractions[0]}.",
@@ -177,7 +177,7 @@ def _check_value(
         wrong = fails(array, limit)
         if wrong.any():
             where = "" if array.ndim == 0 else str([int(i[0]) + 1 for i in np.nonzero(wrong)])
-            raise _at(
+            raise error_at(
                 declaration,
                 program,
                 f"`{name}{where.replace(' ', '')}` is {array[wrong].flat[0]:g} in {origin}, "
@@ -210,7 +210,7 @@ def _check_shape(
             for text, size in pairs
         )
         shape = " x ".join(str(n) for n in array.shape)
-        raise _at(
+        raise error_at(
             declaration,
             program,
             f"`{declaration.name}` is declared with "
@@ -246,7 +246,8 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
             raise ValueError("more than arithmetic")
 
 
-def _at(declaration: Declaration, program: Program, message: str, remedy: str) -> DataError:
+def error_at(declaration: Declaration, program: Program, message: str, remedy: str) -> DataError:
+    """An error at a variable's declaration, for the caller to raise."""
     lines = program.source.splitlines()
     own = declaration.path == program.path and 0 < declaration.line <= len(lines)
     return DataError(

@@ -22,6 +22,7 @@ from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
+from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import (
     adiabatic,
@@ -32,6 +33,7 @@ from stanct.samplers import (
     parallel_tempering,
     pseudo_extended,
     simulated_tempering,
+    tact,
 )
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
@@ -46,6 +48,7 @@ METHODS = {
     "parallel_tempering": parallel_tempering.sample,
     "pseudo_extended": pseudo_extended.sample,
     "simulated_tempering": simulated_tempering.sample,
+    "tact": tact.sample,
 }
 # Methods that run NUTS on a generated program, on any engine.
 BY_NUTS = ("joint", "pseudo_extended")
@@ -162,6 +165,11 @@ class TemperedModel:
 
     @overload
     def sample(
+        self, data: Source = None, *, method: Literal["tact"], engine: str = "auto", **settings: Any
+    ) -> TactRun: ...
+
+    @overload
+    def sample(
         self,
         data: Source = None,
         *,
@@ -205,12 +213,13 @@ class TemperedModel:
             ``"parallel_tempering"``: one chain a temperature, which swap places;
             ``"pseudo_extended"``: NUTS on several copies, each at its own temperature;
             ``"ais"``: annealed importance sampling, or SMC with ``resample=True``;
-            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. `settings` are those of
+            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself; ``"tact"``:
+            thermostatted dynamics on mini-batches, without evidence. `settings` are those of
             ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
             progress go with every method.
         engine
-            What runs NUTS in the methods joint and pseudo_extended: ``"embedded"``, ``"cmdstan"``, a
-            `cmdstan.CmdStan`, or ``"auto"``: CmdStan where one is found, else embedded. The other
+            What runs NUTS in the methods joint and pseudo_extended: ``"embedded"``, ``"cmdstan"``,
+            a `cmdstan.CmdStan`, or ``"auto"``: CmdStan where one is found, else embedded. The other
             methods move by compiled kernels on the embedded engine. The run says which it was.
 
         Raises

@@ -87,7 +87,8 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
             remedy="The kinds are " + ", ".join(map(repr, KINDS)) + ".",
         )
     rng = np.random.default_rng(seed)
-    formula = {"density": _original, "prior_likelihood": _prior_likelihood}.get(kind, _whitened)
+    formulas = {"density": _original, "prior_likelihood": _prior_likelihood, "weighted": _weighted}
+    formula = formulas.get(kind, _whitened)
     with np.errstate(invalid="ignore", over="ignore"):
         pairs = list(formula(target, kind, rng, points))
         found, wanted = (np.array([pair[side][0] for pair in pairs]) for side in (0, 1))
@@ -230,3 +231,13 @@ def _slope(at: Array) -> Array:
 
 def _bias_data() -> dict[str, object]:
     return {"K": _BIAS.beta.size, "bias_beta": _BIAS.beta, "bias": _BIAS.value}
+
+
+def _weighted(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+    """The log density is linear in the weight; weight 1 is the density program."""
+    density = target.density
+    light, heavy = (_generated(target, kind, {"weight": weight}) for weight in (0.5, 2.0))
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        low, high = light.log_density_gradient(x), heavy.log_density_gradient(x)
+        found = (2 * low[0] + high[0]) / 3, (2 * low[1] + high[1]) / 3
+        yield found, density.log_density_gradient(x)

@@ -34,6 +34,13 @@ def test_effective_size_and_r_hat(rng: np.random.Generator) -> None:
     assert np.isnan(r_hat(np.ones((4, 100))))
 
 
+def test_r_hat_of_one_chain(rng: np.random.Generator) -> None:
+    """Its halves are compared, without a word from ArviZ."""
+    chain = rng.standard_normal((1, 501))
+    assert r_hat(chain) == pytest.approx(1, abs=0.03)
+    assert r_hat(chain + np.linspace(0, 3, 501)) > 1.1
+
+
 def test_inference_data_carries_groups_and_attributes(rng: np.random.Generator) -> None:
     x, weight = rng.standard_normal((2, 5, 3)), rng.standard_normal((2, 5))
     groups = {"posterior": {"x": x}, "sample_stats": {"log_weight": weight}}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 
 
@@ -47,3 +49,41 @@ def test_calibration_in_short(tmp_path: Path) -> None:
 def test_exact_radon(tmp_path: Path) -> None:
     out = run("radon/exact.py", cwd=tmp_path)
     assert out.count("-1081.0216") >= 3
+
+
+def test_tact_in_short(tmp_path: Path) -> None:
+    """Even few draws are nearer the truth on the line than those of the ablations."""
+    out = run("tact/run.py", "--quick", "--out", str(tmp_path), cwd=tmp_path)
+    times = [float(number) for number in re.findall(r"\( *([\d.]+) ×\)", out)]
+    assert len(times) == 10 and times[0] == times[4] == times[7] == 1
+    assert min(times[1:4]) > 1.5, out
+    for name in ("line.png", "plane.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_logistic_in_short(tmp_path: Path) -> None:
+    """Mini-batches agree with NUTS on all data: twelve z-scores below 4."""
+    out = run("logistic/run.py", "--quick", cwd=tmp_path)
+    largest = re.search(r"largest \|z\| of 12: ([\d.]+)", out)
+    assert largest is not None and float(largest[1]) < 4, out
+    errors = [float(number) for number in re.findall(r"± ([\d.]+)", out)]
+    assert len(errors) == 24 and max(errors) < 0.02
+
+
+def test_perceptron_in_short(tmp_path: Path) -> None:
+    """On synthetic images, which the output says; the optimisers learn them."""
+    out = run("tact_mlp/run.py", "--quick", "--data", str(tmp_path), cwd=tmp_path)
+    assert "SYNTHETIC" in out
+    learned = re.search(r"^Adam +([\d.]+)", out, flags=re.M)
+    assert learned is not None and float(learned[1]) > 30, out
+    assert re.search(r"^SGNHT +[\d.]+ ", out, flags=re.M) and "TACT-HMC" in out
+
+
+def test_perceptron_without_data_says_where_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples" / "tact_mlp")
+    images = importlib.import_module("images")
+    words = "no .*train-images-idx3-ubyte.gz(.|\n)*apt-get install dataset-fashion-mnist"
+    with pytest.raises(SystemExit, match=words):
+        images.fashion(tmp_path)

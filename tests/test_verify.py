@@ -40,6 +40,7 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
         ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
         ("extended_hamiltonian", "inv(1 + s ^ power)", "inv(1 + 1.001 * s ^ power)"),
         ("extended_hamiltonian", "s ^ 2 * (3 - 2 * s)", "s ^ 2 * (3.001 - 2 * s)"),
+        ("weighted", "target += ct_weight *", "target += ct_weight ^ 2 *"),
     ],
 )
 def test_a_wrong_program_does_not(

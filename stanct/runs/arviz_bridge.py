@@ -38,8 +38,13 @@ def effective_size(values: Array, *, method: str = "mean") -> float:
 
 
 def r_hat(values: Array) -> float:
-    """Rank-normalised split R̂ of a (chains, draws) array; NaN for a constant."""
+    """Rank-normalised split R̂ of a (chains, draws) array; NaN for a constant.
+
+    A single chain is cut in two, because ArviZ takes no less.
+    """
     values = np.asarray(values, float)
+    if len(values) == 1:
+        values = values[:, : values.size // 2 * 2].reshape(2, -1)
     if np.ptp(values) == 0 or values.shape[1] < 4:
         return float("nan")
     return float(np.asarray(_arviz().rhat(values)))

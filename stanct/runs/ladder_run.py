@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct.bases import AnyBase
 from stanct.path import Array
 from stanct.runs.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import (
@@ -52,6 +53,7 @@ class LadderRun(Run):
         "z", "betas", "delta", "rejection", "counts", "round_trips"
     )  # fmt: skip
 
+    base: AnyBase = field(repr=False)
     betas: Array = field(repr=False)
     delta: Array = field(repr=False)
     rejection: Array = field(repr=False)

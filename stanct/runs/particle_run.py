@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from stanct.bases import AnyBase
 from stanct.path import Array, log_sum_exp
 from stanct.runs.arviz_bridge import pareto_k
 from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
@@ -44,6 +45,7 @@ class ParticleRun(Run):
     file_format: ClassVar[str] = PARTICLES
     arrays: ClassVar[tuple[str, ...]] = ("z", "log_weights", "betas", "counts")
 
+    base: AnyBase = field(repr=False)
     log_weights: Array = field(repr=False)
     island: int
     betas: Array = field(repr=False)

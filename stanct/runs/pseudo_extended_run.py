@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from stanct.bases import AnyBase
 from stanct.path import Array, Bias
 from stanct.runs import weighted
 from stanct.runs.arviz_bridge import effective_size, r_hat
@@ -49,6 +50,7 @@ class PseudoExtendedRun(Run):
     file_format: ClassVar[str] = COPIES
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
+    base: AnyBase = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)

@@ -38,7 +38,7 @@ class Run(ABC):
     z : shape (chains, draws, D)
         Whitened unconstrained parameters of the same draws, x = m + L z.
     base
-        Frozen before the first of these draws.
+        Frozen before the first of these draws; None where the coordinates are the user's own.
     programs
         Kind of generated program to its text.
     data
@@ -54,7 +54,7 @@ class Run(ABC):
     engine: str
     variables: Mapping[str, Array] = field(repr=False)
     z: Array = field(repr=False)
-    base: AnyBase = field(repr=False)
+    base: AnyBase | None = field(repr=False)
     programs: Mapping[str, str] = field(repr=False)
     data: str = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)
@@ -164,6 +164,10 @@ class Run(ABC):
         """What goes beside the draws into ArviZ's group `sample_stats`."""
         return {"log_weight": self.target_log_weights}
 
+    def _attributes(self) -> dict[str, float]:
+        """What ArviZ's container says of the whole run."""
+        return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
+
     def to_arviz(self, *, resample: bool = False, seed: int | None = None) -> Any:
         """ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
 
@@ -174,8 +178,7 @@ class Run(ABC):
         equal = resample or not np.ptp(self.target_log_weights)
         attributes = {
             "inference_library": "stanct",
-            "log_z": self.evidence.log_z,
-            "log_z_std_error": self.evidence.std_error,
+            **self._attributes(),
             "warnings": ", ".join(self.warnings),
             "weighted": 0 if equal else 1,
         }
@@ -188,12 +191,16 @@ class Run(ABC):
     def _shape(self) -> str:
         """In words what the draws are, e.g. "4 chains of 2500 draws"."""
 
+    def _headline(self) -> str:
+        """What the second line of the `repr` says first."""
+        return f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}"
+
     def __repr__(self) -> str:
         warned = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
         return (
             f"{self.method} run of {self.provenance['program']}: {self._shape()}, "
             f"{self.gradients} gradients, engine {self.engine}\n"
-            f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}{warned}"
+            f"{self._headline()}{warned}"
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:

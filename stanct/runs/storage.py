@@ -20,7 +20,8 @@ from stanct.path import Array
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
 ADIABATIC, COPIES = "stanct trajectories 1", "stanct copies 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, COPIES)
+TACT = "stanct tact 1"
+FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, COPIES, TACT)
 
 
 class Savable(Protocol):
@@ -36,7 +37,7 @@ class Savable(Protocol):
     def variables(self) -> Mapping[str, Array]: ...
 
     @property
-    def base(self) -> AnyBase: ...
+    def base(self) -> AnyBase | None: ...
 
     @property
     def programs(self) -> Mapping[str, str]: ...
@@ -93,7 +94,8 @@ def save_run(
     """
 
     def write(draft: Path) -> None:
-        named = {**base_arrays(run.base), **arrays}
+        base = {} if run.base is None else base_arrays(run.base)
+        named = {**base, **arrays}
         named |= {f"variable {name}": values for name, values in run.variables.items()}
         named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}
         np.savez(draft / "draws.npz", allow_pickle=False, **named)
@@ -180,7 +182,7 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
             "method": head["method"],
             "engine": head["engine"],
             "variables": _part(stored, "variable "),
-            "base": base_from_arrays(stored),
+            "base": base_from_arrays(stored) if "base_mean" in stored else None,
             "programs": programs,
             "data": (path / "data.json").read_text(encoding="utf-8"),
             "provenance": head["provenance"],

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from stanct.bases import AnyBase
 from stanct.errors import StanctError
 from stanct.path import AnyBias, Array, Bias, LadderBias
 from stanct.runs import weighted
@@ -45,6 +46,7 @@ class TemperedRun(Run):
     file_format: ClassVar[str] = TEMPERED
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
+    base: AnyBase = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from stanct.errors import StanctError
-from stanct.stan.prior_likelihood import prior_likelihood
+from stanct.stan.prior_likelihood import prior_likelihood, weighted
 from stanct.stan.program import Program
 from stanct.stan.render import library, render
 from stanct.stan.rewrite import Edit, Rewriter
@@ -33,6 +33,7 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"prior_likelihood"`: the user's parameters block, the likelihood alone tempered.
         `"extended_hamiltonian"`: the whitened coordinates and a tempering variable ξ that moves
         between walls; β(ξ) is 1 on a plateau, and no base density takes part.
+        `"weighted"`: the likelihood to the power of a weight among the data, for mini-batches.
         The header of each text states its density, its `data` block what it needs.
     prefix
         With which every name of ours begins.
@@ -101,6 +102,7 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "pseudo_extended": pseudo_extended,
     "prior_likelihood": prior_likelihood,
     "extended_hamiltonian": extended_hamiltonian,
+    "weighted": weighted,
 }
 KINDS = tuple(_WRITERS)
 """The kinds of program that `generate` writes."""

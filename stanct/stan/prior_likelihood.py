@@ -1,4 +1,8 @@
-"""The kind `prior_likelihood`: the path p(theta) L(theta)^beta from the prior to the posterior."""
+"""Kinds that tell the likelihood from the prior.
+
+`prior_likelihood`: the path p(theta) L(theta)^beta from the prior to the posterior.
+`weighted`: p(theta) L(theta)^w with the weight w among the data, for mini-batches.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,51 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     """Write the program whose likelihood alone is tempered; its parameters block stays."""
     dependence = Dependence(program)
     _refuse(program, dependence)
+    _refuse_improper(program, dependence)
+    rewriter = _split(program, prefix, dependence)
+    return render(
+        "prior_likelihood.stan.jinja",
+        program,
+        prefix,
+        whitened=False,
+        transforms=library(rewriter.functions, prefix),
+        tempering=library({"bias_value", "log_mass"}, prefix),
+        functions=block_text(rewriter, "functions"),
+        data=block_text(rewriter, "data"),
+        transformed_data=block_text(rewriter, "transformed data"),
+        parameters=block_text(rewriter, "parameters"),
+        transformed_parameters=block_text(rewriter, "transformed parameters"),
+        model=block_text(rewriter, "model", 4),
+        generated_quantities=block_text(rewriter, "generated quantities"),
+        comment=comment_before(program, next(iter(program.blocks))),
+    )
+
+
+def weighted(program: Program, prefix: str) -> str:
+    """Write the program whose likelihood has a weight; generated quantities are left out.
+
+    The prior may be improper: weights are positive.
+    """
+    dependence = Dependence(program)
+    _refuse(program, dependence)
+    rewriter = _split(program, prefix, dependence)
+    return render(
+        "weighted.stan.jinja",
+        program,
+        prefix,
+        transforms=library(rewriter.functions, prefix),
+        functions=block_text(rewriter, "functions"),
+        data=block_text(rewriter, "data"),
+        transformed_data=block_text(rewriter, "transformed data"),
+        parameters=block_text(rewriter, "parameters"),
+        transformed_parameters=block_text(rewriter, "transformed parameters"),
+        model=block_text(rewriter, "model", 4),
+        comment=comment_before(program, next(iter(program.blocks))),
+    )
+
+
+def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
+    """Send what the model adds to the target to an accumulator for each part."""
     rewriter = Rewriter(program, prefix, Shapes(program.syntax))
     rewriter.normalise_names()
     rewriter.keep_constants()
@@ -37,22 +86,7 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     TargetCalls(rewriter, "target()").redirect(
         {"transformed parameters": "0", "model": " + ".join(accumulators.values())}
     )
-    return render(
-        "prior_likelihood.stan.jinja",
-        program,
-        prefix,
-        whitened=False,
-        transforms=library(rewriter.functions, prefix),
-        tempering=library({"bias_value", "log_mass"}, prefix),
-        functions=block_text(rewriter, "functions"),
-        data=block_text(rewriter, "data"),
-        transformed_data=block_text(rewriter, "transformed data"),
-        parameters=block_text(rewriter, "parameters"),
-        transformed_parameters=block_text(rewriter, "transformed parameters"),
-        model=block_text(rewriter, "model", 4),
-        generated_quantities=block_text(rewriter, "generated quantities"),
-        comment=comment_before(program, next(iter(program.blocks))),
-    )
+    return rewriter
 
 
 def _refuse(program: Program, dependence: Dependence) -> None:
@@ -75,6 +109,10 @@ def _refuse(program: Program, dependence: Dependence) -> None:
             "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
             f"{_INSTEAD}.",
         )
+
+
+def _refuse_improper(program: Program, dependence: Dependence) -> None:
+    syntax = program.syntax
     for name in dependence.without_prior():
         token = next(
             token for _, token, _ in program.parameter_declarations() if syntax.word(token) == name

@@ -1,0 +1,180 @@
+"""`TactRun`: draws of noisy, thermostatted dynamics, collected where λ = 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from stanct.errors import StanctError
+from stanct.path import Array
+from stanct.runs.arviz_bridge import effective_size, r_hat
+from stanct.runs.diagnostics import Check, check, interrupted_check
+from stanct.runs.estimates import Evidence
+from stanct.runs.run import Run
+from stanct.runs.storage import TACT
+
+# Columns of `TactRun.trace`.
+XI, LAMBDA, THERMOSTAT, XI_THERMOSTAT, ENERGY, TEMPERATURE = range(6)
+# R-hat and effective size are looked at in this many coordinates at most, evenly spaced.
+MOST_COORDINATES = 50
+# Thermostats may miss their means by this share before the step counts as too long.
+MISSED = 0.15
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TactRun(Run):
+    """Draws of TACT-HMC or of one of its parts; they follow the user's density and need no weights.
+
+    Attributes
+    ----------
+    energy : shape (chains, draws)
+        −log density in whitened coordinates, up to a constant, as the last batch estimated it.
+    trace : shape (chains, looks, 6)
+        The chains at regular intervals, tempered or not: ξ, λ(ξ), mean of z_θ, z_ξ, energy, and
+        |r_θ|² / (D η), whose mean is 1.
+    noise : shape (points, 4)
+        Variances between batches, of the energy and (mean over coordinates) of its gradient, with
+        λ and λ' there, at points of the chains; variances are zero where nothing is noisy.
+    thermostat_means, thermostat_errors : shape (2,)
+        Where z_θ and z_ξ should settle given `noise`, c + η V / 2 to first order ([TACT] 6), and
+        the standard errors of that, from the spread of V over the points.
+    bias : shape (2, bins)
+        Over 0 ≤ |ξ| ≤ W₀: visits, and the learned mean energy (biasing force) or height (hills).
+    counts : shape (chains, 3)
+        Steps, points that were rejected, resets after numbers that were not finite.
+
+    The other attributes are those of `Run`. There is no evidence: the path runs from the target to
+    the target at a higher temperature, and neither end has a known normalising constant.
+    """
+
+    file_format: ClassVar[str] = TACT
+    arrays: ClassVar[tuple[str, ...]] = (
+        "z", "energy", "trace", "noise", "thermostat_means", "thermostat_errors", "bias", "counts"
+    )  # fmt: skip
+
+    energy: Array = field(repr=False)
+    trace: Array = field(repr=False)
+    noise: Array = field(repr=False)
+    thermostat_means: Array = field(repr=False)
+    thermostat_errors: Array = field(repr=False)
+    bias: Array = field(repr=False)
+    counts: Array = field(repr=False)
+
+    @property
+    def target_log_weights(self) -> Array:
+        """Zero: the draws were collected at λ = 1."""
+        return np.zeros((self.chains, self.draws))
+
+    def _estimate(self) -> Evidence:
+        raise StanctError(
+            f"A run of {self.method!r} gives no evidence: its path ends in the target at a higher "
+            "temperature, whose normalising constant is as unknown as the target's.",
+            remedy='Use method="joint", "gibbs", "parallel_tempering" or "ais" for log Z.',
+        )
+
+    @property
+    def plateau_share(self) -> float:
+        """Share of the looks at which λ = 1."""
+        return float((self.trace[..., LAMBDA] == 1).mean())
+
+    @cached_property
+    def trips(self) -> Array:
+        """Trips of each chain from λ = 1 to |ξ| > ξ₁, where T > 2, and back, shape (chains,)."""
+        reach = self.provenance["settings"]["coupling"]["reach"]
+        counts = np.zeros(self.chains, int)
+        for c, chain in enumerate(self.trace):
+            hot = np.abs(chain[:, XI]) > reach
+            ends = np.where(hot, 1, np.where(chain[:, LAMBDA] == 1, -1, 0))
+            ends = ends[ends != 0]
+            counts[c] = np.count_nonzero(np.diff(ends) < 0)
+        return counts
+
+    def _attributes(self) -> dict[str, float]:
+        return {"plateau_share": self.plateau_share}
+
+    def _sample_statistics(self) -> dict[str, Array]:
+        return {"energy": self.energy}
+
+    def _shape(self) -> str:
+        return f"{self.chains} chains of {self.draws} draws"
+
+    def _headline(self) -> str:
+        tempered = self.provenance["settings"]["tempering"]
+        path = f", {int(self.trips.min())} trips of the slowest chain" if tempered else ""
+        return f"{self.plateau_share:.0%} of the time at temperature 1{path}"
+
+    def _checks(self) -> tuple[Check, ...]:
+        settings = self.provenance["settings"]
+        checks = [interrupted_check(self.draws, self.provenance), *_mixing_checks(self)]
+        if settings["tempering"]:
+            checks += _tempering_checks(self)
+        if settings["thermostat"] is not None:
+            checks.append(_thermostat_check(self, "thermostat", THERMOSTAT))
+            if settings["tempering"]:
+                checks.append(_thermostat_check(self, "tempering_thermostat", XI_THERMOSTAT))
+        return tuple(checks)
+
+
+def _mixing_checks(run: TactRun) -> list[Check]:
+    """Whether the chains agree, and whether the dynamics went well."""
+    more = "Run longer chains (draws=)."
+    dimension = run.z.shape[-1]
+    picked = np.unique(np.linspace(0, dimension - 1, MOST_COORDINATES).astype(int))
+    rate = max(r_hat(run.z[..., k]) for k in picked)
+    size = min(effective_size(run.z[..., k], method="bulk") for k in picked)
+    steps, rejected, resets = run.counts.sum(axis=0)
+    return [
+        check("r_hat", rate, 1.05, not rate > 1.05,
+              f"The largest split R-hat of a coordinate is {rate:.3f}.", more),
+        check("effective_size", size, 100, size >= 100,
+              f"The least effective size of a coordinate is {size:.0f}.", more),
+        check("rejections", rejected / steps, 0.1, rejected <= 0.1 * steps,
+              f"Stan rejected, or gave no finite number, in {rejected / steps:.1%} of the steps.",
+              "Look for reject(), overflow, or a support that the declarations do not state."),
+        check("resets", resets, 0, resets == 0,
+              f"{resets:.0f} times the chain left for infinity and was set back.",
+              "Shorten the step (step=), or add friction."),
+    ]  # fmt: skip
+
+
+def _tempering_checks(run: TactRun) -> list[Check]:
+    """Whether ξ travels, and evenly, as it does once the bias has converged."""
+    wall = run.provenance["settings"]["coupling"]["wall"]
+    slowest = int(run.trips.min())
+    bins = np.histogram(np.abs(run.trace[..., XI]), 10, (0, wall))[0] / run.trace[..., 0].size
+    low, high = 10 * float(bins.min()), 10 * float(bins.max())
+    longer = "Learn the bias for longer (warmup=)."
+    return [
+        check("plateau", run.plateau_share, 0.05, run.plateau_share >= 0.05,
+              f"{run.plateau_share:.1%} of the time was spent at temperature 1.", longer),
+        check("trips", slowest, 5, slowest >= 5,
+              f"The slowest chain made {slowest} trips to high temperature and back.",
+              f"{longer} Or run longer chains (draws=), or a longer tempering_step."),
+        check("bias", low, 0.2, low >= 0.2,
+              f"Tenths of the range of |ξ| were visited between {low:.2f} and {high:.2f} times "
+              "their share.", longer),
+    ]  # fmt: skip
+
+
+def _thermostat_check(run: TactRun, name: str, column: int) -> Check:
+    """Whether a thermostat has settled where friction and noise say that it must."""
+    found = run.trace[..., column]
+    expected = float(run.thermostat_means[column - THERMOSTAT])
+    own = float(found.std() / np.sqrt(effective_size(found)))
+    error = float(np.hypot(own, run.thermostat_errors[column - THERMOSTAT]))
+    gap = abs(float(found.mean()) - expected)
+    missed = gap / expected if 0 < expected < np.inf else gap
+    wanted = (
+        f"where {expected:.4g} was expected"
+        if np.isfinite(expected)
+        else "but the noise of a step is more than any friction takes up"
+    )
+    return check(
+        name, missed, MISSED, missed <= MISSED or gap <= 3 * error,
+        f"The mean thermostat is {found.mean():.4g} ± {error:.2g}, {wanted}.",
+        "Shorten the step (step=, tempering_step=) or take larger batches: the step is too long "
+        "for this target or this noise.",
+    )  # fmt: skip

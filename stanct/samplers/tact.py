@@ -1,0 +1,575 @@
+"""TACT-HMC: tempered dynamics whose thermostats take up the noise of mini-batches.
+
+[TACT] is Luo, Wang, Yang, Zhu & Wang 2018, Algorithm 1, with these corrections: draws are collected
+where λ = 1 (line 16 has 0), the biasing force averages over each bin's own visits, and every buffer
+is its own. What differs on purpose: friction acts between two halves of the force by default
+(``integrator="published"`` brings back the Euler step), the bias of all chains is pooled, and it is
+frozen before the first draw that counts. With parts switched off the same loop is SGNHT, SGHMC and
+SGLD, see `VARIANTS`.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from stanct import batches
+from stanct import tact_kernels as compiled
+from stanct.base import GaussianBase
+from stanct.bases import LowRankBase
+from stanct.batches import Batches, Source, StochasticTarget
+from stanct.embedded import NAME, Nuts
+from stanct.errors import SamplingError
+from stanct.execution import Execution, executing
+from stanct.function_target import FunctionDensity
+from stanct.lanes import START_TRIES, block_sizes, stream
+from stanct.minibatch import MiniBatch, program_batches
+from stanct.path import Array
+from stanct.rounds import Ledger, SampledTarget, first_base, provenance
+from stanct.runs.tact_run import ENERGY, TactRun
+from stanct.tact_kernels import Bias, Dynamics, TactOut, Walker
+from stanct.tact_settings import VARIANTS, Coupling, Hills, TactSettings
+from stanct.target import Target
+
+__all__ = ["VARIANTS", "Coupling", "Hills", "MiniBatch", "StochasticTarget", "sample"]
+
+# Most looks in a block; a tenth of the draws in short runs, as noise is measured where blocks end.
+BLOCK = 100
+# Chains share what they have learned of the bias after so many looks.
+SHARED = 25
+# The noise is measured at this many points of the chains, with this many batches each.
+SPREAD_POINTS, SPREAD_BATCHES = 64, 16
+# Looks at λ = 1 before the warm-up.
+SETTLE = 50
+
+
+@dataclass
+class _Chain:
+    """A chain's random streams, state and bias, moved in place; a user's function has `noise`."""
+
+    rng: np.random.Generator
+    noise: np.random.Generator
+    walker: Walker
+    bias: Bias
+    collected: int = 0
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What a chain collected and saw in a block, and where it was at its end."""
+
+    z: Array
+    energy: Array
+    trace: Array
+    place: Array
+    xi: float
+
+
+def _look(source: Source, dynamics: Dynamics, wanted: int, chain: _Chain, looks: int) -> _Block:
+    """A block of looks, fewer once `wanted` draws have been collected; none after that."""
+    walker = chain.walker
+    out = TactOut(np.empty((looks, walker.z.size)), np.empty(looks), np.empty((looks, 6)))
+    found, seen = 0, 0
+    if wanted > chain.collected:
+        with source.potential(chain.noise) as potential:
+            found, seen = compiled.run_looks(
+                potential, walker, chain.bias, dynamics, wanted - chain.collected, chain.rng, out
+            )
+    chain.collected += found
+    # Copies, so that the room for draws that were not collected is given back.
+    return _Block(
+        out.z[:found].copy(),
+        out.energy[:found].copy(),
+        out.trace[:seen].copy(),
+        walker.z.copy(),
+        float(walker.tempering[0]),
+    )
+
+
+def sample(
+    target: SampledTarget | StochasticTarget,
+    *,
+    chains: int = 4,
+    draws: int = 1000,
+    warmup: int = 1000,
+    seed: int | None = None,
+    base: str | GaussianBase | None = None,
+    start: Array | None = None,
+    minibatch: MiniBatch | None = None,
+    thin: int = 10,
+    step: float = 0.1,
+    tempering_step: float = 0.05,
+    friction: float = 0.1,
+    tempering_friction: float = 0.1,
+    inertia: float = 1.0,
+    tempering_inertia: float = 1.0,
+    tempering: bool = True,
+    thermostat: str | None = "scalar",
+    bias: str | None = "force",
+    bins: int = 100,
+    hills: Hills | None = None,
+    coupling: Coupling | None = None,
+    integrator: str = "symmetric",
+    resample_every: int = 0,
+    patience: int = 50,
+    noise: tuple[float, float] = (0.0, 0.0),
+    threads: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> TactRun:
+    """Sample by TACT-HMC, or by one of its parts, and return the run.
+
+    Nothing is accepted or rejected, so the draws are as exact as the step is short; the
+    thermostats' means tell when it is not.
+
+    Parameters
+    ----------
+    target
+        Program and data, a `FunctionTarget`, or a `StochasticTarget` of your own.
+    chains, draws
+        Chains, and draws that each collects where λ = 1; it looks every `thin` steps.
+    warmup
+        Looks of each chain, `thin` steps each, in which the bias is learned; it is frozen after.
+    seed
+        Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
+        number of threads.
+    base
+        What whitens the coordinates and where chains start: fitted by ``"pilot"``,
+        ``"pathfinder"`` or ``"laplace"``, or a `GaussianBase` of your own. By default a Stan
+        program has ``"pilot"``, or ``"laplace"`` with mini-batches, fitted to all data; a function
+        is sampled in its own coordinates.
+    start : shape (D,) or (chains, D)
+        Unconstrained points to start from instead.
+    minibatch
+        The size that counts observations and how many make a batch, see `MiniBatch`.
+    thin
+        Steps between looks ([TACT]'s K).
+    step, tempering_step
+        ε = √η for θ (whitened) and for ξ: a step moves them by about ε.
+    friction, tempering_friction
+        c of the injected noise, by step.
+    inertia, tempering_inertia
+        γ of the thermostats; z_θ has variance η / γ, divided by D for the scalar one.
+    tempering
+        Let ξ move; without it λ = 1 throughout.
+    thermostat
+        ``"scalar"``, ``"diagonal"`` (one for each coordinate) or None: friction stays at c and the
+        noise of the gradient is not compensated.
+    bias
+        ``"force"`` (adaptive biasing force), ``"hills"`` (metadynamics) or None.
+    bins
+        In which the bias is kept, over 0 ≤ |ξ| ≤ W₀.
+    hills, coupling
+        `Hills` and `Coupling`.
+    integrator
+        ``"symmetric"``: exact friction between two halves of the force; ``"published"``: Algorithm
+        1's Euler step, whose variances are too small by about z_θ / 2.
+    resample_every
+        Steps after which momenta are drawn afresh; 0 for never.
+    patience
+        A chain looks no more than `patience` × `draws` times; the run has as many draws as the
+        chain that collected fewest. With 1 all variants cost the same.
+    noise
+        Standard deviations of Gaussian noise that is added to the energy and to each component of
+        its gradient in whitened coordinates, for experiments; the sampler is not told.
+    threads
+        Chains that run at once; as many as there are cores by default.
+    executor
+        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
+        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here,
+        and with mini-batches all shards travel with every block.
+    checkpoint
+        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
+        is finished; delete it when the run is saved.
+    progress
+        Progress bars on stderr.
+
+    Raises
+    ------
+    SamplingError
+        Settings that contradict each other or the target, or no chain that reaches λ = 1.
+    EngineError
+        No base could be fitted.
+    DataError, ProgramError
+        Stan refuses the data, or the program cannot be cut into batches, with the place.
+    CheckpointError
+        The folder belongs to another run, is in use, or cannot be written.
+    KeyboardInterrupt
+        Interrupted before the first block of kept draws; later, the finished ones are returned.
+    """
+    settings = TactSettings(
+        chains=chains,
+        draws=draws,
+        warmup=warmup,
+        thin=thin,
+        step=step,
+        tempering_step=tempering_step,
+        friction=friction,
+        tempering_friction=tempering_friction,
+        inertia=inertia,
+        tempering_inertia=tempering_inertia,
+        tempering=tempering,
+        thermostat=thermostat,
+        bias=bias if tempering else None,
+        bins=bins,
+        hills=Hills() if hills is None else hills,
+        coupling=Coupling() if coupling is None else coupling,
+        integrator=integrator,
+        resample_every=resample_every,
+        patience=patience,
+        noise=(float(noise[0]), float(noise[1])),
+        threads=threads,
+    )
+    with executing(
+        target,
+        "tact",
+        {
+            **asdict(settings),
+            "base": base,
+            "start": None if start is None else np.asarray(start, float),
+            "minibatch": None if minibatch is None else minibatch.settings,
+        },
+        seed=seed,
+        executor=executor,
+        threads=threads,
+        checkpoint=checkpoint,
+        progress=progress,
+    ) as execution:
+        return _sample(target, settings, base, start, minibatch, execution)
+
+
+def _sample(
+    target: SampledTarget | StochasticTarget,
+    settings: TactSettings,
+    base: str | GaussianBase | None,
+    start: Array | None,
+    minibatch: MiniBatch | None,
+    execution: Execution,
+) -> TactRun:
+    """Base, batches, warm-up, draws."""
+    ledger = Ledger()
+    seed, draws = execution.seed, settings.draws
+    fit_seed, batch_seed, spread_seed, variable_seed, *lane_seeds = np.random.SeedSequence(
+        seed
+    ).spawn(settings.chains + 4)
+    shards = None if minibatch is None else _shards(target, minibatch, batch_seed)
+    ledger.lap("batches")
+    fitted = _base(target, base, minibatch, settings, fit_seed, execution, ledger)
+    ledger.lap("base")
+    if shards is not None and minibatch is not None and minibatch.control and fitted is not None:
+        shards = replace(shards, reference=fitted.mean)
+    source = _source(target, fitted, shards, settings, execution, ledger)
+    starts = _starts(start, fitted, settings.chains, source.mean.size)
+    noises = batch_seed.spawn(settings.chains)
+    members = [
+        _chain(source, settings, starts[lane], stream(child), stream(noises[lane]))
+        for lane, child in enumerate(lane_seeds)
+    ]
+    ledger.lap("starts")
+    offset = _typical_energy(source, members, settings, execution)
+    _learn(source, members, settings, offset, execution)
+    ledger.lap("warmup")
+    blocks, interrupted = _collect(source, members, settings, offset, execution)
+    kept = min(min(member.collected for member in members), draws)
+    if kept == 0:
+        raise SamplingError(
+            f"A chain was never at temperature 1 in {settings.patience * draws} looks.",
+            remedy="Learn the bias for longer (warmup=), or pass a wider plateau (coupling=).",
+        )
+    ledger.gradients += int(sum(member.walker.clock[0] for member in members))
+    ledger.lap("sampling")
+    spread = execution.once("noise", lambda: _spread(source, blocks, settings, spread_seed))
+    ledger.gradients += len(spread) * SPREAD_BATCHES
+    means, errors = settings.thermostat_means(spread)
+    ledger.lap("noise")
+    z = _joined(blocks, "z", kept)
+    x = z if fitted is None else fitted.unwhiten(z)
+    variables = dict(target.variables(x, variable_seed))
+    ledger.lap("variables")
+    looks = min(sum(len(block.trace) for block in chain) for chain in blocks)
+    asked = {
+        **asdict(settings),
+        "seed": seed,
+        "base": base if isinstance(base, str | None) else "given",
+        "minibatch": None if minibatch is None else minibatch.settings,
+    }
+    return TactRun(
+        method="tact",
+        engine=NAME if target.programs else "python",
+        variables=variables,
+        z=z,
+        base=fitted,
+        programs=target.programs,
+        data=target.data_text,
+        energy=_joined(blocks, "energy", kept),
+        trace=_joined(blocks, "trace", looks),
+        noise=spread,
+        thermostat_means=means,
+        thermostat_errors=errors,
+        bias=_summary(members[0].bias, settings),
+        counts=np.array([member.walker.clock for member in members]),
+        provenance=provenance(
+            target, asked, ledger, interrupted=interrupted, hottest=settings.coupling.hottest
+        ),
+    )
+
+
+def _base(
+    target: SampledTarget | StochasticTarget,
+    base: str | GaussianBase | None,
+    minibatch: MiniBatch | None,
+    settings: TactSettings,
+    seed: np.random.SeedSequence,
+    execution: Execution,
+    ledger: Ledger,
+) -> GaussianBase | None:
+    """What whitens; None for functions that are sampled in their own coordinates."""
+    if isinstance(target, StochasticTarget):
+        if isinstance(base, str):
+            raise SamplingError(
+                f"The base {base!r} is fitted to a Stan program, and this target has none.",
+                remedy="Pass a GaussianBase, or none.",
+            )
+        if base is not None and base.dimension != target.dimension:
+            raise SamplingError(
+                f"The base has {base.dimension} dimensions, the target {target.dimension}."
+            )
+        return base
+    if base is None and not isinstance(target, Target):
+        return None
+    if base == "low_rank" or isinstance(base, LowRankBase):
+        raise SamplingError(
+            "TACT-HMC moves in coordinates that a dense or no base whitens.",
+            remedy='Use base="pilot", "pathfinder" or "laplace", or a GaussianBase.',
+        )
+    fit = base if base is not None else ("pilot" if minibatch is None else "laplace")
+    nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
+    found = first_base(
+        target, fit, 0.0 if isinstance(fit, GaussianBase) else None,
+        chains=settings.chains, seed=seed, nuts=nuts, execution=execution,
+    )  # fmt: skip
+    ledger.gradients += found.gradients
+    ledger.evaluations += found.evaluations
+    assert isinstance(found.base, GaussianBase)  # the other kinds have been refused
+    return found.base
+
+
+def _shards(
+    target: SampledTarget | StochasticTarget, minibatch: MiniBatch, seed: np.random.SeedSequence
+) -> Batches:
+    """The data cut into batches; refused, where it must be, before anything is fitted."""
+    if isinstance(target, StochasticTarget):
+        raise SamplingError("A stochastic target makes its own batches.")
+    if not isinstance(target, Target):
+        raise SamplingError(
+            "Mini-batches are cut from the data of a Stan program, and this target has none.",
+            remedy="Pass a StochasticTarget that draws its own batches.",
+        )
+    return program_batches(target, minibatch, None, np.random.default_rng(seed))
+
+
+def _source(
+    target: SampledTarget | StochasticTarget,
+    base: GaussianBase | None,
+    shards: Batches | None,
+    settings: TactSettings,
+    execution: Execution,
+    ledger: Ledger,
+) -> Source:
+    """Where the chains' estimates come from."""
+    dimension = target.density.dimension
+    corrections = np.zeros(0), np.zeros((0, dimension))
+    if isinstance(target, StochasticTarget):
+        lend = batches.estimates(target.function, dimension)
+    elif shards is None:
+        lend = batches.whole(target.density.borrow)
+    else:
+        if shards.reference is not None:
+            corrections = execution.once("batches", shards.corrections)
+            ledger.gradients += len(shards.shards)
+        lend = batches.cut(shards)
+    if base is None:
+        return Source(
+            lend, np.zeros(dimension), np.ones((1, dimension)), corrections, settings.noise
+        )
+    return Source(lend, base.mean, base.scale, corrections, settings.noise)
+
+
+def _chain(
+    source: Source,
+    settings: TactSettings,
+    place: Array | None,
+    rng: np.random.Generator,
+    noise: np.random.Generator,
+) -> _Chain:
+    """A chain at its start."""
+    z = _place(source, place, rng, noise)
+    walker = Walker(
+        z,
+        settings.step * rng.standard_normal(z.size),
+        np.full(z.size if settings.thermostat == "diagonal" else 1, settings.friction),
+        np.array(
+            [0.0, settings.tempering_step * rng.standard_normal(), settings.tempering_friction]
+        ),
+        np.zeros(3, np.int64),
+    )
+    return _Chain(rng, noise, walker, _new_bias(settings.bins))
+
+
+def _starts(
+    start: Array | None, base: GaussianBase | None, chains: int, dimension: int
+) -> list[Array | None]:
+    """Whitened starts, one a chain; None to draw it."""
+    if start is None:
+        return [None] * chains
+    x = np.asarray(start, float)
+    if x.shape not in ((dimension,), (chains, dimension)):
+        raise SamplingError(
+            f"start has shape {x.shape}; it must be ({dimension},) or ({chains}, {dimension})."
+        )
+    x = np.broadcast_to(x, (chains, dimension))
+    return list(x.copy() if base is None else base.whiten(x))
+
+
+def _place(
+    source: Source, place: Array | None, rng: np.random.Generator, noise: np.random.Generator
+) -> Array:
+    """A start with a finite energy: the given one, or a draw from the base."""
+    dimension = source.mean.size
+    room, value = np.zeros((4, dimension)), np.zeros(2)
+    with source.lend(noise) as lent:
+        potential = batches.make_potential(
+            lent, source.mean, source.scale, source.corrections, source.noise
+        )
+        for _ in range(START_TRIES if place is None else 1):
+            z = rng.standard_normal(dimension) if place is None else np.array(place, float)
+            if compiled.energy_at(potential, z, rng, room, value):
+                return z
+        density = lent.shards[0]
+        failure = density.failure if isinstance(density, FunctionDensity) else None
+    if failure is not None:
+        raise SamplingError(
+            f"The function fails where a chain is to start: {type(failure).__name__}: {failure}"
+        ) from failure
+    raise SamplingError(
+        "The target vanishes, or Stan rejects it, where a chain is to start.",
+        remedy="Pass a base that overlaps the target's support, or another start.",
+    )
+
+
+def _typical_energy(
+    source: Source, members: list[_Chain], settings: TactSettings, execution: Execution
+) -> float:
+    """Mean energy while chains settle at λ = 1, which the tempered energy is measured from.
+
+    A constant in U tilts the free energy along ξ by as much times λ; without it less is to learn.
+    """
+    still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
+    work = partial(_look, source, still, SETTLE + 1)
+    blocks, _ = execution.blocks("settling", work, members, [SETTLE], unit="look")
+    return float(np.mean([block.trace[SETTLE // 2 :, ENERGY] for (block,) in blocks]))
+
+
+def _new_bias(bins: int) -> Bias:
+    room = np.zeros((4, bins))
+    return Bias(room[0], room[1], room[2], room[3])
+
+
+def _learn(
+    source: Source,
+    members: list[_Chain],
+    settings: TactSettings,
+    offset: float,
+    execution: Execution,
+) -> None:
+    """Warm up: learn the bias, pooled over the chains after every block."""
+    pooled = _new_bias(settings.bins)
+    dynamics = settings.dynamics(learn=True, offset=offset)
+    for size in block_sizes(settings.warmup, SHARED):
+        for member in members:
+            member.collected = 0
+        work = partial(_look, source, dynamics, size + 1)
+        execution.blocks("warm-up", work, members, [size], unit="look")
+        # What each chain has added since the last block, to what all knew then.
+        pooled = Bias(
+            *(
+                old + sum(getattr(member.bias, name) - old for member in members)
+                for name, old in pooled._asdict().items()
+            )
+        )
+        for member in members:
+            member.bias = Bias(*(part.copy() for part in pooled))
+    for member in members:
+        member.collected = 0
+
+
+def _collect(
+    source: Source,
+    members: list[_Chain],
+    settings: TactSettings,
+    offset: float,
+    execution: Execution,
+) -> tuple[list[list[_Block]], bool]:
+    """Look at all chains until each has collected its draws; says too whether the user ended it.
+
+    It goes by rounds: as many looks as it takes if ξ is uniform, then ever fewer.
+    """
+    draws, coupling = settings.draws, settings.coupling
+    work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
+    blocks: list[list[_Block]] = [[] for _ in members]
+    left = settings.patience * draws
+    block = int(np.clip(draws // 10, 10, BLOCK))
+    looks = draws if not settings.tempering else int(draws * coupling.wall / coupling.plateau)
+    while left > 0 and min(member.collected for member in members) < draws:
+        sizes = block_sizes(min(looks, left), block)
+        try:
+            more, interrupted = execution.blocks(
+                "tact", work, members, sizes, unit="look", final=True
+            )
+        except KeyboardInterrupt:
+            if not all(blocks):
+                raise
+            execution.seal()
+            return blocks, True
+        for chain, new in zip(blocks, more, strict=True):
+            chain += new
+        if interrupted:
+            return blocks, True
+        left -= looks
+        looks = max(looks // 4, BLOCK)
+    return blocks, False
+
+
+def _spread(
+    source: Source, blocks: list[list[_Block]], settings: TactSettings, seed: np.random.SeedSequence
+) -> Array:
+    """Variances of U and ∇U between batches at places of the chains with λ and λ', (points, 4)."""
+    coupling = settings.coupling
+    order, luck, noise = map(np.random.default_rng, seed.spawn(3))
+    ends = [block for chain in blocks for block in chain if len(block.trace)]
+    picked = [ends[k] for k in order.permutation(len(ends))[:SPREAD_POINTS]]
+    spread = np.zeros((len(picked), 2))
+    with source.potential(noise) as potential:
+        points = np.array([block.place for block in picked])
+        compiled.batch_spread(potential, points, SPREAD_BATCHES, luck, spread)
+    at = (coupling.plateau, coupling.reach, coupling.power)
+    return np.column_stack([spread, [compiled.coupling(block.xi, *at) for block in picked]])
+
+
+def _joined(blocks: list[list[_Block]], name: str, count: int) -> Array:
+    """One array of the blocks of all chains, cut to the shortest."""
+    return np.stack(
+        [np.concatenate([getattr(block, name) for block in chain])[:count] for chain in blocks]
+    )
+
+
+def _summary(bias: Bias, settings: TactSettings) -> Array:
+    """Visits and what was learned, shape (2, bins)."""
+    if settings.bias == "force":
+        return np.array([bias.visits, bias.energy / np.maximum(bias.visits, 1)])
+    return np.array([bias.visits, bias.height])

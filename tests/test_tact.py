@@ -1,0 +1,330 @@
+"""TACT-HMC keeps the target under noise that it is not told of, and its ablations do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SEED, target_of
+from test_execution import pool
+
+import stanct
+from stanct.base import GaussianBase
+from stanct.batches import StochasticTarget
+from stanct.errors import SamplingError, StanctError
+from stanct.path import Array
+from stanct.runs.arviz_bridge import effective_size
+from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
+from stanct.samplers import tact
+from stanct.samplers.tact import VARIANTS, Coupling, Hills
+
+NORMAL = target_of(
+    "parameters { vector[2] x; } model { x[1] ~ normal(0, 1); x[2] ~ normal(3, 2); }"
+)
+MODES = target_of(
+    "parameters { real x; } model { target += "
+    "log_mix(0.35, normal_lpdf(x | -3, 0.5), normal_lpdf(x | 3, 0.8)); }"
+)
+PLAIN = {1: GaussianBase(np.zeros(1), np.eye(1)), 2: GaussianBase(np.zeros(2), np.eye(2))}
+NOISE = (2.0, 5.0)
+
+
+def run(target: Any, variant: str = "tact", **settings: Any) -> TactRun:
+    dimension = target.density.dimension
+    known = {
+        "base": PLAIN[dimension], "seed": SEED, "progress": False, "draws": 2000, "warmup": 300,
+        **VARIANTS[variant],
+    }  # fmt: skip
+    return tact.sample(target, **{**known, **settings})
+
+
+def error_of(values: Array) -> float:
+    """Standard error of the mean of a (chains, draws) array."""
+    return float(values.std() / np.sqrt(effective_size(values)))
+
+
+def z_score(values: Array, truth: float, largest: float) -> float:
+    """|mean − truth| in standard errors, whose size has a bound too."""
+    error = error_of(values)
+    assert error < largest
+    return abs(float(values.mean()) - truth) / error
+
+
+def test_noise_is_taken_up() -> None:
+    """Means and variances of a normal under noise that more than doubles the friction."""
+    found = run(NORMAL, "sgnht", noise=NOISE, draws=3000)
+    x = found.variables["x"]
+    assert z_score(x[..., 1], 3.0, 0.1) < 4
+    assert z_score(x[..., 0] ** 2, 1.0, 0.05) < 4
+    assert z_score((x[..., 1] - 3) ** 2, 4.0, 0.3) < 4
+    assert found.is_reliable, found.warnings
+
+
+def test_without_a_thermostat_noise_heats() -> None:
+    """The ablation that the test above must fail for: variances grow by about η V / 2c."""
+    x = run(NORMAL, "sghmc", noise=NOISE, draws=2000).variables["x"]
+    assert z_score(x[..., 0] ** 2, 1.0, 0.2) > 8
+    assert np.mean(x[..., 0] ** 2) == pytest.approx(1 + 0.01 * 25 / 2 / 0.1, rel=0.15)
+
+
+def test_the_published_step_is_biased_by_half_the_friction() -> None:
+    """And the symmetric one is not: variance 1 − z/2 of a unit normal."""
+    unit = target_of("parameters { vector[2] x; } model { x ~ normal(0, 1); }")
+    settings = {"friction": 0.4, "draws": 4000}
+    published = run(unit, "sgnht", integrator="published", **settings)
+    friction = published.trace[..., THERMOSTAT].mean()
+    square = (published.variables["x"] ** 2).mean(axis=-1)
+    assert z_score(square, 1 - friction / 2, 0.02) < 4
+    assert z_score(square, 1.0, 0.02) > 8
+    symmetric = run(unit, "sgnht", **settings)
+    assert z_score((symmetric.variables["x"] ** 2).mean(axis=-1), 1.0, 0.03) < 4
+
+
+def test_tempering_finds_the_weights_of_modes() -> None:
+    found = run(MODES, start=np.array([3.0]), noise=(1.0, 3.0), draws=3000)
+    x = found.variables["x"]
+    assert z_score((x < 0).astype(float), 0.35, 0.04) < 4
+    assert z_score(x, -3 * 0.35 + 3 * 0.65, 0.2) < 4
+    assert found.plateau_share == pytest.approx(0.2, abs=0.04)
+    assert found.is_reliable, found.warnings
+
+
+@pytest.mark.parametrize("variant", ["no_tempering", "sghmc", "sgld"])
+def test_without_tempering_chains_stay_where_they_are(variant: str) -> None:
+    x = run(MODES, variant, start=np.array([3.0]), draws=500).variables["x"]
+    assert (x > 0).all()
+
+
+def test_metadynamics_finds_them_too() -> None:
+    found = run(MODES, bias="hills", hills=Hills(0.2, 0.2, softening=2.0), draws=2500, warmup=1500)
+    left = found.expect(lambda draws: draws["x"] < 0)
+    assert abs(left.value - 0.35) < 4 * left.std_error < 0.4
+    assert found.trips.min() >= 100
+
+
+@pytest.mark.parametrize("softening", [2.0, 8.0])
+def test_hills_fill_the_free_energy(softening: float) -> None:
+    """A normal in D dimensions: F(λ) = ½ D (log λ − λ) from its typical energy; W follows −F."""
+    found = wide_run(bias="hills", hills=Hills(0.02, 0.2, softening=softening), warmup=4000)
+    truth = 7.5 * (np.log(9) - 1 + 1 / 9)
+    share = softening / (softening + 1)
+    rise = found.bias[1, -5:].mean() - found.bias[1, :20].mean()
+    assert rise == pytest.approx(share * truth, abs=1.5)
+
+
+def test_the_biasing_force_learns_the_mean_energy() -> None:
+    """A normal in D dimensions has mean energy ½ D T at temperature T."""
+    found = wide_run(bias="force")
+    centres = (np.arange(100) + 0.5) / 100 * Coupling().wall
+    heat = np.array([1 / tact.compiled.coupling(xi, 1 / 3, 1.0, 3.0)[0] for xi in centres])
+    energy = found.bias[1] - found.bias[1, :20].mean()
+    assert np.mean((energy - 7.5 * (heat - 1)) / heat) == pytest.approx(0, abs=0.5)
+
+
+def wide_run(**settings: Any) -> TactRun:
+    """A normal in 15 dimensions."""
+    wide = target_of("parameters { vector[15] x; } model { x ~ normal(0, 1); }")
+    base = GaussianBase(np.zeros(15), np.eye(15))
+    known = {"draws": 50, "warmup": 2000, "seed": SEED, "progress": False, "chains": 4}
+    return tact.sample(wide, base=base, **{**known, **settings})
+
+
+def test_thermostats_settle_where_theory_says() -> None:
+    """Means c + ηV/2 and Gaussian spreads √(η / γD) of [TACT] (6), for θ and ξ."""
+    found = run(
+        NORMAL, noise=(6.0, 4.0), step=0.05, tempering_step=0.05, draws=2000, inertia=0.5,
+        tempering_inertia=2.0,
+    )  # fmt: skip
+    ours, xi = found.trace[..., THERMOSTAT], found.trace[..., XI_THERMOSTAT]
+    assert ours.mean() == pytest.approx(0.1 + 0.0025 * 16 / 2, rel=0.03)
+    assert xi.mean() == pytest.approx(0.1 + 0.0025 * 36 / 2, rel=0.08)
+    assert ours.std() == pytest.approx(0.05 / np.sqrt(0.5 * 2), rel=0.06)
+    assert xi.std() == pytest.approx(0.05 / np.sqrt(2.0), rel=0.12)
+    skew = np.mean(((ours - ours.mean()) / ours.std()) ** 3)
+    assert abs(skew) < 0.15
+    assert found.thermostat_means == pytest.approx([0.12, 0.145], rel=0.1)
+
+
+def test_diagonal_thermostats_take_up_uneven_noise() -> None:
+    """One friction for all coordinates is too little for the noisy one, too much for the other."""
+
+    def noisy(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
+        gradient = -x + rng.standard_normal(2) * np.array([0.0, 12.0])
+        return -0.5 * float(x @ x), gradient
+
+    settings = {"seed": SEED, "progress": False, "tempering": False, "draws": 800, "warmup": 30,
+                "start": np.zeros(2)}  # fmt: skip
+    target = StochasticTarget(noisy, 2)
+    even = tact.sample(target, thermostat="diagonal", **settings).variables["x"] ** 2
+    assert z_score(even[..., 0], 1.0, 0.1) < 4 and z_score(even[..., 1], 1.0, 0.1) < 4
+    scalar = tact.sample(target, **settings).variables["x"] ** 2
+    assert scalar[..., 1].mean() > 1.4 > 0.7 > scalar[..., 0].mean()
+
+
+def test_a_long_step_is_reported() -> None:
+    """Longer than a third of the narrowest direction's own time: friction must do more."""
+    stiff = target_of("parameters { vector[2] x; } model { x ~ normal(0, [0.2, 3]'); }")
+    found = run(stiff, "sgnht", step=0.3, draws=1000)
+    assert "thermostat" in found.warnings
+    assert "too long" in next(c.remedy for c in found.diagnostics if c.name == "thermostat")
+
+
+def test_noise_that_no_friction_takes_up_is_reported() -> None:
+    found = run(NORMAL, "sgnht", noise=(0.0, 40.0), draws=500)
+    assert found.thermostat_means[0] == np.inf
+    (failed,) = [c for c in found.diagnostics if c.name == "thermostat" and not c.passed]
+    assert "more than any friction takes up" in failed.message
+
+
+def test_a_bias_that_was_not_learned_is_reported() -> None:
+    """Without a bias ξ stays at one end."""
+    found = wide_run(bias=None, draws=20, warmup=0)
+    assert {"trips", "bias"} <= set(found.warnings)
+
+
+def test_nothing_depends_on_threads() -> None:
+    one, two = (
+        run(MODES, noise=(1.0, 1.0), draws=150, warmup=150, threads=threads, chains=3)
+        for threads in (1, 2)
+    )
+    assert (one.z == two.z).all() and (one.trace == two.trace).all()
+    assert (run(MODES, draws=20, seed=1).z != run(MODES, draws=20, seed=2).z).all()
+
+
+def test_a_run_that_died_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the warm-up and again among the draws, it ends as if it had not been."""
+    settings = {"noise": (1.0, 1.0), "draws": 60, "warmup": 100, "chains": 2}
+    whole = run(MODES, **settings)
+    real = tact.compiled.run_looks
+    for lives in (5, 7):
+        calls = iter(range(lives))
+
+        def mortal(*arguments: Any, calls: Any = calls) -> Any:
+            if next(calls, None) is None:
+                raise MemoryError
+            return real(*arguments)
+
+        monkeypatch.setattr(tact.compiled, "run_looks", mortal)
+        with pytest.raises(MemoryError):
+            run(MODES, checkpoint=tmp_path / "folder", **settings)
+    monkeypatch.setattr(tact.compiled, "run_looks", real)
+    again = run(MODES, checkpoint=tmp_path / "folder", **settings)
+    assert (again.z == whole.z).all() and (again.trace == whole.trace).all()
+    assert (again.noise == whole.noise).all() and again.gradients == whole.gradients
+
+
+def test_patience_bounds_the_gradients() -> None:
+    """With 1 every variant costs the same, and tempered chains keep fewer draws."""
+    settings = {"draws": 200, "warmup": 100, "patience": 1, "noise": (1.0, 1.0)}
+    short, still = run(MODES, **settings), run(MODES, "sgnht", **settings)
+    assert short.trace.shape[1] == still.draws == 200
+    assert 10 < short.draws < 100 and "interrupted" in short.warnings
+    assert short.counts[:, 0].tolist() == still.counts[:, 0].tolist() == [10 * (50 + 100 + 200)] * 4
+
+
+def test_an_interrupt_keeps_finished_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = tact.compiled.run_looks, iter(range(40))
+
+    def impatient(*arguments: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(tact.compiled, "run_looks", impatient)
+    found = run(MODES, draws=4000, warmup=100, chains=2, threads=1)
+    assert 0 < found.draws < 4000 and "interrupted" in found.warnings
+
+
+def noisy_normal(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
+    """A function that workers can import."""
+    return -0.5 * float(x @ x) + rng.standard_normal(), -x + rng.standard_normal(x.size)
+
+
+def test_functions_go_to_processes() -> None:
+    """With the state of their noise; a lambda cannot."""
+    settings = {"seed": SEED, "progress": False, "draws": 30, "warmup": 25, "chains": 2}
+    target = StochasticTarget(noisy_normal, 2)
+    with pool(1) as workers:
+        there = tact.sample(target, executor=workers, **settings)
+        with pytest.raises(SamplingError, match=r"cannot receive this target.*top level"):
+            tact.sample(
+                StochasticTarget(lambda x, rng: noisy_normal(x, rng), 2),
+                executor=workers, **settings,
+            )  # fmt: skip
+    here = tact.sample(target, threads=1, **settings)
+    assert (here.z == there.z).all() and (here.noise == there.noise).all()
+
+
+def test_no_evidence_and_why(tmp_path: Path) -> None:
+    found = run(MODES, draws=100, warmup=100)
+    with pytest.raises(StanctError, match=r"no evidence.*higher temperature.*gibbs"):
+        _ = found.evidence
+    assert "of the time at temperature 1" in repr(found) and "log Z" not in repr(found)
+    found.save(tmp_path / "run")
+    back = stanct.load(tmp_path / "run")
+    assert isinstance(back, TactRun)
+    assert (back.trace == found.trace).all() and repr(back) == repr(found)
+    assert back.base is not None and back.warnings == found.warnings
+    data = found.to_arviz()
+    assert data.posterior["x"].shape == (4, 100)
+    assert "log_z" not in data.posterior.attrs
+    assert found.expect("x").value == pytest.approx(found.variables["x"].mean())
+
+
+def test_functions_need_no_base(tmp_path: Path) -> None:
+    """A stochastic function is sampled in its own coordinates; the run is saved without a base."""
+
+    def noisy(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
+        return -0.5 * float(x @ x) + rng.standard_normal(), -x + rng.standard_normal(3)
+
+    target = StochasticTarget(noisy, 3, label="a normal")
+    found = tact.sample(
+        target, draws=300, warmup=100, thin=5, seed=SEED, progress=False, step=0.2, chains=2
+    )
+    assert z_score((found.variables["x"] ** 2).mean(axis=-1), 1.0, 0.2) < 4
+    assert found.noise[:, :2].mean(axis=0) == pytest.approx(1.0, rel=0.4)
+    found.save(tmp_path / "run")
+    assert stanct.load(tmp_path / "run").base is None
+    with pytest.raises(SamplingError, match="makes its own batches"):
+        tact.sample(target, minibatch=stanct.MiniBatch("N"), progress=False)
+    with pytest.raises(SamplingError, match="this target has none"):
+        tact.sample(target, base="pilot", progress=False)
+
+
+def test_a_failing_function_says_where() -> None:
+    def broken(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
+        raise RuntimeError("no network")
+
+    with pytest.raises(SamplingError, match="where a chain is to start: RuntimeError: no network"):
+        tact.sample(StochasticTarget(broken, 2), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"step": 0}, "step must be positive"),
+        ({"friction": -1}, "friction must not be negative"),
+        ({"thermostat": "nose"}, "There is no thermostat 'nose'"),
+        ({"bias": "abf"}, "Use one of None, 'force', 'hills'"),
+        ({"integrator": "euler"}, "'symmetric', 'published'"),
+        ({"chains": 0}, "chains must be a whole number from 1"),
+        ({"start": np.zeros(5)}, r"start has shape \(5,\)"),
+        ({"seed": -1}, "seed must be"),
+        ({"base": "low_rank"}, "a dense or no base"),
+    ],
+)
+def test_impossible_settings(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(SamplingError, match=match):
+        run(NORMAL, **settings)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Coupling(plateau=2.0), lambda: Coupling(power=0.5), lambda: Hills(height=0)]
+)
+def test_impossible_parts(make: Any) -> None:
+    with pytest.raises(SamplingError):
+        make()
