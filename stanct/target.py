@@ -23,6 +23,7 @@ from stanct.stan.program import Program
 Array = np.ndarray
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
+_ENGINE_LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported ")
 _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
 
 
@@ -187,7 +188,7 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     except CompilerMessageError as cause:
         raise _unacceptable(program, cause) from cause
     except ValueError as cause:
-        if str(cause).startswith("stanli compile"):
+        if _ENGINE_LACKS.match(str(cause)):
             raise EngineError(
                 f"The embedded engine cannot run {program.label}: {cause}.",
                 remedy="stanc accepts it: write the generated program with `stanct temper --out` "

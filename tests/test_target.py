@@ -100,3 +100,16 @@ def test_a_fault_of_ours_says_so() -> None:
         compile_program(broken.source)
     with pytest.raises(EngineError, match=r"(?s)fault of stanct"):
         make_density(broken, target.program, target.data)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "transformed data { matrix[2, 2] Q = qr_thin_Q([[1, 2], [3, 5]]); }\n"
+        "parameters { real x; } model { x ~ normal(Q[1, 1], 1); }",
+        "parameters { tuple(real, real) t; } model { t.1 ~ normal(0, 1); }",
+    ],
+)
+def test_what_the_engine_lacks_is_not_blamed_on_the_data(source: str) -> None:
+    with pytest.raises(EngineError, match="cannot run model"):
+        _ = target_of(source).density
