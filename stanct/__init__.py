@@ -12,19 +12,23 @@ from stanct.errors import (
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.model import TemperedModel, temper
 from stanct.runs.bracket import Bracket
+from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Curve, Evidence, Expectation
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BayesFactor",
     "Bracket",
     "Check",
+    "Comparison",
     "Curve",
     "DataError",
     "EngineError",
@@ -36,12 +40,14 @@ __all__ = [
     "LadderRun",
     "ParticleRun",
     "ProgramError",
+    "PseudoExtendedRun",
     "Run",
     "SamplingError",
     "SavedRunError",
     "StanctError",
     "TemperedModel",
     "TemperedRun",
+    "compare",
     "load",
     "temper",
 ]

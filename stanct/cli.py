@@ -16,6 +16,7 @@ from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
 from stanct.page import check_page_file
+from stanct.runs import comparison
 from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_temper(commands)
     _add_evidence(commands)
+    _add_compare(commands)
     _add_report(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
@@ -120,13 +122,23 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
     parser.add_argument("--chains", type=int, help="default: the method's own")
     parser.add_argument("--draws", type=int, help="kept draws of each chain")
+    parser.add_argument(
+        "--target-se",
+        type=float,
+        metavar="SE",
+        help="sample until log Z has this standard error (joint, gibbs)",
+    )
+    parser.add_argument(
+        "--max-draws", type=int, metavar="N", help="most draws of each chain on the way to it"
+    )
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
+    parser.add_argument("--copies", type=int, metavar="N", help="of pseudo_extended")
     parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
     parser.add_argument(
         "--bootstrap", type=int, metavar="ROUNDS", help="rounds that refit the base"
     )
     parser.add_argument("--target-accept", type=float, help="of the transitions")
-    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint)")
+    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint, pseudo_extended)")
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
     parser.add_argument(
         "--checkpoint",
@@ -160,6 +172,37 @@ def _add_install(commands: Any) -> None:
     parser.add_argument("--jobs", type=int, help="compilations at once; default: cores, at most 4")
     parser.add_argument("--replace", action="store_true", help="install although there is one")
     parser.set_defaults(run=_install)
+
+
+def _add_compare(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="Bayes factors and model probabilities of saved runs",
+        description="Compare the models of runs on the same data by their evidences. Runs on "
+        "different data are refused.",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
+    parser.add_argument("--names", type=_listed, metavar="A,B", help="of the models, in order")
+    parser.add_argument(
+        "--prior", type=_weights, metavar="1,2", help="prior weights in order; default: equal"
+    )
+    parser.add_argument(
+        "--observed",
+        type=_listed,
+        metavar="Y",
+        help="the observations, which must be the same; default: all data that programs share",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=_compare)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _weights(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
 def _add_report(commands: Any) -> None:
@@ -206,7 +249,8 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.report is not None:
         check_page_file(options.report)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    names = ("chains", "draws", "warmup", "bootstrap", "target_accept", "max_depth")
+    names = ("chains", "draws", "target_se", "max_draws", "warmup", "copies", "bootstrap")
+    names += ("target_accept", "max_depth")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
         options.data,
@@ -286,6 +330,19 @@ def _install(options: argparse.Namespace) -> int:
     _say(str(home))
     if options.dir is not None:
         _say(f"cmdstanpy does not look there by itself: export CMDSTAN={home.path}", sys.stderr)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    if options.out is not None:
+        check_page_file(options.out)
+    found = comparison.compare(
+        *options.runs, names=options.names, prior=options.prior, observed=options.observed
+    )
+    if options.out is not None:
+        found.report(options.out)
+        _say(f"The page is {options.out}.", sys.stderr)
+    _say(json.dumps(found.record()) if options.json else str(found))
     return 0
 
 

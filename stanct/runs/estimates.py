@@ -308,7 +308,7 @@ class PathEstimator:
         """Log Z = log z(1) with its error, labelled with the sampler's name."""
         within, base, size = self.error(1.0)
         by_chain = self.chain_log_z()
-        between = _between(by_chain)
+        between = between_error(by_chain)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
         return Evidence(
             log_z=self.log_z(1.0),
@@ -328,7 +328,7 @@ class PathEstimator:
         errors = []
         for b in beta:
             within, base, _ = self.error(b)
-            errors.append(np.hypot(np.fmax(within, _between(self.chain_log_z(b))), base))
+            errors.append(np.hypot(np.fmax(within, between_error(self.chain_log_z(b))), base))
         return Curve(beta, np.array([self.log_z(b) for b in beta]), np.array(errors))
 
     def log_weights(self, beta: float) -> Array:
@@ -336,7 +336,7 @@ class PathEstimator:
         return self.bias.log_weights(self.delta, beta, self.log_mass)
 
 
-def expectation(values: Array, log_weights: Array, beta: float) -> Expectation:
+def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1) -> Expectation:
     """Self-normalised weighted average of `values` ([GS] 21, 22).
 
     With weights w and average f̂ a draw contributes w (f − f̂) / mean(w); the error is that of the
@@ -350,6 +350,9 @@ def expectation(values: Array, log_weights: Array, beta: float) -> Expectation:
         Natural log, unnormalised.
     beta
         The inverse temperature that the weights belong to.
+    copies
+        How many values in a row are of one draw; what they contribute is added up before
+        autocorrelations are looked at.
     """
     values = np.asarray(values, float)
     chains, draws = log_weights.shape
@@ -358,13 +361,14 @@ def expectation(values: Array, log_weights: Array, beta: float) -> Expectation:
     flat = values.reshape(chains, draws, -1)
     mean = np.einsum("cd,cdk->k", weights, flat) / weights.size
     contribution = weights[..., None] * (flat - mean)
+    contribution = contribution.reshape(chains, draws // copies, copies, -1).mean(axis=2)
     size = np.array([effective_size(contribution[..., k]) for k in range(flat.shape[-1])])
     within = contribution.std(axis=(0, 1)) / np.sqrt(size)
     by_chain = np.einsum("cd,cdk->ck", weights, flat) / weights.sum(axis=1)[:, None]
     shape = values.shape[2:]
     return Expectation(
         value=mean.reshape(shape),
-        std_error=np.fmax(within, _between(by_chain)).reshape(shape),
+        std_error=np.fmax(within, between_error(by_chain)).reshape(shape),
         effective_size=size.reshape(shape),
         beta=beta,
     )
@@ -384,7 +388,7 @@ def weighted_quantile(values: Array, log_weights: Array, probabilities: Array) -
     return result.reshape(len(probabilities), *values.shape[2:])
 
 
-def _between(by_chain: Array) -> Array:
+def between_error(by_chain: Array) -> Array:
     """Standard error of the mean of independent chains' estimates; NaN for one chain."""
     count = by_chain.shape[0]
     if count < 2:

@@ -19,8 +19,8 @@ from stanct.errors import SavedRunError
 from stanct.path import Array
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
-ADIABATIC = "stanct trajectories 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC)
+ADIABATIC, COPIES = "stanct trajectories 1", "stanct copies 1"
+FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, COPIES)
 
 
 class Savable(Protocol):
