@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -294,7 +295,7 @@ class CmdStan:
         with (
             tempfile.TemporaryDirectory(prefix="stanct-") as folder,
             cmdstanpy.disable_logging(),
-            _with_home(self.home),
+            _homes.using(self.home),
         ):
             data = Path(folder) / "data.json"
             data.write_text(recipe.data)
@@ -319,17 +320,37 @@ class CmdStan:
                 ) from error
 
 
-@contextlib.contextmanager
-def _with_home(home: Home) -> Iterator[None]:
-    before = os.environ.get("CMDSTAN")
-    os.environ["CMDSTAN"] = str(home.path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["CMDSTAN"]
-        else:
-            os.environ["CMDSTAN"] = before
+class _Homes:
+    """Points cmdstanpy, which reads $CMDSTAN, to a home; who wants another one waits."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._users = 0
+        self._before: str | None = None
+
+    @contextlib.contextmanager
+    def using(self, home: Home) -> Iterator[None]:
+        path = str(home.path)
+        with self._turn:
+            self._turn.wait_for(lambda: self._users == 0 or os.environ.get("CMDSTAN") == path)
+            if self._users == 0:
+                self._before = os.environ.get("CMDSTAN")
+                os.environ["CMDSTAN"] = path
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._users -= 1
+                if self._users == 0:
+                    if self._before is None:
+                        os.environ.pop("CMDSTAN", None)
+                    else:
+                        os.environ["CMDSTAN"] = self._before
+                self._turn.notify_all()
+
+
+_homes = _Homes()
 
 
 def _cache_folder() -> Path:
@@ -357,7 +378,7 @@ def _build(source: str, flags: list[str], folder: Path, home: Home) -> None:
     try:
         program = workshop / "model.stan"
         program.write_text(source, encoding="utf-8")
-        with cmdstanpy.disable_logging(), _with_home(home):
+        with cmdstanpy.disable_logging(), _homes.using(home):
             cmdstanpy.compile_stan_file(program, cpp_options=dict.fromkeys(flags, "TRUE"))
         (workshop / "model.hpp").unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # another build of the same program was faster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -75,10 +76,12 @@ def test_two_builds_of_one_program_at_once(home: Home, monkeypatch: pytest.Monke
         threading.Thread(target=lambda: found.append(CmdStan(home).compiled(SOURCE)))
         for _ in range(2)
     ]
+    before = os.environ["CMDSTAN"]
     for builder in builders:
         builder.start()
     for builder in builders:
         builder.join()
+    assert os.environ["CMDSTAN"] == before
     assert len(calls) == 2 and found[0] == found[1] and found[0].exists()
     cache = found[0].parent.parent
     assert [path.name for path in cache.iterdir()] == [found[0].parent.name]

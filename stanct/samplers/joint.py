@@ -302,9 +302,7 @@ def _stage(
     ledger.gradients += chains.gradients
     base_delta = base_draws.kept(BASE_DRAWS * delta.size, execution)
     ledger.evaluations += base_delta.size
-    return _Stage(
-        Round(base, bias, z, delta, base_delta), chains, chains.variables[f"{target.prefix}u"]
-    )
+    return _Stage(Round(base, bias, z, delta, base_delta), chains, chains.variables[f"{prefix}u"])
 
 
 def _variables(blocks: list[Block]) -> dict[str, Array]:
