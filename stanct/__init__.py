@@ -14,11 +14,13 @@ from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.minibatch import MiniBatch
 from stanct.model import TemperedModel, temper
 from stanct.runs.bracket import Bracket
+from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Curve, Evidence, Expectation
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
@@ -26,8 +28,10 @@ from stanct.runs.tempered_run import TemperedRun
 __version__ = "0.1.0"
 
 __all__ = [
+    "BayesFactor",
     "Bracket",
     "Check",
+    "Comparison",
     "Curve",
     "DataError",
     "EngineError",
@@ -40,6 +44,7 @@ __all__ = [
     "MiniBatch",
     "ParticleRun",
     "ProgramError",
+    "PseudoExtendedRun",
     "Run",
     "SamplingError",
     "SavedRunError",
@@ -48,6 +53,7 @@ __all__ = [
     "TactRun",
     "TemperedModel",
     "TemperedRun",
+    "compare",
     "load",
     "temper",
 ]

@@ -22,7 +22,10 @@ from stanct.bases import AnyBase
 from stanct.embedded import NAME
 from stanct.execution import Borrow, Execution, executing
 from stanct.path import AnyBias, Array, LadderBias
+from stanct.precision import Precision
+from stanct.progress import Bar
 from stanct.rounds import (
+    BaseDraws,
     Ledger,
     Round,
     SampledDensity,
@@ -34,7 +37,8 @@ from stanct.rounds import (
     refit_base,
 )
 from stanct.runs.tempered_run import TemperedRun
-from stanct.settings import MoveSettings
+from stanct.settings import MoveSettings, check_precision
+from stanct.watch import Watch
 from stanct.workspace import (
     GibbsOut,
     State,
@@ -60,6 +64,12 @@ class AlternationSettings(MoveSettings):
     least: ClassVar[Mapping[str, int]] = {**MoveSettings.least, "bootstrap": 0}
 
     bootstrap: int
+    target_se: float | None = None
+    max_draws: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_precision(self.target_se, self.max_draws)
 
 
 @dataclass(frozen=True)
@@ -235,22 +245,24 @@ def _sample(
     ledger.lap("bootstrap")
     bias = _learn(target, members, current, bias, rule, settings, ledger, base_seeds[-1], execution)
     ledger.lap("warmup")
-    drawn = _run(
+    base_draws = BaseDraws(target, current, base_seeds[-1].spawn(1)[0])
+    precision = Precision(settings.target_se, settings.draws, settings.max_draws)
+    drawn = _final(
         density,
         members,
         current,
         bias,
         settings,
-        settings.draws,
         method,
+        base_draws,
+        precision,
         execution,
         ledger,
-        final=True,
     )
-    child = base_seeds[-1].spawn(1)[0]
-    final = _round(target, current, bias, drawn, child, ledger, execution)
-    ledger.lap("sampling")
     out = drawn.out
+    base_delta = base_draws.kept(out.beta.size, execution)
+    ledger.evaluations += base_delta.size
+    ledger.lap("sampling")
     x = current.unwhiten(out.z)
     variables = target.variables(x, variable_seed)
     ledger.lap("variables")
@@ -261,7 +273,7 @@ def _sample(
         z=out.z,
         beta=out.beta,
         delta=out.delta,
-        base_delta=final.base_delta,
+        base_delta=base_delta,
         base=current,
         bias=bias,
         statistics=_statistics(out),
@@ -272,6 +284,7 @@ def _sample(
             {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
             ledger,
             interrupted=drawn.interrupted,
+            stopping=precision.record(),
             acceptance=_acceptance(out.bins),
             log_step=members[0].table.log_step.tolist(),
         ),
@@ -311,6 +324,74 @@ def _learn(
     return bias
 
 
+def _final(
+    density: SampledDensity,
+    members: list[_Chain],
+    base: AnyBase,
+    bias: AnyBias,
+    settings: AlternationSettings,
+    method: str,
+    base_draws: BaseDraws,
+    precision: Precision,
+    execution: Execution,
+    ledger: Ledger,
+) -> _Draws:
+    """The draws that count, with a look at log Z wherever `precision` wants one."""
+    work = partial(_draw, density.borrow, base, bias, settings, False)
+    done: list[list[GibbsOut]] = [[] for _ in members]
+    total = len(members) * precision.first
+    with Bar(total, method, unit="draw", shown=execution.progress) as bar:
+        watch = Watch(base_draws, 1, bias, precision, bar)
+
+        def seen(results: list[list[GibbsOut]]) -> None:
+            watch.show(partial(_so_far, done, results))
+
+        out, ahead, interrupted = None, precision.first, False
+        while out is None or ahead:
+            try:
+                blocks, interrupted = execution.blocks(
+                    method,
+                    work,
+                    members,
+                    lanes.block_sizes(ahead, BLOCK),
+                    final=True,
+                    bar=bar,
+                    seen=seen,
+                )
+            except KeyboardInterrupt:
+                if out is None:
+                    raise
+                execution.seal()
+                interrupted = True
+                break
+            done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
+            out = _joined(done)
+            ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
+    if interrupted:
+        precision.reason = "interrupted"
+    ledger.gradients += int(out.gradients.sum())
+    return _Draws(out, interrupted)
+
+
+def _so_far(done: list[list[GibbsOut]], latest: list[list[GibbsOut]]) -> tuple[Array, Array, int]:
+    """β, δ and gradients of the blocks that every chain has finished."""
+    level = min(map(len, latest))
+    out = _joined([[*a, *b[:level]] for a, b in zip(done, latest, strict=True)])
+    return out.beta, out.delta, int(out.gradients.sum())
+
+
+def _joined(blocks: list[list[GibbsOut]]) -> GibbsOut:
+    """Blocks of all chains as one, fields of shape (chains, draws, ...), bins summed."""
+    joined = {
+        name: np.stack(
+            [np.concatenate([getattr(block, name) for block in chain]) for chain in blocks]
+        )
+        for name in GibbsOut._fields[:-1]
+    }
+    bins = np.sum([block.bins for chain in blocks for block in chain], axis=0)
+    return GibbsOut(bins=bins, **joined)
+
+
 def _run(
     density: SampledDensity,
     members: list[_Chain],
@@ -323,24 +404,15 @@ def _run(
     ledger: Ledger,
     *,
     learn: bool = False,
-    final: bool = False,
 ) -> _Draws:
-    """Draw from every chain, in blocks."""
+    """Draw from every chain, in blocks, for a round."""
     blocks, interrupted = execution.blocks(
         label,
         partial(_draw, density.borrow, base, bias, settings, learn),
         members,
         lanes.block_sizes(draws, BLOCK),
-        final=final,
     )
-    joined = {
-        name: np.stack(
-            [np.concatenate([getattr(block, name) for block in chain]) for chain in blocks]
-        )
-        for name in GibbsOut._fields[:-1]
-    }
-    bins = np.sum([block.bins for chain in blocks for block in chain], axis=0)
-    out = GibbsOut(bins=bins, **joined)
+    out = _joined(blocks)
     ledger.gradients += int(out.gradients.sum())
     return _Draws(out, interrupted)
 

@@ -8,6 +8,7 @@ for dozens of draws at a time. A cycle of shorter steps frees it, for more gradi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +19,7 @@ from stanct.embedded import Block, Nuts, Recipe
 from stanct.errors import SamplingError
 from stanct.execution import Execution
 from stanct.progress import Bar
-from stanct.settings import whole
+from stanct.settings import check_precision, whole
 
 Array = np.ndarray
 
@@ -41,6 +42,8 @@ class ChainSettings:
         Largest NUTS tree depth.
     threads
         Chains that run at once; as many as there are cores by default.
+    target_se, max_draws
+        Standard error of log Z to stop at, and the most draws of each chain on the way to it.
     """
 
     chains: int
@@ -49,6 +52,8 @@ class ChainSettings:
     target_accept: float = 0.9
     max_depth: int = 10
     threads: int | None = None
+    target_se: float | None = None
+    max_draws: int | None = None
 
     def __post_init__(self) -> None:
         counts = ("chains", "warmup", "draws", "max_depth")
@@ -63,6 +68,7 @@ class ChainSettings:
             raise SamplingError(
                 f"draws={self.draws} is too few for any error estimate.", remedy="Use draws=2500."
             )
+        check_precision(self.target_se, self.max_draws)
         if not 0 < self.target_accept < 1:
             raise SamplingError(
                 f"target_accept must lie between 0 and 1, not {self.target_accept!r}.",
@@ -113,9 +119,13 @@ def run_chains(
     starts: Array,
     settings: ChainSettings,
     *,
+    draws: int,
     seed: np.random.SeedSequence,
     label: str,
     execution: Execution,
+    bar: Bar,
+    seen: Callable[[list[Block]], None],
+    more: Callable[[list[Block]], int],
 ) -> Chains:
     """Warm up the chains, pool what they learned, freeze it, and draw.
 
@@ -127,60 +137,70 @@ def run_chains(
         Those parameters in order.
     starts : shape (chains, dimension)
         Unconstrained starting points.
+    draws
+        Draws of each chain, before `more` is asked.
     seed
         Warm-up and every block get a stream of their own from it.
     label
-        What the progress bar on stderr is called.
+        What the steps are called in a checkpoint.
     execution
         Remembers the warm-up and every block.
+    bar
+        Shows progress.
+    seen
+        Called with all finished blocks after each new one.
+    more
+        Called with them when no draws are left to do; returns how many more each chain makes.
     """
     warmup_seed, draw_seed = seed.spawn(2)
-    sizes = _block_sizes(settings.draws)
+    sizes = _block_sizes(draws)
     blocks: list[Block] = []
     interrupted = False
-    total = settings.chains * settings.draws
-    with Bar(total, label, unit="draw", shown=execution.progress) as bar:
-        bar.note("warming up")
-        adapted = execution.once(
-            f"{label}: warm-up",
-            lambda: embedded.adapt(
+    bar.note("warming up")
+    adapted = execution.once(
+        f"{label}: warm-up",
+        lambda: embedded.adapt(
+            recipe,
+            starts,
+            names,
+            seed=stan_seed(warmup_seed),
+            warmup=settings.warmup,
+            nuts=settings.nuts,
+        ),
+    )
+    bar.note("")
+    # One chain's adaptation is noisy, and the largest step size is the one that gets stuck.
+    step_size = float(np.median(adapted.step_size))
+    inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
+    position = adapted.position
+    try:
+        while sizes:
+            size = sizes.pop(0)
+            draw = partial(
+                embedded.draw,
                 recipe,
-                starts,
-                names,
-                seed=stan_seed(warmup_seed),
-                warmup=settings.warmup,
+                position,
+                step_size=step_size * STEP_CYCLE[len(blocks) % len(STEP_CYCLE)],
+                inv_metric=inv_metric,
+                seed=stan_seed(draw_seed.spawn(1)[0]),
+                draws=size,
                 nuts=settings.nuts,
-            ),
-        )
-        bar.note("")
-        # One chain's adaptation is noisy, and the largest step size is the one that gets stuck.
-        step_size = float(np.median(adapted.step_size))
-        inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
-        position = adapted.position
-        try:
-            for number, block_seed in enumerate(draw_seed.spawn(len(sizes))):
-                draw = partial(
-                    embedded.draw,
-                    recipe,
-                    position,
-                    step_size=step_size * STEP_CYCLE[number % len(STEP_CYCLE)],
-                    inv_metric=inv_metric,
-                    seed=stan_seed(block_seed),
-                    draws=sizes[number],
-                    nuts=settings.nuts,
-                )
-                block = execution.once(f"{label}: draws", draw)
-                position = block.position(names)
-                blocks.append(block)
-                bar.update(settings.chains * sizes[number])
-        except KeyboardInterrupt:
-            if not blocks:
-                raise
-            interrupted = True
-            execution.seal()
+            )
+            block = execution.once(f"{label}: draws", draw)
+            position = block.position(names)
+            blocks.append(block)
+            bar.update(settings.chains * size)
+            seen(blocks)
+            if not sizes:
+                sizes = _block_sizes(more(blocks))
+    except KeyboardInterrupt:
+        if not blocks:
+            raise
+        interrupted = True
+        execution.seal()
     return Chains(
-        _joined([block.variables for block in blocks]),
-        _joined([block.statistics for block in blocks]),
+        joined([block.variables for block in blocks]),
+        joined([block.statistics for block in blocks]),
         adapted.gradients + sum(block.gradients for block in blocks),
         step_size,
         interrupted,
@@ -192,5 +212,6 @@ def _block_sizes(draws: int) -> list[int]:
     return [BLOCK_DRAWS] * full + ([rest] if rest else [])
 
 
-def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+def joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    """Blocks of arrays of shape (chains, draws, ...) by name, one after another."""
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}

@@ -14,6 +14,9 @@ from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
+from stanct.page import check_page_file
+from stanct.runs import comparison
+from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
@@ -21,6 +24,7 @@ from stanct.target import check_generated
 from stanct.verify import compare
 
 INTERRUPTED = 130
+UNRELIABLE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for an error that was explained on stderr, 130 after an interrupt.
+        0 for success, 1 for an error that was explained on stderr, 2 for a wrong call, 3 for a
+        result that failed a check under ``--strict``, 130 after an interrupt.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -52,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_temper(commands)
     _add_evidence(commands)
+    _add_compare(commands)
+    _add_report(commands)
     doctor = commands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -113,13 +120,23 @@ def _add_evidence(commands: Any) -> None:
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
     parser.add_argument("--chains", type=int, help="default: the method's own")
     parser.add_argument("--draws", type=int, help="kept draws of each chain")
+    parser.add_argument(
+        "--target-se",
+        type=float,
+        metavar="SE",
+        help="sample until log Z has this standard error (joint, gibbs)",
+    )
+    parser.add_argument(
+        "--max-draws", type=int, metavar="N", help="most draws of each chain on the way to it"
+    )
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
+    parser.add_argument("--copies", type=int, metavar="N", help="of pseudo_extended")
     parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
     parser.add_argument(
         "--bootstrap", type=int, metavar="ROUNDS", help="rounds that refit the base"
     )
     parser.add_argument("--target-accept", type=float, help="of the transitions")
-    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint)")
+    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint, pseudo_extended)")
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
     parser.add_argument(
         "--checkpoint",
@@ -127,9 +144,58 @@ def _add_evidence(commands: Any) -> None:
         help="remember there what is finished; if the run is killed, the same command goes on",
     )
     parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
+    parser.add_argument("--report", metavar="FILE", help="write the HTML report there")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help=f"exit with status {UNRELIABLE} if a check failed; by default a warning on stderr",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.set_defaults(run=_evidence)
+
+
+def _add_compare(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="Bayes factors and model probabilities of saved runs",
+        description="Compare the models of runs on the same data by their evidences. Runs on "
+        "different data are refused.",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
+    parser.add_argument("--names", type=_listed, metavar="A,B", help="of the models, in order")
+    parser.add_argument(
+        "--prior", type=_weights, metavar="1,2", help="prior weights in order; default: equal"
+    )
+    parser.add_argument(
+        "--observed",
+        type=_listed,
+        metavar="Y",
+        help="the observations, which must be the same; default: all data that programs share",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=_compare)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _weights(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def _add_report(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="write the HTML report of a saved run",
+        description="Write one HTML page that shows the evidence of a saved RUN, how sure it is, "
+        "and whether to believe it.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
+    parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
+    parser.set_defaults(run=_report)
 
 
 def _temper(options: argparse.Namespace) -> int:
@@ -161,8 +227,11 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
 def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
+    if options.report is not None:
+        check_page_file(options.report)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    names = ("chains", "draws", "warmup", "bootstrap", "target_accept", "max_depth")
+    names = ("chains", "draws", "target_se", "max_draws", "warmup", "copies", "bootstrap")
+    names += ("target_accept", "max_depth")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
         options.data,
@@ -178,14 +247,19 @@ def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         run.save(options.save)
         _say(f"Saved in {options.save}.", sys.stderr)
+    if options.report is not None:
+        run.report(options.report)
+        _say(f"The report is {options.report}.", sys.stderr)
     for check in run.diagnostics:
         if not check.passed:
             _say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
     if options.json:
         _say(json.dumps(_record(run)))
     else:
-        _say(_report(run))
-    return INTERRUPTED if run.provenance["interrupted"] else 0
+        _say(_in_words(run))
+    if run.provenance["interrupted"]:
+        return INTERRUPTED
+    return UNRELIABLE if options.strict and not run.is_reliable else 0
 
 
 def _record(run: Run) -> dict[str, Any]:
@@ -204,7 +278,7 @@ def _record(run: Run) -> dict[str, Any]:
     }
 
 
-def _report(run: Run) -> str:
+def _in_words(run: Run) -> str:
     small = [
         name
         for name in run.variables
@@ -223,6 +297,28 @@ def _report(run: Run) -> str:
         f"seed {run.provenance['settings']['seed']}\n\n"
         f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
     ).rstrip()
+
+
+def _compare(options: argparse.Namespace) -> int:
+    if options.out is not None:
+        check_page_file(options.out)
+    found = comparison.compare(
+        *options.runs, names=options.names, prior=options.prior, observed=options.observed
+    )
+    if options.out is not None:
+        found.report(options.out)
+        _say(f"The page is {options.out}.", sys.stderr)
+    _say(json.dumps(found.record()) if options.json else str(found))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    run = load(options.run_folder)
+    file = options.out or f"{options.run_folder.rstrip('/')}.html"
+    check_page_file(file)
+    run.report(file)
+    _say(file)
+    return 0
 
 
 def _doctor(_options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -119,6 +119,8 @@ class Execution:
         *,
         unit: str = "draw",
         final: bool = False,
+        bar: Bar | None = None,
+        seen: Callable[[list[list[T]]], None] | None = None,
     ) -> tuple[list[list[T]], bool]:
         """Move every lane through blocks of the given sizes; lanes do not wait for each other.
 
@@ -133,6 +135,10 @@ class Execution:
         final
             Whether finished blocks are worth returning when the user or a broken executor stops
             the work; otherwise that raises.
+        bar
+            A bar that is already open; one of its own by default.
+        seen
+            Called in this thread with every lane's finished blocks after each new one.
 
         Returns
         -------
@@ -150,7 +156,8 @@ class Execution:
         step = next(self._steps)
         results = [self._remembered(step, label, k, lanes, sizes) for k in range(len(lanes))]
         interrupted = False
-        with Bar(len(lanes) * sum(sizes), label, unit=unit, shown=self.progress) as bar:
+        total = len(lanes) * sum(sizes)
+        with nullcontext(bar) if bar else Bar(total, label, unit=unit, shown=self.progress) as bar:
             bar.update(sum(sum(sizes[: len(blocks)]) for blocks in results))
 
             def finished(lane: int, block: T, moved: Lane) -> None:
@@ -160,6 +167,8 @@ class Execution:
                 results[lane].append(block)
                 lanes[lane] = moved
                 bar.update(sizes[number])
+                if seen is not None:
+                    seen(results)
 
             try:
                 with self._pool(len(lanes)) as pool:

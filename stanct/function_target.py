@@ -147,6 +147,7 @@ class FunctionTarget:
             "program": self.label,
             "parameters": ["x"],
             "program_sha256": None,
+            "data_names": [],
             "data_origin": "no data",
             "data_sha256": empty,
         }

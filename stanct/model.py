@@ -18,6 +18,7 @@ from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.particle_run import ParticleRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
@@ -28,6 +29,7 @@ from stanct.samplers import (
     gibbs,
     joint,
     parallel_tempering,
+    pseudo_extended,
     simulated_tempering,
     tact,
 )
@@ -42,6 +44,7 @@ METHODS = {
     "joint": joint.sample,
     "gibbs": gibbs.sample,
     "parallel_tempering": parallel_tempering.sample,
+    "pseudo_extended": pseudo_extended.sample,
     "simulated_tempering": simulated_tempering.sample,
     "tact": tact.sample,
 }
@@ -161,6 +164,16 @@ class TemperedModel:
         self,
         data: Source = None,
         *,
+        method: Literal["pseudo_extended"],
+        engine: str = "auto",
+        **settings: Any,
+    ) -> PseudoExtendedRun: ...
+
+    @overload
+    def sample(
+        self,
+        data: Source = None,
+        *,
         method: Literal["adiabatic"],
         engine: str = "auto",
         **settings: Any,
@@ -184,6 +197,7 @@ class TemperedModel:
             ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
             by compiled HMC; ``"simulated_tempering"``: the same on a ladder;
             ``"parallel_tempering"``: one chain a temperature, which swap places;
+            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature;
             ``"ais"``: annealed importance sampling, or SMC with ``resample=True``;
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself; ``"tact"``:
             thermostatted dynamics on mini-batches, without evidence. `settings` are those of

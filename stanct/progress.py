@@ -28,6 +28,7 @@ class Bar:
 
     def __init__(self, total: int, label: str, *, unit: str, shown: bool) -> None:
         self._bar: tqdm | None = None
+        self.shown = shown
         if shown and sys.stderr is not None:
             self._try(lambda: self._open(total, label, unit))
 
@@ -41,8 +42,14 @@ class Bar:
         self._try(lambda: self._bar and self._bar.update(count))
 
     def note(self, text: str) -> None:
-        """Say beside the bar what goes on."""
-        self._try(lambda: self._bar and self._bar.set_postfix_str(text))
+        """Say beside the bar what goes on; what stderr's encoding lacks becomes a question mark."""
+        coding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        plain = text.encode(coding, "replace").decode(coding)
+        self._try(lambda: self._bar and self._bar.set_postfix_str(plain))
+
+    def expect(self, total: int) -> None:
+        """Correct how many units there will be."""
+        self._try(lambda: self._bar and setattr(self._bar, "total", total))
 
     def _try(self, draw: Any) -> None:
         try:

@@ -175,6 +175,36 @@ def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSe
     return float(-np.median(finite))
 
 
+def dense(base: AnyBase) -> GaussianBase:
+    """The base with the triangular scale that generated programs take; no mixture."""
+    if isinstance(base, LowRankBase):
+        return base.dense()
+    assert isinstance(base, GaussianBase)  # mixtures are refused before
+    return base
+
+
+def draws_inside(
+    target: SampledTarget, base: GaussianBase, count: int, rng: np.random.Generator
+) -> Array:
+    """Whitened draws of the base inside the target's support, shape (count, D).
+
+    Raises
+    ------
+    SamplingError
+        Fewer than a hundredth of the base's draws are inside.
+    """
+    inside: list[Array] = []
+    for point in rng.standard_normal((100 * count, base.dimension)):
+        if np.isfinite(target.density.log_densities(base.unwhiten(point)[None])[0]):
+            inside.append(point)
+        if len(inside) == count:
+            return np.array(inside)
+    raise SamplingError(
+        f"The target is finite at {len(inside)} of {100 * count} draws from the base.",
+        remedy="Pass a base that overlaps the target's support.",
+    )
+
+
 def base_deltas(
     target: SampledTarget,
     base: AnyBase,
@@ -183,12 +213,37 @@ def base_deltas(
     execution: Execution,
 ) -> Array:
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
+    return BaseDraws(target, base, seed).kept(count, execution)
 
-    def evaluate() -> Array:
-        z = base.draw(np.random.default_rng(seed), count)
-        return base.delta(z, target.density.log_densities(base.unwhiten(z)))
 
-    return execution.once("draws of the base", evaluate)
+class BaseDraws:
+    """δ at independent draws of a base, as many as are asked for; more do not change the first.
+
+    They are evaluated by portions of one size, so that not even rounding depends on who asked for
+    how many in between.
+    """
+
+    portion = 500
+
+    def __init__(self, target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> None:
+        self._target = target
+        self._base = base
+        self._rng = np.random.default_rng(seed)
+        self._delta = np.zeros(0)
+
+    def first(self, count: int) -> Array:
+        """δ at the first draws, +inf where the target vanishes, shape (count,)."""
+        parts = [self._delta]
+        for _ in range(-(-(count - self._delta.size) // self.portion)):
+            z = self._base.draw(self._rng, self.portion)
+            log_density = self._target.density.log_densities(self._base.unwhiten(z))
+            parts.append(self._base.delta(z, log_density))
+        self._delta = np.concatenate(parts)
+        return self._delta[:count]
+
+    def kept(self, count: int, execution: Execution) -> Array:
+        """The same as a step of the run, which a checkpoint remembers."""
+        return execution.once("draws of the base", lambda: self.first(count))
 
 
 def refit_base(done: Round) -> GaussianBase | LowRankBase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,6 +18,19 @@ def whole(name: str, value: Any, least: int) -> None:
     """Raise `SamplingError` unless a setting is a whole number from `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise SamplingError(f"{name} must be a whole number from {least}, not {value!r}.")
+
+
+def check_precision(target_se: float | None, max_draws: int | None) -> None:
+    """Raise `SamplingError` unless a run can aim at such an error with so many draws at most."""
+    if target_se is not None and not 0 < target_se < math.inf:
+        raise SamplingError(f"target_se must be positive, not {target_se!r}.")
+    if max_draws is not None:
+        whole("max_draws", max_draws, 8)
+        if target_se is None:
+            raise SamplingError(
+                "max_draws limits a run that aims at target_se, and there is none.",
+                remedy="Pass target_se too, or draws instead.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,16 +66,28 @@ class Target:
 
     def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
         """The joint program with data, base and bias."""
-        names = {
-            "D": base.dimension,
-            "base_mean": base.mean,
-            "base_scale": base.scale,
-            "K": bias.beta.size,
-            "bias_beta": bias.beta,
-            "bias": bias.value,
-        }
+        names = _base_and_bias(base, bias)
         extra = {self.prefix + name: value for name, value in names.items()}
         return Recipe(self.code("joint"), self.data.extended(extra))
+
+    def pseudo_extended_recipe(
+        self, base: GaussianBase, bias: Bias, copies: int, fixed_beta: Array | None
+    ) -> Recipe:
+        """The pseudo-extended program with data, base, bias, and N copies.
+
+        Parameters
+        ----------
+        fixed_beta : shape (N,)
+            None where the β of the copies are estimated.
+        """
+        names = {
+            **_base_and_bias(base, bias),
+            "N": copies,
+            "estimate_beta": int(fixed_beta is None),
+            "fixed_beta": np.zeros(0) if fixed_beta is None else fixed_beta,
+        }
+        extra = {self.prefix + name: value for name, value in names.items()}
+        return Recipe(self.code("pseudo_extended"), self.data.extended(extra))
 
     def unconstrain(self, block: Block, chain: int, rng: np.random.Generator) -> Array:
         """Unconstrained points of one chain of the density program, shape (draws, D).
@@ -135,6 +147,7 @@ class Target:
             "program": self.program.label,
             "parameters": list(self.program.parameter_names),
             "program_sha256": self.program.source_hash,
+            "data_names": list(self.program.data_names),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
         }
@@ -149,6 +162,18 @@ class Target:
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names."""
         return {k: v for k, v in variables.items() if not k.startswith(self.prefix)}
+
+
+def _base_and_bias(base: GaussianBase, bias: Bias) -> dict[str, Any]:
+    """What the whitened programs read of base and bias, names without prefix."""
+    return {
+        "D": base.dimension,
+        "base_mean": base.mean,
+        "base_scale": base.scale,
+        "K": bias.beta.size,
+        "bias_beta": bias.beta,
+        "bias": bias.value,
+    }
 
 
 def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:

@@ -19,8 +19,8 @@ ROW_OF = {name: number for number, row in enumerate(ROWS) for name in row}
 
 
 def room(path: Path) -> str:
-    """A module's name in the table; the samplers share a row."""
-    return "samplers" if path.parent.name == "samplers" else path.stem
+    """A module's name in the table; samplers share a row, and so do plots."""
+    return path.parent.name if path.parent.name in ("samplers", "plots") else path.stem
 
 
 def imported(path: Path) -> set[str]:

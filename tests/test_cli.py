@@ -137,6 +137,22 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
     assert stanct.load(tmp_path / "run").draws == found["draws"]
 
 
+def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
+    arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
+    short = [*arguments, "--draws", "8", "--warmup", "50", "--bootstrap", "0", "--quiet"]
+    assert main([*short, "--report", str(tmp_path / "short.html")]) == 0
+    captured = capsys.readouterr()
+    assert "Warning, effective_size" in captured.err and "Warning" not in captured.out
+    assert "Not to be trusted" in (tmp_path / "short.html").read_text(encoding="utf-8")
+    assert main([*short, "--strict"]) == 3
+    assert capsys.readouterr().out.startswith("log Z = ")
+    good = [*arguments, "--draws", "1000", "--strict", "--quiet"]
+    assert main(good) == 0
+    assert main([*good, "--report", str(tmp_path)]) == 1
+    assert "is a folder" in capsys.readouterr().err
+
+
 def test_the_same_command_goes_on_from_its_checkpoint(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

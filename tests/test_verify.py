@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
-import sys
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.stan import codegen
 from stanct.stan.codegen import KINDS, generate
-from stanct.stan.highlight import StanCode
+from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
 from stanct.verify import compare
 
@@ -92,13 +93,26 @@ def test_diff_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(removed) == 4 and all("~" in line for line in removed)
 
 
-def test_code_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pygments")
+def test_code_in_colour() -> None:
     model = temper(PROGRAMS / "eight_schools.stan")
     code = model.stan_code()
     assert isinstance(code, str) and code == codegen.generate(model.program, "joint")
     page = code._repr_html_()
     assert "<span style=" in page and "multiplier" in page
     assert model._repr_html_().startswith("<p>TemperedModel of ")
-    monkeypatch.setitem(sys.modules, "pygments", None)
-    assert StanCode("a < b")._repr_html_() == "<pre>a &lt; b</pre>"
+
+
+def test_colours_leave_the_code_as_it_is() -> None:
+    code = 'real x = 1.5e-3; // "no string" real <script>\nprint("a /* b", x < 2); /* int */'
+    page = StanCode(code)._repr_html_()
+    assert html.unescape(re.sub("<[^>]*>", "", page)) == code
+    kinds = re.findall(r'class="stan-(\w+)">([^<]*)<', highlighted(code))
+    assert kinds == [
+        ("type", "real"),
+        ("number", "1.5e-3"),
+        ("comment", "// &quot;no string&quot; real &lt;script&gt;"),
+        ("keyword", "print"),
+        ("string", "&quot;a /* b&quot;"),
+        ("number", "2"),
+        ("comment", "/* int */"),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,20 @@ def check(
     return Check(name, float(value), float(threshold), bool(passed), message, remedy)
 
 
+# Causes before their symptoms: what to mend first when several checks fail.
+_CAUSES_FIRST = (
+    "support", "round_trips", "rejections", "tempered", "swaps", "acceptance", "divergences",
+    "max_depth", "pareto_k", "base", "estimators", "directions", "target_se", "interrupted",
+)  # fmt: skip
+
+
+def failures(checks: Iterable[Check]) -> list[Check]:
+    """The checks that failed, the one whose remedy comes first in front."""
+    failed = [check for check in checks if not check.passed]
+    place = {name: number for number, name in enumerate(_CAUSES_FIRST)}
+    return sorted(failed, key=lambda check: place.get(check.name, len(place)))
+
+
 def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
     """Whether all the draws that were asked for have been made."""
     wanted = provenance["settings"]["draws"]
@@ -78,6 +92,43 @@ def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
         f"{draws} of {wanted} draws a chain were kept.",
         "The estimates use the finished draws; run again for the rest.",
     )
+
+
+def length_checks(
+    draws: int, evidence: Evidence, provenance: Mapping[str, Any]
+) -> tuple[Check, ...]:
+    """Whether the run is as long as was asked for, or as precise where it was to be precise."""
+    stopped = provenance.get("stopping")
+    if stopped is None or stopped["target_se"] is None:
+        return (interrupted_check(draws, provenance),)
+    target, reason = stopped["target_se"], stopped["reason"]
+    words, remedy = _STOPPED[reason]
+    return (
+        check(
+            "target_se",
+            evidence.std_error,
+            target,
+            reason == "reached",
+            f"The standard error of log Z is {evidence.std_error:.3g}, wanted {target:g}, after "
+            f"{draws} draws a chain: {words}",
+            remedy,
+        ),
+    )
+
+
+_STOPPED = {
+    "reached": ("it was reached.", MORE),
+    "limit": ("these are the most allowed.", "Allow more (max_draws=), or ask for less."),
+    "warnings": (
+        "small enough, but other checks fail at the most draws allowed.",
+        "See to the other warnings first; the error is not to be believed.",
+    ),
+    "stalled": (
+        "four times the draws no longer halve the error.",
+        f"Chains disagree, or a few draws dominate: {REFIT}",
+    ),
+    "interrupted": ("the run was interrupted.", "Run it again."),
+}
 
 
 def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
@@ -185,11 +236,25 @@ def check_run(
 ) -> tuple[Check, ...]:
     """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
     return (
-        interrupted_check(beta.shape[1], provenance),
+        *length_checks(beta.shape[1], evidence, provenance),
+        *path_checks(estimator, evidence, z, beta, rao_blackwell=rao_blackwell),
+        agreement_check(evidence, thermodynamic),
+        *transition_checks(statistics, provenance["settings"].get("max_depth")),
+    )
+
+
+def path_checks(
+    estimator: PathEstimator,
+    evidence: Evidence,
+    z: Array,
+    beta: Array,
+    *,
+    rao_blackwell: Evidence | None = None,
+) -> tuple[Check, ...]:
+    """The checks of mixing, weights and base; with `rao_blackwell` also of the two estimators."""
+    return (
         *_mixing_checks(beta, evidence),
         *_estimate_checks(estimator, evidence, rao_blackwell, z),
-        agreement_check(evidence, thermodynamic),
-        *_transition_checks(statistics, provenance["settings"].get("max_depth")),
     )
 
 
@@ -205,7 +270,8 @@ def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
             5,
             trips >= 5,
             f"The slowest chain went {trips} times from base to target and back.",
-            f"{MORE} If that does not help, {REFIT}",
+            # Chains that never came back would not for being longer: the base is what is wrong.
+            f"{MORE} If that does not help, {REFIT}" if trips else REFIT[0].upper() + REFIT[1:],
         ),
         Check(
             "r_hat",
@@ -227,12 +293,13 @@ def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
 
 
 def _estimate_checks(
-    estimator: PathEstimator, evidence: Evidence, rao_blackwell: Evidence, z: Array
+    estimator: PathEstimator, evidence: Evidence, rao_blackwell: Evidence | None, z: Array
 ) -> tuple[Check, ...]:
     """Whether the estimates can be trusted: weights, base, two estimators, support."""
     base = base_check(z, estimator.log_weights(0.0))
-    gap = abs(evidence.log_z - rao_blackwell.log_z)
-    gap_error = float(np.hypot(evidence.std_error, rao_blackwell.std_error))
+    other = rao_blackwell or evidence
+    gap = abs(evidence.log_z - other.log_z)
+    gap_error = float(np.hypot(evidence.std_error, other.std_error))
     outside = float(np.mean(~np.isfinite(estimator.base_delta)))
     kept = _even_share(estimator.log_weights(1.0))
     return (
@@ -260,7 +327,7 @@ def _estimate_checks(
             3,
             gap <= 3 * gap_error or gap < 1e-9,
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
-            f"One of them has not converged. {MORE}",
+            MORE,
         ),
         Check(
             "support",
@@ -273,7 +340,7 @@ def _estimate_checks(
     )
 
 
-def _transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
+def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
     """Checks of the transitions themselves, those for which the sampler keeps a statistic."""
     divergent = float((statistics["divergent__"] > 0).mean())
     checks = [

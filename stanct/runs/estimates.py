@@ -16,6 +16,7 @@ draws (s₁ = 1) it is the Rao–Blackwell estimator.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -170,7 +171,7 @@ class PathEstimator:
         """Log C = log ∫ z(β) exp(−b(β)) dβ, the normaliser of the joint density."""
         return self._solve_log_c(self.log_mass)
 
-    def _solve_log_c(self, log_mass: Array) -> float:
+    def _solve_log_c(self, log_mass: Array, near: float | None = None) -> float:
         if self.base_delta.size == 0:
             return float(np.log(log_mass.size) - log_sum_exp(-log_mass))
 
@@ -181,6 +182,8 @@ class PathEstimator:
 
         finite = self._base_log_mass[np.isfinite(self._base_log_mass)]
         everything = np.concatenate([log_mass.ravel(), finite])
+        if near is not None and excess(near - 1) * excess(near + 1) < 0:
+            return float(np.asarray(brentq(excess, near - 1, near + 1, xtol=1e-9)))
         root = brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12)
         return float(np.asarray(root))
 
@@ -213,6 +216,19 @@ class PathEstimator:
     @cached_property
     def _chain_log_c(self) -> list[float]:
         return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """Log Z from the first draws of each chain alone, shape (chains, ends).
+
+        Parameters
+        ----------
+        ends
+            Numbers of draws; all of a chain's give `chain_log_z`.
+        """
+        return np.array([
+            [self._log_z(1.0, d[:n], m[:n], self._solve_log_c(m[:n], self.log_c)) for n in ends]
+            for d, m in zip(self.delta, self.log_mass, strict=True)
+        ])  # fmt: skip
 
     def influence(self, beta: float) -> tuple[Array, Array]:
         """What each draw contributes to log ẑ(β), to first order.
@@ -250,9 +266,13 @@ class PathEstimator:
         -------
         chain_error, base_error, effective_size
             Within-chain error of the tempered chains, error of the base draws, and the effective
-            number of draws behind the former.
+            number of draws behind the former; ∞, ∞ and 0 where chains and base do not overlap.
         """
-        chain, base = self.influence(beta)
+        with np.errstate(all="ignore"):
+            chain, base = self.influence(beta)
+        # Chains that share nothing with the base leave the ratio of their normalisers unknown.
+        if not (np.isfinite(chain).all() and np.isfinite(base).all()):
+            return np.inf, np.inf, 0.0
         size = effective_size(chain)
         base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
         return float(chain.std() / np.sqrt(size)), float(base_error), size
@@ -288,7 +308,7 @@ class PathEstimator:
         """Log Z = log z(1) with its error, labelled with the sampler's name."""
         within, base, size = self.error(1.0)
         by_chain = self.chain_log_z()
-        between = _between(by_chain)
+        between = between_error(by_chain)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
         return Evidence(
             log_z=self.log_z(1.0),
@@ -308,7 +328,7 @@ class PathEstimator:
         errors = []
         for b in beta:
             within, base, _ = self.error(b)
-            errors.append(np.hypot(np.fmax(within, _between(self.chain_log_z(b))), base))
+            errors.append(np.hypot(np.fmax(within, between_error(self.chain_log_z(b))), base))
         return Curve(beta, np.array([self.log_z(b) for b in beta]), np.array(errors))
 
     def log_weights(self, beta: float) -> Array:
@@ -316,7 +336,7 @@ class PathEstimator:
         return self.bias.log_weights(self.delta, beta, self.log_mass)
 
 
-def expectation(values: Array, log_weights: Array, beta: float) -> Expectation:
+def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1) -> Expectation:
     """Self-normalised weighted average of `values` ([GS] 21, 22).
 
     With weights w and average f̂ a draw contributes w (f − f̂) / mean(w); the error is that of the
@@ -330,6 +350,9 @@ def expectation(values: Array, log_weights: Array, beta: float) -> Expectation:
         Natural log, unnormalised.
     beta
         The inverse temperature that the weights belong to.
+    copies
+        How many values in a row are of one draw; what they contribute is added up before
+        autocorrelations are looked at.
     """
     values = np.asarray(values, float)
     chains, draws = log_weights.shape
@@ -338,13 +361,14 @@ def expectation(values: Array, log_weights: Array, beta: float) -> Expectation:
     flat = values.reshape(chains, draws, -1)
     mean = np.einsum("cd,cdk->k", weights, flat) / weights.size
     contribution = weights[..., None] * (flat - mean)
+    contribution = contribution.reshape(chains, draws // copies, copies, -1).mean(axis=2)
     size = np.array([effective_size(contribution[..., k]) for k in range(flat.shape[-1])])
     within = contribution.std(axis=(0, 1)) / np.sqrt(size)
     by_chain = np.einsum("cd,cdk->ck", weights, flat) / weights.sum(axis=1)[:, None]
     shape = values.shape[2:]
     return Expectation(
         value=mean.reshape(shape),
-        std_error=np.fmax(within, _between(by_chain)).reshape(shape),
+        std_error=np.fmax(within, between_error(by_chain)).reshape(shape),
         effective_size=size.reshape(shape),
         beta=beta,
     )
@@ -364,7 +388,7 @@ def weighted_quantile(values: Array, log_weights: Array, probabilities: Array) -
     return result.reshape(len(probabilities), *values.shape[2:])
 
 
-def _between(by_chain: Array) -> Array:
+def between_error(by_chain: Array) -> Array:
     """Standard error of the mean of independent chains' estimates; NaN for one chain."""
     count = by_chain.shape[0]
     if count < 2:

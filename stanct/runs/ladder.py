@@ -13,6 +13,7 @@ correlation of neighbouring rungs counts, along the chain and between independen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,6 +90,12 @@ class LadderEstimator:
     def chain_log_z(self, way: str = "bridge") -> Array:
         """log Z from each ladder alone, shape (chains,)."""
         return np.array([self._steps(delta, way).sum() for delta in self.delta])
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """Log Z by bridges from the first scans of each ladder alone, shape (chains, ends)."""
+        return np.array(
+            [[self._steps(delta[:n], "bridge").sum() for n in ends] for delta in self.delta]
+        )
 
     def evidence(
         self, method: str, way: str = "bridge", warnings: tuple[str, ...] = ()

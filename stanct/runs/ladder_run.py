@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -104,6 +105,16 @@ class LadderRun(Run):
     def curve(self) -> Curve:
         """The free-energy curve log z at the rungs, with errors."""
         return self.estimator.curve()
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """log Z from the first draws of each chain alone, shape (chains, ends).
+
+        Parameters
+        ----------
+        ends
+            Numbers of draws, each from 2 to `draws`.
+        """
+        return self.estimator.running_log_z(ends)
 
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}

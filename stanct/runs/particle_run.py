@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -89,6 +89,17 @@ class ParticleRun(Run):
                   "transitions.",
                   "Look for reject(), overflow, or a support that the declarations do not state."),
         )  # fmt: skip
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """log Z from the first particles of each chain alone, shape (chains, ends).
+
+        Parameters
+        ----------
+        ends
+            Numbers of particles, each from 2 to `draws`.
+        """
+        totals = np.logaddexp.accumulate(self.log_weights, axis=1)
+        return totals[:, np.asarray(ends) - 1] - np.log(ends)
 
     @property
     def _rows(self) -> tuple[Mapping[str, Array], Array]:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,9 @@ from stanct.runs.arviz_bridge import inference_data
 from stanct.runs.diagnostics import Check
 from stanct.runs.estimates import Evidence, Expectation
 from stanct.runs.storage import Stored, reading, save_run
+
+if TYPE_CHECKING:
+    from stanct.page import HtmlPage
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -211,6 +214,34 @@ class Run(ABC):
             The folder holds something else than a run, or cannot be written.
         """
         save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
+
+    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
+        """One HTML page that shows the evidence, how sure it is, and whether to believe it.
+
+        The page stands alone: it needs no network and follows the reader's light or dark setting.
+
+        Parameters
+        ----------
+        file
+            Where to write it; by default nowhere.
+
+        Returns
+        -------
+        HtmlPage
+            The page's text, which a notebook shows as the page.
+
+        Raises
+        ------
+        StanctError
+            The file cannot be written.
+        """
+        # Matplotlib is loaded for those who want pictures only.
+        from stanct.report import report_page
+
+        page = report_page(self)
+        if file is not None:
+            page.write(file)
+        return page
 
     def _stored_arrays(self) -> dict[str, Array]:
         """The arrays that this kind of run adds to a saved one."""

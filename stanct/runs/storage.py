@@ -19,9 +19,9 @@ from stanct.errors import SavedRunError
 from stanct.path import Array
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
-ADIABATIC = "stanct trajectories 1"
+ADIABATIC, COPIES = "stanct trajectories 1", "stanct copies 1"
 TACT = "stanct tact 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, TACT)
+FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, COPIES, TACT)
 
 
 class Savable(Protocol):

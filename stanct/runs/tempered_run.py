@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -95,6 +95,21 @@ class TemperedRun(Run):
     def curve(self, beta: Array | None = None) -> Curve:
         """The free-energy curve log z(β) with errors, at `beta` or at 0, 0.02, …, 1."""
         return self.estimator.curve(np.linspace(0, 1, 51) if beta is None else np.asarray(beta))
+
+    def rao_blackwell_curve(self, beta: Array | None = None) -> Curve:
+        """As `curve`, from the tempered chains alone ([GS] 20–22)."""
+        grid = np.linspace(0, 1, 51) if beta is None else np.asarray(beta)
+        return PathEstimator(self.delta, np.zeros(0), self.bias).curve(grid)
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """log Z from the first draws of each chain alone, shape (chains, ends).
+
+        Parameters
+        ----------
+        ends
+            Numbers of draws, each from 2 to `draws`.
+        """
+        return self.estimator.running_log_z(ends)
 
     def expect(self, quantity: weighted.Quantity, *, beta: float = 1.0) -> Expectation:
         """Weighted average of a quantity with its standard error ([GS] 21, 22).

@@ -24,7 +24,11 @@ def variable(variables: Mapping[str, Array], name: str) -> Array:
 
 
 def expect(
-    variables: Mapping[str, Array], log_weights: Array, quantity: Quantity, beta: float = 1.0
+    variables: Mapping[str, Array],
+    log_weights: Array,
+    quantity: Quantity,
+    beta: float = 1.0,
+    copies: int = 1,
 ) -> Expectation:
     """Weighted average of a variable or of a function of all variables ([GS] 21, 22).
 
@@ -37,6 +41,8 @@ def expect(
         A name, or a function of `variables` that returns shape (chains, draws, ...).
     beta
         Inverse temperature that the weights belong to.
+    copies
+        How many values in a row are of one draw.
 
     Raises
     ------
@@ -44,7 +50,7 @@ def expect(
         No such variable, or a result that does not begin with (chains, draws).
     """
     if not callable(quantity):
-        return expectation(variable(variables, quantity), log_weights, beta)
+        return expectation(variable(variables, quantity), log_weights, beta, copies)
     values = np.asarray(quantity(variables), float)
     if values.shape[:2] != log_weights.shape:
         raise StanctError(
@@ -52,7 +58,7 @@ def expect(
             f"{log_weights.shape}, chains and draws.",
             remedy="Keep the first two axes, e.g. lambda v: v['alpha'].max(axis=-1).",
         )
-    return expectation(values, log_weights, beta)
+    return expectation(values, log_weights, beta, copies)
 
 
 def summary(
@@ -60,12 +66,16 @@ def summary(
     log_weights: Array,
     names: Sequence[str] | None = None,
     beta: float = 1.0,
+    copies: int = 1,
 ) -> pd.DataFrame:
-    """Weighted mean, its standard error, sd, quantiles and effective size of every scalar."""
+    """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
+
+    Arguments as in `expect`.
+    """
     rows = {}
     for name in variables if names is None else names:
         values = variable(variables, name)
-        mean = expectation(values, log_weights, beta)
+        mean = expectation(values, log_weights, beta, copies)
         variance = expectation(np.square(values - mean.value), log_weights, beta).value
         quantiles = weighted_quantile(values, log_weights, np.array([0.05, 0.5, 0.95]))
         for index in np.ndindex(values.shape[2:]):

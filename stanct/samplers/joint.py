@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import expit
 
 from stanct import embedded
 from stanct.base import GaussianBase
-from stanct.bases import AnyBase, LowRankBase
-from stanct.chains import Chains, ChainSettings, run_chains
+from stanct.bases import AnyBase
+from stanct.chains import Chains, ChainSettings, joined, run_chains
+from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.path import Array, Bias
+from stanct.precision import Precision
+from stanct.progress import Bar
 from stanct.rounds import (
+    BaseDraws,
     Ledger,
     Round,
-    base_deltas,
     curve_under,
+    dense,
+    draws_inside,
     first_base,
     provenance,
     refit_base,
 )
 from stanct.runs.tempered_run import TemperedRun
 from stanct.target import Target
+from stanct.watch import Watch
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -57,6 +64,8 @@ def sample(
     chains: int = 4,
     draws: int = 2500,
     warmup: int = 500,
+    target_se: float | None = None,
+    max_draws: int | None = None,
     seed: int | None = None,
     base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
@@ -76,6 +85,10 @@ def sample(
         Program and data.
     chains, draws, warmup
         Chains, and kept and adaptation iterations of each.
+    target_se, max_draws
+        Standard error of log Z at which to stop, and the most draws of each chain that this may
+        take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
+        says why the run stopped; see `stanct.precision`.
     seed
         Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
         number of threads.
@@ -114,7 +127,9 @@ def sample(
     KeyboardInterrupt
         Interrupted before every chain had finished draws; later, the finished ones are returned.
     """
-    settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
+    settings = ChainSettings(
+        chains, warmup, draws, target_accept, max_depth, threads, target_se, max_draws
+    )
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
     if executor is not None:
@@ -159,24 +174,43 @@ def _sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = _dense(start.base), Bias.linear(start.log_zeta)
+    current, bias = dense(start.base), Bias.linear(start.log_zeta)
     places: Array | None = None
-    short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
+    short = replace(settings, warmup=ROUND_WARMUP)
     for number in range(bootstrap):
         label = f"round {number + 1}"
         stage = _stage(
-            target, current, bias, short, places, round_seeds[number], ledger, label, execution
+            target,
+            current,
+            bias,
+            short,
+            Precision(None, ROUND_DRAWS),
+            places,
+            round_seeds[number],
+            ledger,
+            label,
+            execution,
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
-        new = _dense(refit_base(stage.round))
+        new = dense(refit_base(stage.round))
         bias = _coarse_bias(*curve_under(stage.round, new))
         x = current.unwhiten(stage.round.z[:, -1])
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)
         current = new
     ledger.lap("bootstrap")
+    precision = Precision(settings.target_se, settings.draws, settings.max_draws)
     final = _stage(
-        target, current, bias, settings, places, round_seeds[-1], ledger, "joint", execution
+        target,
+        current,
+        bias,
+        settings,
+        precision,
+        places,
+        round_seeds[-1],
+        ledger,
+        "joint",
+        execution,
     )
     ledger.lap("sampling")
     variables = target.user_variables(final.chains.variables)
@@ -205,6 +239,7 @@ def _sample(
             },
             ledger,
             interrupted=final.chains.interrupted,
+            stopping=precision.record(),
             step_size=final.chains.step_size,
         ),
     )
@@ -215,6 +250,7 @@ def _stage(
     base: GaussianBase,
     bias: Bias,
     settings: ChainSettings,
+    precision: Precision,
     starts: Array | None,
     seed: np.random.SeedSequence,
     ledger: Ledger,
@@ -227,34 +263,54 @@ def _stage(
     start_seed, base_seed, chain_seed = seed.spawn(3)
     if starts is None:
         starts = _starts(target, base, settings.chains, np.random.default_rng(start_seed))
-    chains = run_chains(
-        target.joint_recipe(base, bias),
-        names,
-        starts,
-        settings,
-        seed=chain_seed,
-        label=label,
-        execution=execution,
-    )
-    z, u = (chains.variables[name] for name in names)
+    base_draws = BaseDraws(target, base, base_seed)
+    with Bar(
+        settings.chains * precision.first, label, unit="draw", shown=execution.progress
+    ) as bar:
+        watch = Watch(base_draws, BASE_DRAWS, bias, precision, bar)
+        chains = run_chains(
+            target.joint_recipe(base, bias),
+            names,
+            starts,
+            settings,
+            draws=precision.first,
+            seed=chain_seed,
+            label=label,
+            execution=execution,
+            bar=bar,
+            seen=lambda blocks: watch.show(partial(_so_far, target, base, blocks)),
+            more=lambda blocks: watch.more(*_path(target, base, _variables(blocks))),
+        )
+    if chains.interrupted:
+        precision.reason = "interrupted"
+    z, _, delta = _path(target, base, chains.variables)
+    ledger.gradients += chains.gradients
+    base_delta = base_draws.kept(BASE_DRAWS * delta.size, execution)
+    ledger.evaluations += base_delta.size
+    return _Stage(Round(base, bias, z, delta, base_delta), chains, chains.variables[names[1]])
+
+
+def _variables(blocks: list[Block]) -> dict[str, Array]:
+    return joined([block.variables for block in blocks])
+
+
+def _path(
+    target: Target, base: GaussianBase, variables: dict[str, Array]
+) -> tuple[Array, Array, Array]:
+    """z, β and δ of draws of the joint program."""
+    z, u = (variables[target.prefix + name] for name in ("z", "u"))
     # The embedded engine cannot save what a program with _lp functions computes from target().
-    delta = chains.variables.get(f"{prefix}delta")
+    delta = variables.get(f"{target.prefix}delta")
     if delta is None:
         log_density = target.density.log_densities(base.unwhiten(z).reshape(-1, base.dimension))
         delta = base.delta(z, log_density.reshape(u.shape))
-    ledger.gradients += chains.gradients
-    count = BASE_DRAWS * u.size
-    ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, base_seed, execution)
-    return _Stage(Round(base, bias, z, delta, base_delta), chains, u)
+    return z, expit(u), delta
 
 
-def _dense(base: AnyBase) -> GaussianBase:
-    """The base with the triangular scale that the generated program takes."""
-    if isinstance(base, LowRankBase):
-        return base.dense()
-    assert isinstance(base, GaussianBase)  # mixtures are refused before
-    return base
+def _so_far(target: Target, base: GaussianBase, blocks: list[Block]) -> tuple[Array, Array, int]:
+    """β, δ and gradients of the finished blocks."""
+    _, beta, delta = _path(target, base, _variables(blocks))
+    return beta, delta, sum(block.gradients for block in blocks)
 
 
 def _coarse_bias(beta: Array, log_z: Array) -> Bias:
@@ -265,14 +321,5 @@ def _coarse_bias(beta: Array, log_z: Array) -> Bias:
 
 def _starts(target: Target, base: GaussianBase, chains: int, rng: np.random.Generator) -> Array:
     """Draws of the base inside the target's support, each with a logistic u, (chains, D + 1)."""
-    z = rng.standard_normal((100 * chains, base.dimension))
-    inside = []
-    for point in z:
-        if np.isfinite(target.density.log_density(base.unwhiten(point))):
-            inside.append(point)
-        if len(inside) == chains:
-            return np.concatenate([inside, rng.logistic(size=(chains, 1))], axis=1)
-    raise SamplingError(
-        f"The target is finite at {len(inside)} of {len(z)} draws from the base.",
-        remedy="Pass a base that overlaps the target's support.",
-    )
+    z = draws_inside(target, base, chains, rng)
+    return np.concatenate([z, rng.logistic(size=(chains, 1))], axis=1)

@@ -97,6 +97,8 @@ def sample(
     chains: int = 4,
     draws: int = 2500,
     warmup: int = 500,
+    target_se: float | None = None,
+    max_draws: int | None = None,
     seed: int | None = None,
     base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
@@ -122,6 +124,10 @@ def sample(
         Chains, and kept and adaptation draws of each; a draw is `transitions` alternations of HMC
         and the rung. The warm-up learns the ladder, its bias and step sizes in rounds of doubling
         length.
+    target_se, max_draws
+        Standard error of log Z at which to stop, and the most draws of each chain that this may
+        take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
+        says why the run stopped; see `stanct.precision`.
     seed
         Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
         number of threads.
@@ -182,6 +188,8 @@ def sample(
         max_steps=max_steps,
         target_accept=target_accept,
         bootstrap=bootstrap,
+        target_se=target_se,
+        max_draws=max_draws,
         ladder=ladder,
         rungs=rungs,
         threads=threads,

@@ -1,0 +1,190 @@
+"""Twenty isolated modes: errors of plain NUTS, pseudo-extended MCMC and joint tempering.
+
+Repeats section 4.1 of Nemeth et al. (2019): root mean square errors of four moments over repeated
+runs, their Table 1, and a scatter picture of one run of each method.
+
+    python run.py --quick       # one short run of a few methods, under a minute
+    python run.py               # 20 runs of 50,000 iterations: hours, see README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+import stanct
+from stanct.embedded import Nuts, run_nuts
+
+HERE = Path(__file__).resolve().parent
+METHODS = ("HMC", "PE 2", "PE 5", "PE 10", "PE 20", "joint")
+SCENARIOS = {"a": "equal weights, σ² = 1/100", "b": "weights 1/r, σ² = r/20"}
+SHOWN = 2000  # draws in a panel of the picture
+BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe & Ito
+
+# All that the samplers are told of where the modes are: a wide base over the square.
+BASE = stanct.GaussianBase(np.array([5.0, 5.0]), 3.0 * np.eye(2))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: which scenario and method, how long, and its seed."""
+
+    scenario: str
+    method: str
+    draws: int
+    warmup: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Estimated moments, shape (4,), equally weighted draws, shape (shown, 2), and the costs."""
+
+    job: Job
+    moments: np.ndarray
+    points: np.ndarray
+    gradients: int
+    seconds: float
+
+
+def scenario_data(name: str) -> dict:
+    """Weights, centres and scales of a scenario, r the distance of a centre from (5, 5)."""
+    centre = np.array(json.loads((HERE / "centres.json").read_text(encoding="utf-8"))["centre"])
+    if name == "a":
+        weight, sigma = np.full(len(centre), 1 / len(centre)), np.full(len(centre), 0.1)
+    else:
+        distance = np.linalg.norm(centre - 5, axis=1)
+        weight, sigma = 1 / distance / np.sum(1 / distance), np.sqrt(distance / 20)
+    return {"K": len(centre), "weight": weight, "centre": centre, "sigma": sigma}
+
+
+def exact_moments(data: dict) -> np.ndarray:
+    """E[x₁], E[x₂], E[x₁²], E[x₂²]."""
+    squares = np.square(data["centre"]) + np.square(data["sigma"])[:, None]
+    return np.concatenate([data["weight"] @ data["centre"], data["weight"] @ squares])
+
+
+def work(job: Job) -> Outcome:
+    """Do one run; a function of its own so that processes can take it."""
+    started = time.perf_counter()
+    model, data = stanct.temper(HERE / "mixture20.stan"), scenario_data(job.scenario)
+    if job.method == "HMC":
+        start = np.random.default_rng(job.seed).uniform(0, 10, size=(1, 2))
+        block, gradients = run_nuts(
+            model.target(data).density_recipe,
+            start,
+            seed=job.seed + 1,
+            warmup=job.warmup,
+            draws=job.draws,
+            nuts=Nuts(threads=1),
+        )
+        points = block.variables["x"][0]
+        moments = moments_of({"x": points}).mean(axis=0)
+    else:
+        settings = {"chains": 1, "draws": job.draws, "warmup": job.warmup, "seed": job.seed}
+        settings |= {"base": BASE, "log_zeta": 0.0, "threads": 1, "progress": False}
+        if job.method == "joint":
+            run = model.sample(data, method="joint", bootstrap=0, **settings)
+        else:
+            copies = int(job.method.split()[1])
+            run = model.sample(data, method="pseudo_extended", copies=copies, **settings)
+        gradients = run.gradients
+        moments = run.expect(moments_of).value
+        points = run.resample(min(SHOWN, job.draws), seed=job.seed)["x"][0]
+    shown = points[np.linspace(0, len(points) - 1, min(SHOWN, len(points))).astype(int)]
+    return Outcome(job, moments, shown, gradients, time.perf_counter() - started)
+
+
+def moments_of(draws: dict) -> np.ndarray:
+    """x₁, x₂, x₁², x₂² on the last axis."""
+    return np.concatenate([draws["x"], np.square(draws["x"])], axis=-1)
+
+
+def report(outcomes: list[Outcome], paper: dict[str, list[float]], exact: np.ndarray) -> None:
+    """The rows of one scenario."""
+    for method in METHODS:
+        mine = [outcome for outcome in outcomes if outcome.job.method == method]
+        if not mine:
+            continue
+        errors = np.array([outcome.moments for outcome in mine]) - exact
+        rmse = np.sqrt(np.square(errors).mean(axis=0))
+        old = " ".join(f"{value:6.2f}" for value in paper[method]) if method in paper else ""
+        print(
+            f"  {method:<6} {' '.join(f'{value:6.2f}' for value in rmse)}   {old:<27}  "
+            f"{np.mean([outcome.gradients for outcome in mine]):12,.0f} "
+            f"{np.mean([outcome.seconds for outcome in mine]):8.1f}"
+        )
+
+
+def draw(outcomes: list[Outcome], scenarios: list[str], methods: list[str]) -> Figure:
+    """One run of each method in each scenario; crosses mark the centres."""
+    size = (2.1 * len(methods) + 0.5, 2.25 * len(scenarios) + 0.3)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(scenarios), len(methods), sharex=True, sharey=True, squeeze=False)
+    for row, scenario in zip(panels, scenarios, strict=True):
+        centre = scenario_data(scenario)["centre"]
+        for axes, method in zip(row, methods, strict=True):
+            first = next(
+                o for o in outcomes if (o.job.scenario, o.job.method) == (scenario, method)
+            )
+            axes.plot(*centre.T, "+", color=ORANGE, ms=7, mew=1, zorder=1)
+            axes.plot(*first.points.T, ".", color=BLUE, ms=2.5, mew=0, alpha=0.6, zorder=2)
+            axes.set(xlim=(-1, 11), ylim=(-1, 11), aspect="equal", xticks=(0, 5, 10))
+            axes.set(yticks=(0, 5, 10))
+            if scenario == scenarios[0]:
+                axes.set_title(method.replace("PE ", "PE, N = "), fontsize=10)
+        row[0].set_ylabel(f"({scenario})  x₂")
+    for axes in panels[-1]:
+        axes.set_xlabel("x₁")
+    return figure
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="RMSE of moments of a 20-mode mixture.")
+    parser.add_argument("--quick", action="store_true", help="one short run, N = 2 and 5")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=50_000, help="iterations that count")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=Path("mixture20.png"), help="the picture")
+    options = parser.parse_args()
+    warmup = 1000
+    if options.quick:
+        options.runs, options.draws, warmup = 1, 500, 300
+        options.methods = ["HMC", "PE 2", "PE 5", "joint"]
+    truth = json.loads((HERE / "truth.json").read_text(encoding="utf-8"))
+
+    kinds = [(s, m) for s in options.scenarios for m in options.methods]
+    seeds = np.random.SeedSequence(options.seed).generate_state(len(kinds) * options.runs)
+    jobs = [
+        Job(*kind, options.draws, warmup, int(seed))
+        for kind, seed in zip(kinds * options.runs, seeds % 2**30, strict=True)
+    ]
+    # Processes, since a chain keeps the interpreter busy between its blocks.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
+        outcomes = list(tqdm(pool.map(work, jobs), total=len(jobs), unit="run", leave=False))
+
+    print(f"RMSE over {options.runs} runs of {options.draws:,} iterations, and the paper's")
+    head = " ".join(f"{name:>6}" for name in ("E[x₁]", "E[x₂]", "E[x₁²]", "E[x₂²]"))
+    for name in options.scenarios:
+        exact = exact_moments(scenario_data(name))
+        assert np.allclose(exact, truth["moments"][name], atol=1e-6)
+        print(f"\n({name}) {SCENARIOS[name]}")
+        print(f"  {'':<6} {head}   {head}   {'gradients':>12} {'seconds':>8}")
+        mine = [outcome for outcome in outcomes if outcome.job.scenario == name]
+        report(mine, truth["rmse_of_the_paper"][name], exact)
+    draw(outcomes, options.scenarios, options.methods).savefig(options.out, dpi=150)
+    print(f"\nThe picture is in {options.out}.")

@@ -1,0 +1,24 @@
+"""Pictures of a run: each function takes a run and, if wanted, the Matplotlib axes to draw on.
+
+A function draws what fits the run that it names; none changes Matplotlib's global state.
+"""
+
+from stanct.plots.evidence import free_energy, running_log_z, stepping_stones
+from stanct.plots.mixing import beta_occupancy, beta_trace, schedule, swap_rejection
+from stanct.plots.posterior import most_multimodal, pair
+from stanct.plots.weights import base_against_posterior, base_scores, weight_histogram
+
+__all__ = [
+    "base_against_posterior",
+    "base_scores",
+    "beta_occupancy",
+    "beta_trace",
+    "free_energy",
+    "most_multimodal",
+    "pair",
+    "running_log_z",
+    "schedule",
+    "stepping_stones",
+    "swap_rejection",
+    "weight_histogram",
+]

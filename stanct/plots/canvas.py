@@ -1,0 +1,67 @@
+"""What all pictures share: where they are drawn, and in which colours."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+# Okabe & Ito's hues, of a lightness that stands out on white and on black paper alike.
+CHAIN_COLOURS = (
+    "#2f7fd1", "#d5731c", "#1a9468", "#b65fa3", "#7d7f2a", "#c8564f", "#3c93a8", "#8a73d6",
+)  # fmt: skip
+MAIN, SECOND, THIRD = CHAIN_COLOURS[:3]
+
+# Text, lesser text and thin lines; `page` puts a page's own in their place.
+INK, QUIET, RULE = "#1b1f28", "#566073", "#d9dde6"
+
+SIZE = (5.0, 3.1)
+"""Inches: on a phone the nine-point letters keep their size, on a desk they grow a little."""
+LETTERS = 9.0
+
+
+def chain_colour(chain: int) -> str:
+    """The colour of one chain in every picture and table."""
+    return CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
+
+
+def drawing(axes: Axes | None, x: str = "", y: str = "") -> Axes:
+    """Axes to draw on, those of a new figure for None, with labels and quiet lines."""
+    if axes is None:
+        axes = Figure(figsize=SIZE, layout="constrained").add_subplot()
+    axes.set_facecolor("none")
+    axes.set_xlabel(x, fontsize=LETTERS, color=INK)
+    axes.set_ylabel(y, fontsize=LETTERS, color=INK)
+    axes.tick_params(labelsize=LETTERS - 1, colors=QUIET, width=0.6, length=3)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set(color=QUIET, linewidth=0.6)
+    axes.grid(True, color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks at whole numbers only."""
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def plain(value: float, _place: float = 0) -> str:
+    """A tick's number in full, so that no offset is needed above the axis."""
+    return f"{value:.8g}".replace("-", "−")
+
+
+def legend(axes: Axes, columns: int = 2) -> None:
+    """A legend above the axes, clear of the data."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=columns,
+        frameon=False,
+        fontsize=LETTERS - 1,
+        labelcolor=INK,
+        handlelength=1.4,
+        columnspacing=1.2,
+        borderaxespad=0.1,
+    )

@@ -1,0 +1,156 @@
+"""Pictures of log Z: the curve that leads to it, and how it settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from stanct.path import Array
+from stanct.plots.canvas import (
+    INK,
+    LETTERS,
+    MAIN,
+    QUIET,
+    SECOND,
+    THIRD,
+    chain_colour,
+    drawing,
+    legend,
+    plain,
+    whole_numbers,
+)
+from stanct.runs.estimates import Curve
+from stanct.runs.run import Run
+from stanct.runs.tempered_run import TemperedRun
+
+GRID = np.array([0, 0.01, 0.03, *np.linspace(0.06, 1, 18)])
+"""β of the free-energy curve, closer where it bends."""
+
+POINTS = 16
+"""Of the running estimates of each chain."""
+
+
+def curves(run: Any, grid: Array = GRID) -> dict[str, Curve]:
+    """Estimates of log z(β) by name, the one that the evidence rests on first; a ladder's own β."""
+    if not isinstance(run, TemperedRun):
+        return {run.evidence.method.split(", ")[-1]: run.curve()}
+    found = {"bridge": run.curve(grid), "Rao–Blackwell": run.rao_blackwell_curve(grid)}
+    return found
+
+
+def free_energy(run: Any, axes: Axes | None = None) -> Axes:
+    """The free-energy curve log z(β) from base to target, with 95 % bands, by every estimator.
+
+    What a straight line would leave is drawn: log z(β) − β log Z, whose size is that of the errors
+    and of the bias rather than of log Z.
+
+    Parameters
+    ----------
+    run
+        One with `curve()`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "inverse temperature β", "log z(β) − β log Z")
+    log_z = run.evidence.log_z
+    styles = ((MAIN, "-", 1.6), (SECOND, "--", 1.4))
+    for (label, curve), (colour, dash, width) in zip(curves(run).items(), styles, strict=False):
+        height = curve.log_z - curve.beta * log_z
+        band = 1.96 * curve.std_error
+        axes.fill_between(
+            curve.beta, height - band, height + band, color=colour, alpha=0.22, linewidth=0
+        )
+        axes.plot(curve.beta, height, dash, color=colour, lw=width, label=label)
+    if hasattr(run, "thermodynamic_evidence"):
+        other = run.thermodynamic_evidence
+        axes.errorbar(
+            1, other.log_z - log_z, 1.96 * other.std_error, fmt="D", ms=4, color=THIRD, lw=1.2,
+            label="thermodynamic integration", clip_on=False,
+        )  # fmt: skip
+    axes.set_xlim(0, 1)
+    axes.yaxis.set_major_formatter(plain)
+    legend(axes, 3)
+    return axes
+
+
+def running_ends(run: Run) -> Array:
+    """Numbers of draws at which `running_log_z` looks at each chain."""
+    first = min(max(8, run.draws // POINTS), run.draws)
+    return np.unique(np.linspace(first, run.draws, POINTS).astype(int))
+
+
+def _spent(run: Any, ends: Array) -> tuple[Array, str]:
+    """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
+    statistics = getattr(run, "statistics", {})
+    if "n_leapfrog__" in statistics:
+        return np.cumsum(statistics["n_leapfrog__"], axis=1)[:, ends - 1], "gradients"
+    counts = getattr(run, "counts", np.zeros(0))
+    if counts.ndim == 2:
+        return counts[:, :1] * ends / run.draws, "gradients"
+    return np.broadcast_to(ends, (run.chains, ends.size)), "scans"
+
+
+def running_log_z(run: Any, axes: Axes | None = None) -> Axes:
+    """log Z of each chain alone against what it had spent, beside the reported 95 % interval.
+
+    Parameters
+    ----------
+    run
+        One with `running_log_z()`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    ends = running_ends(run)
+    spent, unit = _spent(run, ends)
+    axes = drawing(axes, f"{unit} of each chain after its warm-up", "log Z")
+    values = run.running_log_z(ends)
+    low, high = run.evidence.interval
+    axes.axhspan(low, high, color=QUIET, alpha=0.2, lw=0, label="reported 95 % interval")
+    axes.axhline(run.evidence.log_z, color=INK, lw=0.8, ls="--")
+    for chain, (x, y) in enumerate(zip(spent, values, strict=True)):
+        axes.plot(x, y, "-", color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
+    # The first few draws can be far off; they must not hide what happens near the interval.
+    late = values[:, values.shape[1] // 6 :]
+    finite = np.concatenate([late[np.isfinite(late)], [low, high]])
+    margin = 0.08 * np.ptp(finite) + 1e-9
+    axes.set_ylim(finite.min() - margin, finite.max() + margin)
+    axes.yaxis.set_major_formatter(plain)
+    axes.xaxis.set_major_formatter(lambda value, _: _thousands(value))
+    if run.chains <= 8:
+        legend(axes, 3)
+    return axes
+
+
+def _thousands(value: float) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g} M"
+    return f"{value / 1e3:g} k" if abs(value) >= 1e4 else f"{value:g}"
+
+
+def stepping_stones(run: Any, axes: Axes | None = None) -> Axes:
+    """Log Z along a ladder by stepping stones up and down, less the bridge's, with its 95 % band.
+
+    Parameters
+    ----------
+    run
+        A `LadderRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "rung (0 is the base)", "log z less the bridge's")
+    steps = run.estimator.steps
+    curve = run.curve()
+    rungs = np.arange(curve.beta.size)
+    band = 1.96 * curve.std_error
+    axes.fill_between(rungs, -band, band, color=QUIET, alpha=0.2, lw=0, label="bridge, 95 %")
+    for way, colour, mark, label in (
+        ("forward", MAIN, "^", "up"), ("backward", SECOND, "v", "down")
+    ):  # fmt: skip
+        gap = np.concatenate([[0.0], np.cumsum(steps[way] - steps["bridge"])])
+        axes.plot(rungs, gap, f"-{mark}", color=colour, lw=1.1, ms=4, label=label)
+    whole_numbers(axes.xaxis)
+    axes.tick_params(labelsize=LETTERS - 1)
+    legend(axes, 3)
+    return axes

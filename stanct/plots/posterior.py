@@ -1,0 +1,123 @@
+"""Pictures of the weighted posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from stanct.path import Array
+from stanct.plots.canvas import INK, LETTERS, MAIN, chain_colour, drawing
+from stanct.runs import weighted
+from stanct.runs.modality import Modality, modalities
+from stanct.runs.run import Run
+
+SHOWN = 3
+"""Scalars in a pair plot."""
+POINTS = 1600
+"""Equally weighted draws in each of its clouds."""
+LONGEST = 24
+"""Characters of a scalar's name that are shown."""
+
+
+def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modality]:
+    """Scalars of a run, those first whose weighted draws look least like one mode (`modality`).
+
+    Parameters
+    ----------
+    names
+        Variables to test; the program's parameters by default.
+    """
+    if names is None:
+        names = [n for n in run.provenance.get("parameters", ()) if n in run.variables]
+    variables, log_weights = run._rows
+    names = list(names) or list(variables)
+    # The effective size of the whole run stands for all; one for each would take seconds.
+    share = np.exp(log_weights - log_weights.max())
+    size = float(share.sum() ** 2 / np.square(share).sum())
+    sizes = {name: np.full(np.shape(variables[name])[2:], size) for name in names}
+    return modalities(variables, log_weights, sizes, names)
+
+
+def pair(
+    run: Run,
+    axes: Axes | None = None,
+    *,
+    names: Sequence[tuple[str, tuple[int, ...]]] | None = None,
+) -> Axes:
+    """Weighted draws of a few scalars against each other, coloured by chain.
+
+    Clouds show draws resampled by weight, the diagonal weighted histograms.
+
+    Parameters
+    ----------
+    run
+        Any.
+    axes
+        Where to draw; it is divided into panels. New axes of a new figure by default.
+    names
+        Scalars as variable and index, e.g. ``[("mu", ()), ("theta", (0,))]``; by default those
+        that are the most multimodal.
+    """
+    if names is None:
+        names = [(m.variable, m.index) for m in most_multimodal(run)[:SHOWN]]
+    axes = drawing(axes)
+    axes.axis("off")
+    picked = weighted.resample(
+        {name: run.variables[name] for name, _ in names},
+        run.target_log_weights,
+        max(1, min(POINTS // run.chains, run.draws)),
+        seed=0,
+    )
+    columns = [picked[name][(..., *index)] for name, index in names]
+    labels = [_label(name, index) for name, index in names]
+    count = len(columns)
+    gap = 0.06
+    side = (1 - gap * (count - 1)) / count
+    for row in range(count):
+        for column in range(row + 1):
+            place = (column * (side + gap), (count - 1 - row) * (side + gap), side, side)
+            panel = drawing(axes.inset_axes(place))
+            panel.tick_params(labelsize=LETTERS - 2)
+            panel.locator_params(nbins=4)
+            if row == column:
+                _histogram(panel, columns[row])
+            else:
+                _cloud(panel, columns[column], columns[row])
+            _label_edges(panel, labels, row, column)
+    return axes
+
+
+def _label(name: str, index: tuple[int, ...]) -> str:
+    label = Modality(name, index, 0.0, 0.0).label
+    # A longer one would leave no room for the panels.
+    if len(label) > LONGEST:
+        label = f"{label[: LONGEST - 9]}…{label[-8:]}"
+    return label.replace("$", r"\$")
+
+
+def _label_edges(panel: Axes, labels: list[str], row: int, column: int) -> None:
+    last = len(labels) - 1
+    if row == last:
+        panel.set_xlabel(labels[column], fontsize=LETTERS, color=INK)
+    else:
+        panel.tick_params(labelbottom=False)
+    if column == 0 and row > 0:
+        panel.set_ylabel(labels[row], fontsize=LETTERS, color=INK)
+    elif column > 0:
+        panel.tick_params(labelleft=False)
+
+
+def _histogram(panel: Axes, values: Array) -> None:
+    panel.hist(values.ravel(), bins=40, color=MAIN, alpha=0.75)
+    panel.set_yticks([])
+    panel.spines["left"].set_visible(False)
+
+
+def _cloud(panel: Axes, x: Array, y: Array) -> None:
+    colours = np.repeat([chain_colour(c) for c in range(x.shape[0])], x.shape[1])
+    order = np.random.default_rng(0).permutation(x.size)
+    panel.scatter(
+        x.ravel()[order], y.ravel()[order], s=3, c=colours[order], alpha=0.5, lw=0, rasterized=True
+    )

@@ -1,0 +1,166 @@
+"""Pictures of the weights, and of the base that they lead back to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from scipy.stats import norm
+
+from stanct.path import Array
+from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
+from stanct.runs.diagnostics import base_check
+from stanct.runs.estimates import weighted_quantile
+
+FEW = 25
+"""Scores that are shown as dots; more make a histogram."""
+WORST = 8
+"""Coordinates in `base_against_posterior`."""
+
+
+def weight_histogram(run: Any, axes: Axes | None = None) -> Axes:
+    """Log weights of the draws at β = 1 less the log of their mean, with the tail's Pareto k.
+
+    Parameters
+    ----------
+    run
+        Any whose `target_log_weights` are not all equal.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "weight over mean weight", "draws")
+    relative = relative_weights(run)
+    relative = np.log10(relative[relative > 0])
+    # Weights below a millionth of the mean count for nothing; they share the first bin.
+    shown = np.maximum(relative, -6)
+    axes.hist(
+        shown,
+        bins=50,
+        color=MAIN,
+        alpha=0.75,
+        label=f"draws, Pareto k = {run.evidence.pareto_k:.2f}",
+    )
+    axes.axvline(0, color=INK, lw=0.8, ls="--", label="mean weight")
+    axes.xaxis.set_major_formatter(lambda power, _: _power(power))
+    axes.set_yscale("symlog", linthresh=10)
+    legend(axes)
+    return axes
+
+
+def _power(power: float) -> str:
+    return f"{10**power:.3g}" if -4 <= power <= 3 else f"1e{power:g}"
+
+
+def relative_weights(run: Any) -> Array:
+    """Weights at β = 1 over their mean, flat."""
+    log_weights = run.target_log_weights.ravel()
+    weights = np.exp(log_weights - log_weights.max())
+    return weights / weights.mean()
+
+
+def base_scores(run: Any, axes: Axes | None = None) -> Axes:
+    """z-scores of the draws reweighted to the base, whose mean must be 0 and covariance I.
+
+    Parameters
+    ----------
+    run
+        A `TemperedRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "z-score", "density")
+    found = base_check(run.z, run.estimator.log_weights(0.0))
+    covariance = found.covariance[np.tril_indices(found.mean.size)]
+    reach = max(1.1 * found.limit, min(1.05 * found.worst, 4 * found.limit))
+    edges = np.linspace(-reach, reach, 41)
+    for scores, colour, label in (
+        (covariance, MAIN, f"covariance ({covariance.size})"),
+        (found.mean, SECOND, f"mean ({found.mean.size})"),
+    ):
+        scores = np.clip(scores, -reach, reach)
+        if scores.size < FEW:
+            axes.plot(scores, np.zeros(scores.size), "o", color=colour, ms=6, label=label)
+        else:
+            heights, _ = np.histogram(scores, edges, density=True)
+            axes.stairs(heights, edges, color=colour, lw=1.3, fill=False, label=label)
+    grid = np.linspace(-reach, reach, 201)
+    axes.plot(grid, norm.pdf(grid), color=INK, lw=0.9, ls="--", label="if right")
+    for limit in (-found.limit, found.limit):
+        axes.axvline(limit, color=QUIET, lw=0.9, ls=":")
+    legend(axes, 3)
+    return axes
+
+
+def coordinate_names(run: Any) -> list[str]:
+    """A name for each of the D unconstrained coordinates.
+
+    Scalars and vectors of unconstrained size keep their own names; where transforms change the
+    number of components, or arrays their order, a coordinate has a number only.
+    """
+    names = []
+    for name in run.provenance.get("parameters", ()):
+        shape = np.shape(run.variables.get(name, np.zeros((1, 1))))[2:]
+        if len(shape) > 1:
+            names += [f"{name} (component {i + 1})" for i in range(int(np.prod(shape)))]
+        else:
+            names += [f"{name}[{i + 1}]" for i in range(shape[0])] if shape else [name]
+    dimension = run.z.shape[-1]
+    return names if len(names) == dimension else [f"coordinate {i + 1}" for i in range(dimension)]
+
+
+def base_misfit(run: Any) -> tuple[Array, Array]:
+    """How the target's marginals look in units of the base's, worst first.
+
+    Returns
+    -------
+    order : shape (D,)
+        Coordinates, by the Kullback–Leibler divergence of Gaussians with their mean and variance.
+    quantiles : shape (5, D)
+        Weighted 2.5, 25, 50, 75 and 97.5 % quantiles of (x − m) / sd, in the order of coordinates.
+    """
+    scale = np.sqrt(np.square(run.base.scale).sum(axis=1))
+    values = (run.base.unwhiten(run.z) - run.base.mean) / scale
+    log_weights = run.target_log_weights
+    share = np.exp(log_weights - log_weights.max())
+    share /= share.sum()
+    mean = np.einsum("cd,cdk->k", share, values)
+    variance = np.einsum("cd,cdk->k", share, np.square(values - mean))
+    misfit = np.square(mean) + variance - 1 - np.log(np.maximum(variance, 1e-300))
+    chances = norm.cdf([-1.959964, -0.6744898, 0, 0.6744898, 1.959964])
+    return np.argsort(-misfit), weighted_quantile(values, log_weights, chances)
+
+
+def base_against_posterior(run: Any, axes: Axes | None = None) -> Axes:
+    """The target's marginals beside the base's, for the coordinates that the base fits worst.
+
+    Lines are weighted 95 and 50 % intervals in units of the base's standard deviation; the grey
+    bands are the base's own.
+
+    Parameters
+    ----------
+    run
+        One with `base` and `z`, shape (chains, draws, D).
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "base standard deviations from the base's mean")
+    order, quantiles = base_misfit(run)
+    shown = order[:WORST]
+    names = coordinate_names(run)
+    for inner, opacity in ((1.959964, 0.14), (0.6744898, 0.2)):
+        axes.axvspan(-inner, inner, color=QUIET, alpha=opacity, lw=0)
+    rows = np.arange(shown.size)[::-1]
+    low, quarter, middle, upper, high = quantiles[:, shown]
+    axes.hlines(rows, low, high, color=MAIN, lw=1.2)
+    axes.hlines(rows, quarter, upper, color=MAIN, lw=4)
+    axes.plot(middle, rows, "o", ms=5, color=MAIN, markeredgecolor=INK, markeredgewidth=0.5)
+    axes.set_yticks(rows, [_short(names[i]) for i in shown])
+    axes.set_ylim(-0.7, shown.size - 0.3)
+    return axes
+
+
+def _short(name: str, most: int = 22) -> str:
+    # A dollar sign would start mathematics in Matplotlib.
+    name = name.replace("$", r"\$")
+    return name if len(name) <= most else f"{name[: most - 1]}…"

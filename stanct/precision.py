@@ -1,0 +1,127 @@
+"""When to stop: after so many draws, or as soon as the error of log Z is small enough.
+
+Stopping at the first small error would favour errors that are too small by chance. Therefore the
+error, which is already the larger of the within-chain and the between-chain one, must be small
+enough at two successive looks with at least a tenth more draws between them, and the checks of
+mixing and weights must pass; looks are few, because the next one is made where the error is
+expected to arrive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Draws of each chain before the first look, and by which factor the next look may lie further on.
+FIRST_LOOK = 200
+LEAST_GROWTH, MOST_GROWTH = 1.1, 2.0
+
+# Four times the draws should halve an error. One that keeps more than this of itself at each look
+# of a whole doubling does not fall as 1 / √n: chains disagree, or weights have no variance.
+STALLED = 0.8
+
+MAX_DRAWS_FACTOR = 20
+
+
+@dataclass
+class Precision:
+    """Decides, look by look, how many draws to make.
+
+    Parameters
+    ----------
+    target_se
+        Standard error of log Z to reach; None for exactly `draws`.
+    draws
+        Draws of each chain without a target.
+    most
+        Largest number of draws of each chain with a target; 20 × `draws` by default.
+
+    Attributes
+    ----------
+    reason
+        Why there are no more draws: ``"draws"``, ``"reached"``, ``"limit"``, ``"warnings"`` (small
+        enough at the limit, but not to be believed), ``"stalled"``, or empty while there are.
+    looks
+        Draws of each chain and standard error at each look.
+    """
+
+    target_se: float | None
+    draws: int
+    most: int | None = None
+    reason: str = ""
+    looks: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def limit(self) -> int:
+        """Draws of each chain that are never exceeded."""
+        if self.target_se is None:
+            return self.draws
+        return MAX_DRAWS_FACTOR * self.draws if self.most is None else self.most
+
+    @property
+    def first(self) -> int:
+        """Draws of each chain before the first look."""
+        return self.draws if self.target_se is None else min(FIRST_LOOK, self.limit)
+
+    def more(self, draws: int, std_error: float, failed: Sequence[str]) -> int:
+        """How many more draws each chain makes, 0 when it is time to stop.
+
+        Parameters
+        ----------
+        draws
+            Draws of each chain so far.
+        std_error
+            Of log Z from all of them; NaN or ∞ where there is none yet.
+        failed
+            Names of the failed checks.
+        """
+        if self.target_se is None:
+            self.reason = "draws"
+            return 0
+        self.looks.append((draws, std_error))
+        small = [error <= self.target_se for _, error in self.looks[-2:]]
+        if small == [True, True] and not failed:
+            self.reason = "reached"
+        elif draws >= self.limit:
+            self.reason = "warnings" if std_error <= self.target_se else "limit"
+        elif self._stalled():
+            self.reason = "stalled"
+        if self.reason:
+            return 0
+        wanted = min(max(self.expected, LEAST_GROWTH * draws), MOST_GROWTH * draws)
+        return min(math.ceil(wanted), self.limit) - draws
+
+    @property
+    def expected(self) -> float:
+        """Draws of each chain at which the error should arrive, by its 1/√n law."""
+        if self.target_se is None or not self.looks:
+            return float(self.limit)
+        draws, error = self.looks[-1]
+        if not math.isfinite(error):
+            return float(self.limit)
+        return max(draws, draws * (error / self.target_se) ** 2)
+
+    def _stalled(self) -> bool:
+        """Whether the error of every look of the last doubling is not falling as 1/√n."""
+        last, error = self.looks[-1]
+        if error <= (self.target_se or 0):
+            return False
+        recent = [look for look in self.looks if look[0] >= last / 2]
+        kept = []
+        for draws, now in recent:
+            before = [e for n, e in self.looks if n <= draws / 4]
+            if not before:
+                return False
+            kept.append(now / before[-1])
+        return len(kept) > 1 and all(not share <= STALLED for share in kept)
+
+    def record(self) -> dict[str, Any]:
+        """For provenance: reason, looks, and what was wanted; JSON values only."""
+        return {
+            "reason": self.reason,
+            "target_se": self.target_se,
+            "max_draws": self.limit,
+            "looks": [[n, e if math.isfinite(e) else None] for n, e in self.looks],
+        }

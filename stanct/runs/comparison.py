@@ -1,0 +1,422 @@
+"""`compare`: which of several models the same data support, with the errors of their evidences."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from stanct.errors import StanctError
+from stanct.path import Array, log_sum_exp
+from stanct.runs.loading import load
+from stanct.runs.run import Run
+
+if TYPE_CHECKING:
+    from stanct.page import HtmlPage
+
+# Kass & Raftery (1995, section 3.2) in natural logs of a Bayes factor, not in twice that.
+STRENGTHS = (
+    (1.0, "not worth more than a bare mention"),
+    (3.0, "positive"),
+    (5.0, "strong"),
+    (math.inf, "very strong"),
+)
+HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
+
+
+@dataclass(frozen=True)
+class BayesFactor:
+    """Evidence of one model over that of another, on the log scale.
+
+    Attributes
+    ----------
+    log
+        log Z of the first less log Z of the second.
+    std_error
+        Of `log`, from both independent runs.
+    """
+
+    log: float
+    std_error: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of `log`."""
+        return self.log - HALF_WIDTH * self.std_error, self.log + HALF_WIDTH * self.std_error
+
+    @property
+    def strength(self) -> str:
+        """Kass & Raftery's (1995) words for the end of the interval that claims less."""
+        low, high = self.interval
+        surely = 0.0 if low < 0 < high else min(abs(low), abs(high))
+        return next(words for limit, words in STRENGTHS if surely < limit)
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        return (
+            f"log Bayes factor {self.log:.3f} ± {self.std_error:.3f} (95 %: {low:.2f} to "
+            f"{high:.2f}): evidence {self.strength}"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Several models of the same data; made by `compare`.
+
+    Errors are those of independent runs. Every number assumes that each program is a normalised
+    joint density of data and parameters.
+
+    Attributes
+    ----------
+    names
+        Of the models, distinct.
+    runs
+        One each.
+    prior : shape (models,)
+        Prior probabilities.
+    notes
+        What to know before believing it: failed diagnostics, data that only some programs declare.
+    """
+
+    names: tuple[str, ...]
+    runs: tuple[Run, ...] = field(repr=False)
+    prior: Array = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def log_z(self) -> Array:
+        """Log evidences, shape (models,)."""
+        return np.array([run.evidence.log_z for run in self.runs])
+
+    @cached_property
+    def std_error(self) -> Array:
+        """Their standard errors, shape (models,)."""
+        return np.array([run.evidence.std_error for run in self.runs])
+
+    @property
+    def order(self) -> list[int]:
+        """Positions of the models from the largest evidence to the smallest."""
+        return [int(i) for i in np.argsort(-self.log_z, kind="stable")]
+
+    @cached_property
+    def probability(self) -> Array:
+        """Posterior probabilities of the models, prior × Z normalised, shape (models,)."""
+        weight = np.log(self.prior) + self.log_z
+        return np.exp(weight - log_sum_exp(weight))
+
+    @cached_property
+    def probability_interval(self) -> Array:
+        """95 % intervals of `probability`, shape (models, 2).
+
+        The log odds of a model against all others together have, to first order, the variance
+        s_i² + Σ_j (p_j / (1 − p_i))² s_j², which is exact for two models; the interval is formed on
+        that scale and so stays between 0 and 1.
+        """
+        weight = np.log(self.prior) + self.log_z
+        ends = []
+        for i, own in enumerate(weight):
+            others = np.delete(weight, i)
+            rest = log_sum_exp(others)
+            shares = np.exp(others - rest)
+            error = math.hypot(self.std_error[i], *(shares * np.delete(self.std_error, i)))
+            odds = own - rest
+            ends.append(expit([odds - HALF_WIDTH * error, odds + HALF_WIDTH * error]))
+        return np.array(ends)
+
+    def bayes_factor(self, first: str, second: str) -> BayesFactor:
+        """Of one model over another, by name; prior probabilities play no part.
+
+        Raises
+        ------
+        StanctError
+            No model has that name.
+        """
+        i, j = self._position(first), self._position(second)
+        error = 0.0 if i == j else math.hypot(self.std_error[i], self.std_error[j])
+        return BayesFactor(float(self.log_z[i] - self.log_z[j]), error)
+
+    def _position(self, name: str) -> int:
+        if name not in self.names:
+            raise StanctError(
+                f"The comparison has no model {name!r}.", remedy=f"It has: {', '.join(self.names)}."
+            )
+        return self.names.index(name)
+
+    @property
+    def log_bayes_factors(self) -> pd.DataFrame:
+        """Log Bayes factor of every model (row) over every other (column)."""
+        return self._pairs(lambda factor: factor.log)
+
+    @property
+    def log_bayes_factor_errors(self) -> pd.DataFrame:
+        """Standard errors of `log_bayes_factors`."""
+        return self._pairs(lambda factor: factor.std_error)
+
+    def _pairs(self, value: Any) -> pd.DataFrame:
+        rows = [[value(self.bayes_factor(a, b)) for b in self.names] for a in self.names]
+        return pd.DataFrame(rows, index=list(self.names), columns=list(self.names))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row a model, the largest evidence first.
+
+        Columns: `log_z`, `std_error`; `log_bayes_factor` against the first row with
+        `log_bayes_factor_error`; `prior`, `probability`, and its 95 % interval `probability_low`,
+        `probability_high`; `warnings`, the names of failed diagnostics.
+        """
+        best = self.names[self.order[0]]
+        rows = {}
+        for i in self.order:
+            factor = self.bayes_factor(self.names[i], best)
+            rows[self.names[i]] = {
+                "log_z": self.log_z[i],
+                "std_error": self.std_error[i],
+                "log_bayes_factor": factor.log,
+                "log_bayes_factor_error": factor.std_error,
+                "prior": self.prior[i],
+                "probability": self.probability[i],
+                "probability_low": self.probability_interval[i, 0],
+                "probability_high": self.probability_interval[i, 1],
+                "warnings": ", ".join(self.runs[i].warnings),
+            }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether every run passed all of its checks."""
+        return all(run.is_reliable for run in self.runs)
+
+    @property
+    def verdict(self) -> str:
+        """In words, what the two largest evidences say, errors considered."""
+        first, second = (self.names[i] for i in self.order[:2])
+        factor = self.bayes_factor(first, second)
+        low, high = factor.interval
+        numbers = f"log Bayes factor {factor.log:.2f}, 95 % interval {low:.2f} to {high:.2f}"
+        if high < STRENGTHS[0][0]:
+            words = f"The data hardly tell {first} from {second} ({numbers})."
+        elif low <= 0:
+            words = (
+                f"The errors are too large to say whether {first} or {second} is better "
+                f"({numbers}). Run longer chains."
+            )
+        else:
+            words = f"{first} is better than {second} ({numbers}): evidence {factor.strength}."
+        if self.is_reliable:
+            return words
+        return f"{words} Not to be relied on: runs of which it is made have warnings."
+
+    def __str__(self) -> str:
+        table = self.table.copy()
+        table["warnings"] = [text or "-" for text in table["warnings"]]
+        text = table.to_string(float_format=lambda value: f"{value:.4f}")
+        return "\n".join([self.verdict, "", text, *("" for _ in self.notes[:1]), *self.notes])
+
+    def __repr__(self) -> str:
+        return f"Comparison of {', '.join(self.names)}\n{self.verdict}"
+
+    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
+        """The comparison as one HTML page that stands alone.
+
+        Parameters
+        ----------
+        file
+            Where to write it; by default nowhere.
+
+        Raises
+        ------
+        StanctError
+            The file cannot be written.
+        """
+        # Drawing is not needed to compare, and Matplotlib takes its time to load.
+        from stanct.comparison_page import comparison_page
+
+        page = comparison_page(self)
+        if file is not None:
+            page.write(file)
+        return page
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
+    def record(self) -> dict[str, Any]:
+        """Everything of the comparison as JSON values, for `stanct compare --json`."""
+        return {
+            "models": [
+                {"name": name, **{k: v if isinstance(v, str) else float(v) for k, v in row.items()}}
+                for name, row in self.table.to_dict(orient="index").items()
+            ],
+            "verdict": self.verdict,
+            "reliable": self.is_reliable,
+            "notes": list(self.notes),
+        }
+
+
+def compare(
+    *runs: Run | str | os.PathLike[str],
+    names: Sequence[str] | None = None,
+    prior: Sequence[float] | None = None,
+    observed: str | Sequence[str] | None = None,
+) -> Comparison:
+    """Compare models by the evidences of runs on the same data.
+
+    Parameters
+    ----------
+    runs
+        Two or more, each a run of any method or the folder of a saved one.
+    names
+        What to call the models; by default the folder, or the program's file without suffix.
+    prior
+        Positive prior weights of the models in the same order, normalised here; equal by default.
+    observed
+        The data that must be the same, by name: the observations. By default everything that two
+        programs both declare must be, which refuses e.g. regressions on different columns `X`.
+
+    Raises
+    ------
+    StanctError
+        Fewer than two runs, names or weights that do not fit, or runs on different data; the last
+        says which variable of which runs differs.
+    SavedRunError
+        A folder holds no run.
+    """
+    if len(runs) < 2:
+        raise StanctError(f"A comparison takes two runs or more, not {len(runs)}.")
+    loaded = tuple(run if isinstance(run, Run) else load(run) for run in runs)
+    labels = _labels(runs, names)
+    observed = [observed] if isinstance(observed, str) else observed
+    for label, run in zip(labels, loaded, strict=True):
+        if not (math.isfinite(run.evidence.log_z) and math.isfinite(run.evidence.std_error)):
+            raise StanctError(f"The run {label!r} has no finite log Z with a finite error.")
+    data = [_declared_data(run) for run in loaded]
+    for i, j in _pairs(len(loaded)):
+        _refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
+    return Comparison(
+        labels, loaded, _prior(prior, labels), tuple(_notes(labels, loaded, data, observed))
+    )
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    return ((i, j) for j in range(count) for i in range(j))
+
+
+def _labels(
+    runs: Sequence[Run | str | os.PathLike[str]], names: Sequence[str] | None
+) -> tuple[str, ...]:
+    if names is not None:
+        if len(names) != len(runs) or len(set(names)) < len(names):
+            raise StanctError(f"names must be {len(runs)} different ones, not {list(names)}.")
+        return tuple(names)
+    found = [
+        Path(run.provenance["program"]).stem if isinstance(run, Run) else Path(run).name
+        for run in runs
+    ]
+    # Runs of one program are told apart by their place in the call.
+    return tuple(
+        name if found.count(name) == 1 else f"{name} ({place})"
+        for place, name in enumerate(found, start=1)
+    )
+
+
+def _prior(prior: Sequence[float] | None, labels: Sequence[str]) -> Array:
+    weights = np.ones(len(labels)) if prior is None else np.asarray(prior, float)
+    if weights.shape != (len(labels),) or not (np.isfinite(weights) & (weights > 0)).all():
+        raise StanctError(
+            f"prior must be {len(labels)} positive weights, one a model, not {prior!r}."
+        )
+    return weights / weights.sum()
+
+
+def _declared_data(run: Run) -> dict[str, Any]:
+    """The data that a run's program declares, as JSON gives them."""
+    values = json.loads(run.data)
+    # Runs saved by early versions do not know; then all that the file gave counts.
+    declared = run.provenance.get("data_names", list(values))
+    return {name: values[name] for name in declared}
+
+
+def _refuse_other_data(
+    first: str,
+    a: Mapping[str, Any],
+    second: str,
+    b: Mapping[str, Any],
+    observed: Sequence[str] | None,
+) -> None:
+    both = f"{first!r} and {second!r}"
+    shared = [name for name in a if name in b]
+    if observed is not None:
+        for name in observed:
+            if name not in shared:
+                where = first if name not in a else second
+                raise StanctError(
+                    f"The program of {where!r} declares no data `{name}`, which observed= names.",
+                    remedy=f"{both} share: {', '.join(shared) or 'nothing'}.",
+                )
+        shared = list(observed)
+    if (a or b) and not shared:
+        raise StanctError(
+            f"{both} share no data: one declares {', '.join(a) or 'nothing'}, the other "
+            f"{', '.join(b) or 'nothing'}.",
+            remedy="Evidences of different data cannot be compared. Give the same observations the "
+            "same name in both programs.",
+        )
+    different = [name for name in shared if not _same(a[name], b[name])]
+    if different:
+        agree = [name for name in shared if name not in different]
+        raise StanctError(
+            f"{both} ran on different data: `{'`, `'.join(different)}` "
+            f"{'differ' if len(different) > 1 else 'differs'}"
+            f"{', `' + '`, `'.join(agree) + '` agree' if agree else ''}.",
+            remedy="Evidences of different data cannot be compared. If only covariates differ, "
+            "name the observations (observed=, or --observed).",
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two JSON values are the same data; 1 and 1.0 are."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a == b or (a != a and b != b)
+
+
+def _notes(
+    labels: Sequence[str],
+    runs: Sequence[Run],
+    data: Sequence[Mapping[str, Any]],
+    observed: Sequence[str] | None,
+) -> Iterator[str]:
+    for label, run in zip(labels, runs, strict=True):
+        if run.warnings:
+            yield (
+                f"{label} has warnings ({', '.join(run.warnings)}): its log Z may be off by more "
+                "than its error."
+            )
+    if not any(data):
+        yield (
+            "The programs declare no data, so that nothing could be compared: that they describe "
+            "the same observations is for you to know."
+        )
+    common = set(data[0]).intersection(*data[1:])
+    for label, own in zip(labels, data, strict=True):
+        rest = [name for name in own if name not in common]
+        if rest and observed is None:
+            yield (
+                f"{label} alone or with some others uses the data {', '.join(rest)}: if these are "
+                "observations and not covariates, the evidences cannot be compared."
+            )
+    for i, j in _pairs(len(runs)):
+        hashes = {run.provenance["program_sha256"] for run in (runs[i], runs[j])}
+        if len(hashes) == 1 and None not in hashes and runs[i].data == runs[j].data:
+            yield (
+                f"{labels[i]} and {labels[j]} are the same program on the same data: their log Z "
+                "must agree, and each counts as a model of its own."
+            )

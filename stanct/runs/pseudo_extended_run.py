@@ -1,0 +1,218 @@
+"""`PseudoExtendedRun`: draws of N copies each, weighted within every draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from stanct.bases import AnyBase
+from stanct.path import Array, Bias
+from stanct.runs import weighted
+from stanct.runs.arviz_bridge import effective_size, r_hat
+from stanct.runs.copies import CopyEstimator, copy_log_weights
+from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
+from stanct.runs.estimates import Evidence, Expectation
+from stanct.runs.run import Run
+from stanct.runs.storage import COPIES, Stored
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PseudoExtendedRun(Run):
+    """Draws of a pseudo-extended chain, N weighted copies each, and what follows from them.
+
+    The weights of a draw's copies add up to one: an average over the user's density is the mean
+    over draws of the weighted mean over copies ([PE] 9), which is what `expect` and `summary` do.
+
+    Attributes
+    ----------
+    variables
+        The program's own variables by name, each of shape (chains, draws × N, ...): the N copies
+        of a draw are adjacent, and `target_log_weights` belong to them.
+    z : shape (chains, draws, N, D)
+        Whitened unconstrained parameters of every copy, x = m + L z.
+    beta, delta : shape (chains, draws, N)
+        Inverse temperature and δ = φ − ψ of every copy; δ is +inf only at β = 0.
+    base_delta : shape (base draws,)
+        δ at independent draws of the base.
+    bias
+        Frozen like the base.
+    statistics
+        NUTS statistics under CmdStan's names, each of shape (chains, draws).
+
+    The other attributes are those of `Run`.
+    """
+
+    file_format: ClassVar[str] = COPIES
+    arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
+
+    base: AnyBase = field(repr=False)
+    beta: Array = field(repr=False)
+    delta: Array = field(repr=False)
+    base_delta: Array = field(repr=False)
+    bias: Bias = field(repr=False)
+    statistics: Mapping[str, Array] = field(repr=False)
+
+    @property
+    def copies(self) -> int:
+        """N, copies in a draw."""
+        return self.beta.shape[2]
+
+    @cached_property
+    def estimator(self) -> CopyEstimator:
+        """The estimator of log Z from copies and base draws."""
+        fixed = self.provenance["settings"]["fixed_beta"]
+        beta = None if fixed is None else np.array(fixed)
+        return CopyEstimator(self.delta, self.base_delta, self.bias, beta)
+
+    def _estimate(self) -> Evidence:
+        return self.estimator.evidence(self.method)
+
+    @cached_property
+    def copy_log_weights(self) -> Array:
+        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one."""
+        return copy_log_weights(self.delta, self.beta, self.bias)
+
+    @property
+    def target_log_weights(self) -> Array:
+        """`copy_log_weights` in the shape of `variables`, (chains, draws × N)."""
+        return self.copy_log_weights.reshape(self.chains, -1)
+
+    def _checks(self) -> tuple[Check, ...]:
+        return _copy_checks(self, self.bare_evidence)
+
+    def expect(self, quantity: weighted.Quantity) -> Expectation:
+        """Average of a quantity over the user's density, with its standard error.
+
+        The error is that of the draws' weighted means: copies of one draw count together.
+
+        Parameters
+        ----------
+        quantity
+            Name of one of `variables`, or a function of the mapping `variables` that returns an
+            array of shape (chains, draws × N, ...).
+
+        Raises
+        ------
+        StanctError
+            No such variable, or a result that does not begin with (chains, draws × N).
+        """
+        return weighted.expect(*self._rows, quantity, copies=self.copies)
+
+    def summary(self, names: list[str] | None = None) -> pd.DataFrame:
+        """Mean, its standard error, sd, quantiles and effective size of every scalar.
+
+        Parameters
+        ----------
+        names
+            Variables to show; all by default.
+        """
+        return weighted.summary(*self._rows, names, copies=self.copies)
+
+    def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
+        """Equally weighted draws of the user's density.
+
+        Parameters
+        ----------
+        draws
+            Draws a chain, by systematic resampling over all copies; by default one copy of each
+            draw, picked by its weight.
+        seed
+            Of the resampling; a fresh one by default.
+
+        Returns
+        -------
+        dict
+            Variable name to shape (chains, draws, ...).
+        """
+        # One tooth of the comb for each draw would pick by weight too, but at one height for all.
+        if draws is not None:
+            return super().resample(draws, seed=seed)
+        uniform = np.random.default_rng(seed).random((self.chains, self.draws, 1))
+        cumulative = np.exp(self.copy_log_weights).cumsum(axis=2)
+        picked = (cumulative <= uniform * cumulative[..., -1:]).sum(axis=2)
+        flat = np.arange(self.draws) * self.copies + picked
+        rows = np.arange(self.chains)[:, None]
+        return {name: values[rows, flat] for name, values in self.variables.items()}
+
+    def _sample_statistics(self) -> dict[str, Array]:
+        """Of each copy; NUTS's own stand beside every copy of their draw."""
+        statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
+        statistics["diverging"] = statistics.pop("divergent").astype(bool)
+        repeated = {k: np.repeat(v, self.copies, axis=1) for k, v in statistics.items()}
+        return repeated | {
+            "beta": self.beta.reshape(self.chains, -1),
+            "delta": self.delta.reshape(self.chains, -1),
+            "log_weight": self.target_log_weights,
+        }
+
+    def _shape(self) -> str:
+        return f"{self.chains} chains of {self.draws} draws of {self.copies} copies"
+
+    def _stored_arrays(self) -> dict[str, Array]:
+        return super()._stored_arrays() | {
+            "bias_beta": self.bias.beta,
+            "bias_value": self.bias.value,
+        }
+
+    def _stored_values(self) -> dict[str, Any]:
+        return {"statistics": self.statistics}
+
+    @classmethod
+    def _restored(cls, stored: Stored) -> dict[str, Any]:
+        return super()._restored(stored) | {
+            "bias": Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            "statistics": stored.statistics,
+        }
+
+
+def hand_overs(log_weights: Array) -> Array:
+    """How often another copy became the heaviest, in each chain, shape (chains,).
+
+    Parameters
+    ----------
+    log_weights : shape (chains, draws, N)
+    """
+    heaviest = log_weights.argmax(axis=2)
+    return (np.diff(heaviest, axis=1) != 0).sum(axis=1)
+
+
+def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...]:
+    """Every check of a pseudo-extended run."""
+    weights = np.exp(run.copy_log_weights)
+    # δ and every coordinate at β = 1: modes may differ in any of them. Copies without weight may
+    # lie outside of the support, where 0·inf would be NaN.
+    watched = np.concatenate(
+        [
+            np.einsum("cdn,cdnk->kcd", weights, run.z),
+            (weights * np.where(weights > 0, run.delta, 0.0)).sum(axis=2)[None],
+        ]
+    )
+    rates = np.array([r_hat(values) for values in watched])
+    rate = float(rates[np.isfinite(rates)].max(initial=1.0))
+    size = min(evidence.effective_size, *(effective_size(values) for values in watched))
+    handed = int(hand_overs(run.copy_log_weights).min())
+    inside = np.isfinite(run.base_delta)
+    spread, outside = float(np.ptp(run.base_delta[inside])), float(np.mean(~inside))
+    return (
+        interrupted_check(run.draws, run.provenance),
+        check("hand_overs", handed, 20, handed >= 20,
+              f"In the slowest chain another copy became the heaviest {handed} times.",
+              f"{MORE} If that does not help, use more copies (copies=) or a wider base (base=)."),
+        check("r_hat", rate, 1.05, rate <= 1.05,
+              f"The largest split R-hat, of δ and of the coordinates at β = 1, is {rate:.3f}.",
+              MORE),
+        check("effective_size", size, 100, size >= 100,
+              f"The least effective size, of log Z, δ and the coordinates, is {size:.0f}.", MORE),
+        check("tempered", spread, 1e-6, spread > 1e-6,
+              f"δ of the base's draws spreads over {spread:.3g}.",
+              "Nothing was tempered: the base is the target, or δ is constant."),
+        check("support", outside, 0.5, outside <= 0.5,
+              f"The target vanishes at {outside:.1%} of the base's draws.",
+              "The base lies mostly outside the target's support: pass one that fits."),
+        *transition_checks(run.statistics, run.provenance["settings"]["max_depth"]),
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Small runs of every kind, for the tests of plots and pages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from conftest import SEED, target_of
+from targets import LINE
+
+from stanct.base import GaussianBase
+from stanct.path import Bias
+from stanct.runs.run import Run
+from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers import ais, joint, parallel_tempering
+
+KINDS = ("joint", "parallel_tempering", "ais")
+
+
+def line_run(method: str, **settings: Any) -> Any:
+    """A short run of one method on `LINE`."""
+    target = target_of(LINE.source, LINE.data)
+    given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
+    if method == "joint":
+        return joint.sample(target, **{"draws": 300, "warmup": 300, **given})
+    if method == "parallel_tempering":
+        return parallel_tempering.sample(target, **{"draws": 200, "warmup": 100, **given})
+    return ais.sample(target, **{"draws": 64, **given})
+
+
+def far_run(**settings: Any) -> TemperedRun:
+    """A run that must fail: 200 draws from a base twenty standard deviations away, not refitted."""
+    base = GaussianBase(np.full(2, 20.0), np.eye(2))
+    chosen: dict[str, Any] = {"draws": 200, "base": base, "bootstrap": 0} | settings
+    return line_run("joint", **chosen)
+
+
+def large_run(run: TemperedRun) -> TemperedRun:
+    """4 × 2,500 draws of 92 parameters along a path whose weights are exact."""
+    rng = np.random.default_rng(SEED)
+    chains, draws, dimension = 4, 2500, 92
+    z = rng.standard_normal((chains, draws, dimension))
+    beta = np.abs(np.cumsum(rng.normal(0, 0.3, (chains, draws)), axis=1) % 2 - 1)
+    delta = 0.2 * z[..., 0] + 0.02
+    z[..., 0] -= 0.2 * beta
+    statistics = {
+        "accept_stat__": rng.random((chains, draws)),
+        "n_leapfrog__": np.full((chains, draws), 31),
+        "divergent__": np.zeros((chains, draws)),
+    }
+    return dataclasses.replace(
+        run,
+        z=z,
+        beta=beta,
+        delta=delta,
+        base_delta=0.2 * rng.standard_normal(4 * chains * draws) + 0.02,
+        base=GaussianBase(np.zeros(dimension), np.eye(dimension)),
+        bias=Bias.linear(0.0),
+        variables={"x": z, "y": np.exp(z)},
+        statistics=statistics,
+        provenance={**run.provenance, "parameters": ["x"]},
+    )
+
+
+class Unknown(Run):
+    """A kind of run that no panel knows: draws and nothing else."""
+
+    file_format = "unknown"
+
+    @property
+    def target_log_weights(self) -> np.ndarray:
+        return np.zeros(self.z.shape[:2])
+
+    def _estimate(self) -> Any:
+        raise AttributeError("This method estimates no evidence.")
+
+    def _checks(self) -> tuple:
+        return ()
+
+    def _shape(self) -> str:
+        return "some draws"
+
+
+def unknown_run(run: TemperedRun) -> Unknown:
+    """The draws of a run as one of an unknown kind without evidence."""
+    names = [f.name for f in dataclasses.fields(Run)]
+    return Unknown(**{name: getattr(run, name) for name in names})

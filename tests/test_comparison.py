@@ -1,0 +1,250 @@
+"""Comparison of models: against closed forms, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SEED, target_of
+from scipy.special import gammaln
+from scipy.stats import norm
+from targets import SKEWED
+
+import stanct
+from stanct import StanctError, compare
+from stanct.cli import main
+from stanct.page import with_error
+from stanct.runs.comparison import BayesFactor, Comparison
+from stanct.samplers import gibbs, joint
+
+REGRESSION = """
+data { int N; int K; matrix[N, K] X; vector[N] y; }
+parameters { vector[K] b; real<lower=0> s2; }
+model { s2 ~ inv_gamma(2, 1); b ~ normal(0, 2 * sqrt(s2)); y ~ normal(X * b, sqrt(s2)); }
+"""
+CENTRED = """
+data { int J; vector[J] y; vector<lower=0>[J] sigma; }
+parameters { real mu; real<lower=0> tau; vector[J] theta; }
+model { mu ~ normal(0, 5); tau ~ normal(0, 5); theta ~ normal(mu, tau); y ~ normal(theta, sigma); }
+"""
+NON_CENTRED = """
+data { int J; vector[J] y; vector<lower=0>[J] sigma; }
+parameters { real mu; real<lower=0> tau; vector[J] e; }
+model { mu ~ normal(0, 5); tau ~ normal(0, 5); e ~ std_normal(); y ~ normal(mu + tau * e, sigma); }
+"""
+SCHOOLS = {
+    "J": 8,
+    "y": [28, 8, -3, 7, -1, 1, 18, 12],
+    "sigma": [15, 10, 16, 11, 9, 11, 10, 18],
+}
+
+
+def design() -> tuple[np.ndarray, np.ndarray]:
+    """Columns of which the third says nothing of y."""
+    rng = np.random.default_rng(7)
+    x = np.column_stack([np.ones(20), np.linspace(-1, 1, 20), rng.standard_normal(20)])
+    return x, x[:, :2] @ [0.5, 0.8] + 0.7 * rng.standard_normal(20)
+
+
+def regression_log_z(x: np.ndarray, y: np.ndarray) -> float:
+    """y | X is multivariate t: normal regression with an inverse-gamma(2, 1) variance."""
+    n, shape = len(y), 2.0
+    covariance = np.eye(n) + 4 * x @ x.T
+    rate = 1 + y @ np.linalg.solve(covariance, y) / 2
+    log_det = np.linalg.slogdet(covariance)[1]
+    constant = gammaln(shape + n / 2) - gammaln(shape) - (n * np.log(2 * np.pi) + log_det) / 2
+    return float(constant - (shape + n / 2) * np.log(rate))
+
+
+def schools_log_z() -> float:
+    """Given tau, y is Gaussian with mean mu integrated out; one integral is left."""
+    y, sd = np.array(SCHOOLS["y"], float), np.array(SCHOOLS["sigma"], float)
+    tau = np.linspace(0, 60, 6001)
+    values = []
+    for t in tau:
+        covariance = np.diag(sd**2 + t**2) + 25.0
+        quadratic = y @ np.linalg.solve(covariance, y)
+        values.append(-(8 * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1] + quadratic) / 2)
+    # The program's half normal keeps Stan's constants, which do not know of the bound at 0.
+    return float(np.log(np.trapezoid(np.exp(values) * norm.pdf(tau, 0, 5), tau)))
+
+
+def sample(source: str, data: dict[str, Any], name: str, draws: int = 500) -> stanct.TemperedRun:
+    return joint.sample(
+        target_of(source, data, name),
+        seed=SEED,
+        draws=draws,
+        warmup=200,
+        base="laplace",
+        bootstrap=0,
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def nested() -> list[stanct.TemperedRun]:
+    x, y = design()
+    return [
+        sample(REGRESSION, {"N": 20, "K": k, "X": x[:, :k], "y": y}, f"columns{k}")
+        for k in (1, 2, 3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def comparison(nested: list[stanct.TemperedRun]) -> Comparison:
+    return compare(*nested, observed="y")
+
+
+def test_nested_regressions(comparison: Comparison) -> None:
+    x, y = design()
+    exact = {f"columns{k}": regression_log_z(x[:, :k], y) for k in (1, 2, 3)}
+    for first, second in itertools.combinations(comparison.names, 2):
+        factor = comparison.bayes_factor(first, second)
+        truth = exact[first] - exact[second]
+        assert abs(factor.log - truth) < 4 * factor.std_error < 0.4
+        assert comparison.log_bayes_factors.loc[first, second] == factor.log
+        assert comparison.log_bayes_factors.loc[second, first] == -factor.log
+        assert comparison.log_bayes_factor_errors.loc[second, first] == factor.std_error
+    truths = np.exp(np.array([*exact.values()]))
+    truths /= truths.sum()
+    low, high = comparison.probability_interval.T
+    assert (low < comparison.probability).all() and (comparison.probability < high).all()
+    # Twice as far as the 95 % interval on the log-odds scale is four standard errors.
+    odds = [np.log(p / (1 - p)) for p in (truths, comparison.probability, low, high)]
+    assert (abs(odds[0] - odds[1]) < odds[3] - odds[2]).all()
+    assert comparison.order[0] == 1 and "columns2 is better than columns3" in comparison.verdict
+    assert list(comparison.table.index) == [comparison.names[i] for i in comparison.order]
+
+
+def test_eight_schools_centred_or_not() -> None:
+    # NUTS enters the centred program's funnel too rarely for its short-run error to be believed.
+    centred = gibbs.sample(target_of(CENTRED, SCHOOLS), seed=SEED, draws=800, progress=False)
+    found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model"), names=["c", "n"])
+    factor = found.bayes_factor("c", "n")
+    assert abs(factor.log) < 4 * factor.std_error < 0.6
+    assert "The data hardly tell" in found.verdict
+    assert (abs(found.log_z - schools_log_z()) < 4 * found.std_error).all()
+
+
+def test_errors_are_propagated(nested: list[stanct.TemperedRun]) -> None:
+    """Interval ends of the model probabilities against simulated normal errors."""
+    errors, log_z = (0.05, 0.4, 0.2), (0.0, 0.6, -1.0)
+    runs = []
+    for run, value, error in zip(nested, log_z, errors, strict=True):
+        copy = dataclasses.replace(run)
+        known = dataclasses.replace(run.evidence, log_z=value, std_error=error, warnings=())
+        object.__setattr__(copy, "evidence", known)  # cached: in place of the run's own
+        runs.append(copy)
+    found = compare(*runs, observed=["y"], prior=[1, 1, 2])
+    rng = np.random.default_rng(SEED)
+    weight = rng.normal(log_z, errors, (200_000, 3)) + np.log([1, 1, 2])
+    p = np.exp(weight) / np.exp(weight).sum(axis=1, keepdims=True)
+    assert found.probability_interval == pytest.approx(
+        np.quantile(p, [0.025, 0.975], 0).T, abs=0.02
+    )
+    assert found.table["prior"].to_dict() == {"columns2": 0.25, "columns1": 0.25, "columns3": 0.5}
+    assert found.bayes_factor("columns2", "columns1").std_error == pytest.approx(
+        np.hypot(0.4, 0.05)
+    )
+    assert "errors are too large" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("log", "error", "words"),
+    [(0.9, 0.0, "bare mention"), (-2, 0.1, "positive"), (4, 0.1, "strong"), (9, 1, "very strong"),
+     (9, 2.5, "strong"), (9, 5, "bare mention"), (-9, 5, "bare mention")],
+)  # fmt: skip
+def test_strength_counts_the_error(log: float, error: float, words: str) -> None:
+    assert BayesFactor(log, error).strength.endswith(words)
+
+
+def test_different_data_are_refused(nested: list[stanct.TemperedRun]) -> None:
+    with pytest.raises(StanctError, match=r"'columns1' and 'columns2' ran on different data: `K`"):
+        compare(*nested)
+    x, y = design()
+    other = sample(REGRESSION, {"N": 20, "K": 1, "X": x[:, :1], "y": y + 1}, "other", draws=8)
+    with pytest.raises(StanctError, match=r"`y` differs, `N`, `K`, `X` agree.*--observed"):
+        compare(nested[0], other)
+    with pytest.raises(StanctError, match=r"declares no data `z`, which observed= names"):
+        compare(*nested, observed=["z"])
+    stranger = sample(
+        re.sub(r"\by\b", "t", SKEWED.source.replace("N", "n")),
+        {"n": 2, "t": [0, 1]},
+        "stranger",
+        draws=8,
+    )
+    with pytest.raises(
+        StanctError, match=r"share no data: one declares N, K, X, y, the other n, t"
+    ):
+        compare(nested[0], stranger)
+
+
+def test_what_makes_no_comparison(nested: list[stanct.TemperedRun]) -> None:
+    with pytest.raises(StanctError, match="two runs or more, not 1"):
+        compare(nested[0])
+    with pytest.raises(StanctError, match="3 positive weights"):
+        compare(*nested, observed="y", prior=[1, 0, 1])
+    with pytest.raises(StanctError, match="3 different ones"):
+        compare(*nested, observed="y", names=["a", "b", "a"])
+
+
+def test_notes_say_what_could_not_be_checked(nested: list[stanct.TemperedRun]) -> None:
+    found = compare(nested[0], nested[0])
+    assert found.names == ("columns1 (1)", "columns1 (2)")
+    assert "same program on the same data" in found.notes[-1]
+    x, y = design()
+    source = """
+    data { int N; vector[N] y; vector[N] w; }
+    parameters { real m; }
+    model { m ~ std_normal(); y ~ normal(m * w, 1); }
+    """
+    few = sample(source, {"N": 20, "y": y, "w": x[:, 1], "unused": 3}, "few", draws=8)
+    found = compare(nested[0], few)
+    notes = " ".join(found.notes)
+    assert "few has warnings" in notes and "effective_size" in found.table.loc["few", "warnings"]
+    assert "Not to be relied on" in found.verdict and not found.is_reliable
+    assert "uses the data w: if these are observations" in notes and "unused" not in notes
+
+
+def test_command(
+    nested: list[stanct.TemperedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for run, folder in zip(nested, folders, strict=False):
+        run.save(folder)
+    paths = [str(folder) for folder in folders]
+    assert main(["compare", *paths]) == 1
+    assert "different data: `K`, `X` differ, `N`, `y` agree" in capsys.readouterr().err
+    assert main(["compare", *paths, "--observed", "y", "--prior", "3,1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("two is better than one (log Bayes factor") and "\ntwo " in out
+    assert main(["compare", *paths, "--observed", "y,N", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [model["name"] for model in record["models"]] == ["two", "one"]
+    assert record["models"][0]["log_z"] == nested[1].evidence.log_z
+    page = tmp_path / "page.html"
+    assert main(["compare", *paths, "--observed", "y", "--out", str(page)]) == 0
+    assert "The page is" in capsys.readouterr().err and "two is better than one" in page.read_text()
+    assert main(["compare", paths[0]]) == 1
+
+
+def test_page(nested: list[stanct.TemperedRun]) -> None:
+    """Answer first, every number, names escaped, nothing from elsewhere."""
+    names = ["<script>alert(1)</script>", "{{ 7 * 7 }}", "модель"]
+    found = compare(*nested, names=names, observed="y")
+    page = found.report()
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
+    assert "{{ 7 * 7 }}" in page and "модель" in page
+    assert page.index('id="verdict"') < page.index("<svg")
+    assert page.count("<figure>") == page.count('<svg role="img" aria-label="') == 2
+    for log_z, error in zip(found.log_z, found.std_error, strict=True):
+        assert with_error(log_z, error) in page
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', page)
+    assert len(page.encode()) < 300_000
+    assert "iframe" in found._repr_html_()

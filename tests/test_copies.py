@@ -1,0 +1,115 @@
+"""log Z from copies: closed forms, honest errors, and hard support, on exact pseudo-extended draws.
+
+A Gaussian target exp(LOG_Z) N(1, 0.7²) over the base N(0, 1) keeps the whole path Gaussian, so
+independent draws of the extended target can be made without a chain: one copy is the target's, the
+others are draws of the path.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import norm
+
+from stanct.path import Array, Bias
+from stanct.runs.copies import CopyEstimator, copy_log_weights
+
+LOG_Z, MEAN, SD = -2.3, 1.0, 0.7
+# Far from log z(β), so that nothing cancels by chance.
+BIAS = Bias(np.array([0.0, 0.3, 1.0]), np.array([0.0, -0.2, -1.4]))
+
+
+def delta_of(x: Array) -> Array:
+    return norm.logpdf(x) - norm.logpdf(x, MEAN, SD) - LOG_Z
+
+
+def path(beta: Array) -> tuple[Array, Array, Array]:
+    """Mean, standard deviation and log z of exp(−β φ − (1 − β) ψ)."""
+    precision = beta / SD**2 + 1 - beta
+    mean = beta * MEAN / SD**2 / precision
+    square = beta * MEAN**2 / SD**2 - precision * mean**2
+    return mean, precision**-0.5, beta * (LOG_Z - np.log(SD)) - 0.5 * (np.log(precision) + square)
+
+
+def exact_draws(
+    rng: np.random.Generator, shape: tuple[int, int, int], fixed: Array | None
+) -> tuple[Array, Array]:
+    """Independent draws of the extended target: δ and β, both of that shape."""
+    if fixed is None:
+        # β of the path ∝ z(β) exp(−b(β)); that of the target's own copy is uniform.
+        grid = (np.arange(20000) + 0.5) / 20000
+        weights = softmax(path(grid)[2] - BIAS(grid))
+        beta = rng.choice(grid, size=shape, p=weights)
+        chosen = rng.integers(shape[2], size=shape[:2])
+    else:
+        beta = np.broadcast_to(fixed, shape).copy()
+        chosen = rng.choice(shape[2], size=shape[:2], p=softmax(BIAS(fixed) - path(fixed)[2]))
+    mean, sd, _ = path(beta)
+    x = rng.normal(mean, sd)
+    first, second = np.indices(shape[:2])
+    x[first, second, chosen] = rng.normal(MEAN, SD, size=shape[:2])
+    if fixed is None:
+        beta[first, second, chosen] = rng.random(shape[:2])
+    return delta_of(x), beta
+
+
+@pytest.mark.parametrize("fixed", [None, [0.0, 0.4, 1.0], [0.1, 0.1]], ids=["free", "ends", "two"])
+def test_evidence_and_its_error(fixed: list[float] | None, rng: np.random.Generator) -> None:
+    beta = None if fixed is None else np.array(fixed)
+    shape = (1, 300, 3 if fixed is None else len(fixed))
+    scores, errors = [], []
+    for _ in range(30):
+        delta, _ = exact_draws(rng, shape, beta)
+        estimator = CopyEstimator(delta, delta_of(rng.standard_normal(300)), BIAS, beta)
+        # The draws are independent: no need of effective sizes.
+        parts = [part.std() / np.sqrt(part.size) for part in estimator.influence]
+        errors.append(np.hypot(*parts))
+        scores.append((estimator.log_c[0] - LOG_Z) / errors[-1])
+    assert abs(np.mean(scores)) < 4 / np.sqrt(30)
+    assert 0.6 < np.sqrt(np.mean(np.square(scores))) < 1.4
+    assert max(errors) < 0.05
+
+
+def test_the_path_between(rng: np.random.Generator) -> None:
+    """Where the path goes: log z(β) and the mean absolute deviation of δ, by quadrature."""
+    delta, _ = exact_draws(rng, (1, 20000, 3), None)
+    estimator = CopyEstimator(delta, delta_of(rng.standard_normal(20000)), BIAS)
+    beta = np.array([0.0, 0.05, 0.5, 1.0])
+    log_z, spread = estimator.path_moments(beta)
+    mean, sd, exact = path(beta)
+    assert log_z == pytest.approx(exact, abs=0.02)
+    t = np.linspace(-9, 9, 4001)
+    values = delta_of(mean[:, None] + sd[:, None] * t)
+    weights = norm.pdf(t) / norm.pdf(t).sum()
+    deviation = np.abs(values - (values @ weights)[:, None]) @ weights
+    assert spread == pytest.approx(deviation, rel=0.03)
+
+
+def test_weights_are_those_of_the_paper(rng: np.random.Generator) -> None:
+    """Averages by the weights are the target's, and each draw's weights add up to one."""
+    delta, beta = exact_draws(rng, (1, 20000, 3), None)
+    weights = np.exp(copy_log_weights(delta, beta, BIAS))
+    assert weights.sum(axis=2) == pytest.approx(1)
+    expected = np.exp(-(1 - beta) * delta + BIAS(beta))
+    assert weights == pytest.approx(expected / expected.sum(axis=2, keepdims=True))
+    found = (weights * delta).sum(axis=2)
+    t = np.linspace(-9, 9, 4001)
+    exact = delta_of(MEAN + SD * t) @ norm.pdf(t) / norm.pdf(t).sum()
+    error = found.std() / np.sqrt(found.size)
+    assert abs(found.mean() - exact) < 4 * error < 0.05
+
+
+def test_an_impossible_copy_at_the_base_weighs_nothing() -> None:
+    """Fixed β = 0 lets a copy leave the target's support, at which δ = +inf."""
+    delta, beta = np.array([[[np.inf, 0.3]]]), np.array([[[0.0, 1.0]]])
+    assert np.exp(copy_log_weights(delta, beta, BIAS)) == pytest.approx(np.array([[[0.0, 1.0]]]))
+
+
+def test_hard_support(rng: np.random.Generator) -> None:
+    """A target on x > 0 of the base N(0, 1) has Z = 1/2; path and copies live there too."""
+    z = np.abs(rng.standard_normal((2, 2000, 2)))
+    base = np.where(rng.random(4000) < 0.5, 0.0, np.inf)
+    estimator = CopyEstimator(np.zeros_like(z), base, Bias.linear(0.0))
+    evidence = estimator.evidence("pseudo_extended")
+    assert abs(evidence.log_z - np.log(0.5)) < 4 * evidence.std_error < 0.1

@@ -1,0 +1,136 @@
+"""Each plot draws the numbers that the run gives; ArviZ's own plots take what a run exports."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from runs import KINDS, line_run
+
+from stanct import plots
+from stanct.panels import PANELS
+from stanct.plots.canvas import CHAIN_COLOURS, plain
+from stanct.plots.weights import coordinate_names
+from stanct.runs.diagnostics import round_trips
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def run(request: pytest.FixtureRequest) -> Any:
+    return line_run(request.param)
+
+
+@pytest.fixture(scope="module")
+def tempered() -> Any:
+    return line_run("joint")
+
+
+def line(axes: Axes, label: str) -> np.ndarray:
+    """Points of the line with that label, shape (points, 2)."""
+    found = [line for line in axes.lines if line.get_label() == label]
+    assert len(found) == 1
+    return np.asarray(found[0].get_xydata())
+
+
+def test_every_panel_that_fits_draws_on_the_given_axes(run: Any) -> None:
+    before = dict(mpl.rcParams)
+    fitting = [panel for panel in PANELS if panel.fits(run)]
+    assert len(fitting) >= 4
+    for panel in fitting:
+        axes = Figure().add_subplot()
+        assert panel.draw(run, axes) is axes
+        assert axes.has_data() or axes.child_axes
+        assert any(letter.isdigit() for letter in panel.words(run)), panel.title
+    assert dict(mpl.rcParams) == before
+
+
+def test_public_names_are_documented() -> None:
+    for name in plots.__all__:
+        assert "run" in (getattr(plots, name).__doc__ or "")
+
+
+def test_free_energy_is_the_curve(tempered: Any) -> None:
+    points = line(plots.free_energy(tempered), "bridge")
+    curve = tempered.curve(points[:, 0])
+    assert points[:, 1] == pytest.approx(curve.log_z - curve.beta * tempered.evidence.log_z)
+    assert points[[0, -1], 1] == pytest.approx([0, 0], abs=1e-9)
+    other = line(plots.free_energy(tempered), "Rao–Blackwell")
+    gap = tempered.rao_blackwell_evidence.log_z - tempered.evidence.log_z
+    assert other[-1, 1] == pytest.approx(gap, abs=1e-9) and abs(gap) > 1e-9
+
+
+def test_running_log_z_ends_at_each_chain_s_estimate(run: Any) -> None:
+    axes, points = plots.running_log_z(run), np.empty((0, 2))
+    for chain in range(run.chains):
+        points = line(axes, f"chain {chain + 1}")
+        assert points[-1, 1] == pytest.approx(run.evidence.chain_log_z[chain], abs=1e-7)
+        assert np.all(np.diff(points[:, 0]) > 0)
+    if "n_leapfrog__" in getattr(run, "statistics", {}):
+        assert points[-1, 0] == run.statistics["n_leapfrog__"][-1].sum()
+
+
+def test_occupancy_and_trace(tempered: Any) -> None:
+    heights = plots.beta_occupancy(tempered).patches[0].get_data().values  # pyright: ignore
+    assert heights.sum() == pytest.approx(100)
+    assert heights[0] == pytest.approx(100 * np.mean(tempered.beta[0] < 0.05))
+    texts = [text.get_text() for text in plots.beta_trace(tempered).texts]
+    assert texts == [f"{n} trips" for n in round_trips(tempered.beta)]
+
+
+def test_the_base_s_misfit_is_seen(tempered: Any) -> None:
+    moved = tempered.base.unwhiten(tempered.z)
+    axes = plots.base_against_posterior(tempered)
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert sorted(names) == ["b[1]", "b[2]"]
+    middles = axes.lines[-1].get_xdata()
+    order = [coordinate_names(tempered).index(name) for name in names]
+    sd = np.sqrt(np.diag(tempered.base.covariance))
+    mean = tempered.expect("b").value
+    assert moved.shape[-1] == 2
+    assert middles == pytest.approx(((mean - tempered.base.mean) / sd)[order], abs=0.15)
+
+
+def test_pair_shows_weighted_draws(tempered: Any) -> None:
+    axes = plots.pair(tempered, names=[("b", (0,)), ("b", (1,))])
+    cloud = axes.child_axes[1].collections[0].get_offsets()
+    exact = tempered.expect("b")
+    assert np.ma.getdata(cloud).mean(axis=0) == pytest.approx(exact.value, abs=0.1)
+    labels = {panel.get_xlabel() for panel in axes.child_axes}
+    assert labels == {"", "b[1]", "b[2]"}
+
+
+def test_chain_colours_stand_out_on_light_and_dark() -> None:
+    """At least 3 : 1 against white and against the dark paper (WCAG 1.4.11)."""
+    for paper in ("#ffffff", "#15181e"):
+        for colour in CHAIN_COLOURS:
+            bright, dim = sorted((luminance(colour), luminance(paper)), reverse=True)
+            assert (bright + 0.05) / (dim + 0.05) >= 3, (colour, paper)
+
+
+def luminance(colour: str) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def test_plain_numbers() -> None:
+    assert [plain(v) for v in (-1081.05, 0.5, 2e7)] == ["−1081.05", "0.5", "20000000"]
+
+
+@pytest.mark.parametrize("resample", [False, True])
+def test_arviz_plots_take_a_run(tempered: Any, resample: bool) -> None:
+    container = tempered.to_arviz(resample=resample, **({"seed": 1} if resample else {}))
+    mpl.use("Agg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arviz = importlib.import_module("arviz")
+        new = not hasattr(arviz, "plot_posterior")
+        draw = (arviz.plot_trace, arviz.plot_dist if new else arviz.plot_posterior, arviz.plot_pair)
+        for function in draw:
+            assert function(container, var_names=["b"]) is not None
+        importlib.import_module("matplotlib.pyplot").close("all")

@@ -1,0 +1,167 @@
+"""When sampling stops: the rule alone on known errors, then whole runs."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+
+import numpy as np
+import pytest
+from conftest import SEED, target_of
+from targets import LINE, SKEWED
+
+from stanct.base import GaussianBase
+from stanct.errors import SamplingError
+from stanct.precision import FIRST_LOOK, Precision
+from stanct.samplers import gibbs, joint
+from stanct.watch import live_text
+
+
+def follow(precision: Precision, error, failed=lambda draws: ()) -> int:
+    """Draws at the end, for an error that is a function of the draws."""
+    draws = precision.first
+    while ahead := precision.more(draws, error(draws), failed(draws)):
+        assert ahead > 0 and draws + ahead <= precision.limit
+        draws += ahead
+    return draws
+
+
+def test_without_a_target_there_is_one_look() -> None:
+    precision = Precision(None, 700)
+    assert (precision.first, precision.more(700, math.nan, ())) == (700, 0)
+    assert precision.record()["reason"] == "draws" and precision.record()["looks"] == []
+
+
+@pytest.mark.parametrize("target", [0.1, 0.05, 0.013])
+def test_reaches_an_error_that_falls_as_it_should(target: float) -> None:
+    precision = Precision(target, 2500)
+    draws = follow(precision, lambda n: 2 / math.sqrt(n))
+    assert precision.reason == "reached"
+    assert 0.9 * target < 2 / math.sqrt(draws) <= target
+    assert len(precision.looks) < 12
+
+
+def test_one_small_error_is_not_enough() -> None:
+    """An error that is small by chance at one look does not end the run."""
+    lucky = {FIRST_LOOK}
+    precision = Precision(0.05, 2500)
+    draws = follow(precision, lambda n: 0.01 if n in lucky else 2 / math.sqrt(n))
+    assert draws > 1600 and precision.reason == "reached"
+
+
+def test_limit_and_warnings() -> None:
+    precision = Precision(0.001, 2500, 1000)
+    assert follow(precision, lambda n: 2 / math.sqrt(n)) == 1000
+    assert precision.reason == "limit"
+    precision = Precision(0.1, 2500, 1000)
+    assert follow(precision, lambda n: 2 / math.sqrt(n), lambda n: ("pareto_k",)) == 1000
+    assert precision.reason == "warnings"
+    precision = Precision(0.1, 2500)
+    draws = follow(precision, lambda n: 2 / math.sqrt(n), lambda n: ("r_hat",) * (n < 3000))
+    assert precision.reason == "reached" and 3000 <= draws < 3500
+
+
+def test_an_error_that_does_not_fall_stops_the_run() -> None:
+    precision = Precision(0.05, 2500)
+    draws = follow(precision, lambda n: 0.3)
+    assert precision.reason == "stalled" and draws <= 16 * FIRST_LOOK
+    # With the noise of four chains the rule hardly ever stops a run whose error does fall.
+    rng = np.random.default_rng(SEED)
+    stalled = 0
+    for _ in range(300):
+        precision = Precision(0.05, 2500)
+        chains = rng.standard_normal((4, 50_000)).cumsum(axis=1)
+
+        def error(n: int, chains=chains) -> float:
+            between = (chains[:, n - 1] / n).std(ddof=1) / 2
+            return 2.5 * max(float(between), 0.8 / math.sqrt(4 * n))
+
+        follow(precision, error)
+        stalled += precision.reason == "stalled"
+    assert stalled <= 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"target_se": 0.0}, "target_se must be positive"),
+        ({"target_se": math.nan}, "target_se must be positive"),
+        ({"max_draws": 100}, "there is none"),
+        ({"target_se": 0.1, "max_draws": 0}, "max_draws must be a whole number from 8"),
+    ],
+)
+@pytest.mark.parametrize("method", [joint, gibbs])
+def test_impossible_settings(method, settings: dict, words: str) -> None:
+    with pytest.raises(SamplingError, match=words):
+        method.sample(target_of(LINE.source, LINE.data), **settings)
+
+
+BASE = GaussianBase(np.array([-0.7]), np.array([[1.5]]))
+
+
+@pytest.mark.parametrize("method", [joint, gibbs])
+def test_runs_reach_their_target(method) -> None:
+    run = method.sample(
+        target_of(SKEWED.source, SKEWED.data),
+        seed=SEED,
+        target_se=0.008,
+        base=BASE,
+        bootstrap=0,
+        progress=False,
+    )
+    assert run.provenance["stopping"]["reason"] == "reached" and run.is_reliable
+    assert 0.8 * 0.008 <= run.evidence.std_error <= 0.008
+    assert abs(run.evidence.log_z - SKEWED.log_z) < 4 * run.evidence.std_error
+    looks = run.provenance["stopping"]["looks"]
+    assert looks[0][0] == FIRST_LOOK and looks[-1] == [run.draws, run.evidence.std_error]
+    found = {check.name: check for check in run.diagnostics}
+    assert found["target_se"].passed and "interrupted" not in found
+
+
+def test_a_run_that_cannot_says_why() -> None:
+    target = target_of(SKEWED.source, SKEWED.data)
+    run = gibbs.sample(
+        target, seed=SEED, target_se=1e-4, max_draws=400, base=BASE, bootstrap=0, progress=False
+    )
+    assert run.draws == 400 and run.warnings == ("target_se",)
+    (failed,) = (check for check in run.diagnostics if not check.passed)
+    assert "wanted 0.0001, after 400 draws a chain: these are the most allowed" in failed.message
+
+
+@pytest.mark.parametrize("method", [joint, gibbs])
+def test_what_is_shown_changes_nothing(method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The live view comes to stderr, and the draws are the same without it."""
+    target = target_of(SKEWED.source, SKEWED.data)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("stanct.watch.LEAST_WAIT", 0.0)
+    monkeypatch.setattr("stanct.watch.MOST_SHARE", 1.0)
+    settings = {"seed": SEED, "draws": 400, "base": BASE, "bootstrap": 0}
+    shown = method.sample(target, **settings)
+    stream.seek(0)
+    text = stream.read()
+    quiet = method.sample(target, **settings, progress=False)
+    assert "log Z -" in text and "gradients/s" in text and "β " in text
+    assert np.array_equal(shown.z, quiet.z) and shown.evidence == quiet.evidence
+
+
+def test_a_broken_view_costs_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("stanct.watch.live_text", broken)
+    monkeypatch.setattr("stanct.watch.LEAST_WAIT", 0.0)
+    target = target_of(SKEWED.source, SKEWED.data)
+    run = gibbs.sample(target, seed=SEED, draws=200, base=BASE, bootstrap=0)
+    assert run.draws == 200
+
+
+def test_live_text() -> None:
+    run = gibbs.sample(
+        target_of(SKEWED.source, SKEWED.data), seed=SEED, draws=200, base=BASE, bootstrap=0,
+        progress=False,
+    )  # fmt: skip
+    text = live_text(np.array([[0.01, 0.02, 0.03, 0.99]]), run.evidence, 1_234_567.0)
+    assert text.startswith("β █▁▁▁▁▁▁▄, log Z ") and text.endswith(" ± " + text.split("± ")[1])
+    assert f"{run.evidence.log_z:.2f} ± {run.evidence.std_error:.2g}, 1.23M gradients/s" in text
