@@ -13,6 +13,7 @@ from stanct.errors import (
 from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.minibatch import MiniBatch
 from stanct.model import TemperedModel, temper
+from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
@@ -28,6 +29,7 @@ from stanct.runs.tempered_run import TemperedRun
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdiabaticRun",
     "BayesFactor",
     "Bracket",
     "Check",

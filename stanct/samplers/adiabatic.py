@@ -39,7 +39,7 @@ from stanct.settings import whole
 from stanct.workspace import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 
 # A slice of β holds this many standard deviations of δ, and there are at most this many slices.
-SLICE, MOST_SLICES = 0.5, 400
+SLICE, MOST_SLICES = 0.2, 1000
 # A step that is not given starts here, and is tried again until the energy error is this small.
 FIRST_STEP, ENERGY_ERROR, STEP_TRIES = 0.2, 0.1, 6
 # Trajectories of one chain that run between two looks at the keyboard.
