@@ -26,7 +26,7 @@ from stanct.batches import Batches
 from stanct.data import StanData, error_at
 from stanct.density import Density
 from stanct.embedded import Recipe
-from stanct.errors import DataError, ProgramError, SamplingError, StanctError
+from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.settings import whole
 from stanct.stan.codegen import generate
 from stanct.stan.program import Declaration, Program
@@ -90,7 +90,7 @@ def program_batches(
     point = reference if minibatch.control else None
     try:
         prior = cutter.density(np.arange(0))
-    except (DataError, SamplingError):
+    except (DataError, EngineError, SamplingError):
         weights = sizes.sum() / sizes
         split = [cutter.weighted(part, w) for part, w in zip(shards, weights, strict=True)]
         cutter.check_weighted(rng)

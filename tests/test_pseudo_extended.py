@@ -86,11 +86,13 @@ def test_density_is_the_formula(name: str, copies: int, fixed: bool, bias: str) 
         value, delta, log_weight = expected(log_densities, z, beta, base, None if fixed else u)
         found, gradient = model.log_density_gradient(at)
         assert found == pytest.approx(value, rel=1e-10, abs=1e-10)
+        # Saved without gradients, an ODE is solved in other steps.
+        accuracy = 1e-6 if name == "growth" else 1e-10
         names = model.param_names(include_tp=True)
         saved = model.param_constrain(at, include_tp=True)
         for key, wanted in (("beta", beta), ("delta", delta), ("log_weight", log_weight)):
             values = [v for n, v in zip(names, saved, strict=True) if n.startswith(f"ct_{key}.")]
-            np.testing.assert_allclose(values, wanted, rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(values, wanted, rtol=accuracy, atol=accuracy)
         if seed == SEED and copies == 3:
             differences = numerical_gradient(model, at)
             np.testing.assert_allclose(gradient, differences, rtol=5e-6, atol=5e-6)

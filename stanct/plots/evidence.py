@@ -107,13 +107,15 @@ def running_log_z(run: Any, axes: Axes | None = None) -> Axes:
     axes = drawing(axes, f"{unit} of each chain after its warm-up", "log Z")
     values = run.running_log_z(ends)
     low, high = run.evidence.interval
-    axes.axhspan(low, high, color=QUIET, alpha=0.2, lw=0, label="reported 95 % interval")
+    if np.isfinite(high - low):
+        axes.axhspan(low, high, color=QUIET, alpha=0.2, lw=0, label="reported 95 % interval")
     axes.axhline(run.evidence.log_z, color=INK, lw=0.8, ls="--")
     for chain, (x, y) in enumerate(zip(spent, values, strict=True)):
         axes.plot(x, y, "-", color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
     # The first few draws can be far off; they must not hide what happens near the interval.
     late = values[:, values.shape[1] // 6 :]
-    finite = np.concatenate([late[np.isfinite(late)], [low, high]])
+    reported = np.array([run.evidence.log_z, low, high])
+    finite = np.concatenate([late[np.isfinite(late)], reported[np.isfinite(reported)]])
     margin = 0.08 * np.ptp(finite) + 1e-9
     axes.set_ylim(finite.min() - margin, finite.max() + margin)
     axes.yaxis.set_major_formatter(plain)
