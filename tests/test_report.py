@@ -125,7 +125,7 @@ def test_hostile_text_comes_out_as_text(run: TemperedRun) -> None:
 
 
 def test_a_failing_run_s_first_remedy_makes_the_next_page_reliable() -> None:
-    bad = far_run()
+    bad = far_run(draws=400)
     assert abs(bad.evidence.log_z - LINE.log_z) > 5  # the number is nonsense indeed
     page = bad.report()
     reader = Reader(page)
@@ -133,7 +133,7 @@ def test_a_failing_run_s_first_remedy_makes_the_next_page_reliable() -> None:
     advice = first_remedy(page)
     settings = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", advice)}
     assert settings, advice
-    good = far_run(**settings)
+    good = far_run(draws=400, **settings)
     assert abs(good.evidence.log_z - LINE.log_z) < 4 * good.evidence.std_error < 0.1
     assert "Reliable" in good.report() and not first_remedy(good.report())
 
