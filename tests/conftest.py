@@ -14,6 +14,11 @@ from stanct.stan.program import Program
 from stanct.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
+# Worker processes import this file again, in an environment that it has already changed.
+GIVEN_CMDSTAN = os.environ.setdefault("STANCT_TEST_CMDSTAN", os.environ.get("CMDSTAN", ""))
+os.environ.pop("CMDSTAN", None)
+if GIVEN_CMDSTAN:
+    os.environ["CMDSTAN"] = GIVEN_CMDSTAN
 FOUND_CMDSTAN = cmdstan.find()
 # Only tests that ask for `cmdstan_home` use it: "auto" means embedded in all others, and in the
 # processes that they start.
