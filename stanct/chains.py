@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stanct.embedded import Adapted, Block, Nuts, Recipe, Shapes
+from stanct.embedded import Adapted, Block, Nuts, Recipe, Shapes, heeding_interrupts
 from stanct.errors import SamplingError
 from stanct.execution import Execution
 from stanct.progress import Bar
@@ -146,6 +146,16 @@ def stan_seed(sequence: np.random.SeedSequence) -> int:
     return int(sequence.generate_state(1, np.uint32)[0] % (2**31 - 2)) + 1
 
 
+def refuse_executor(method: str, executor: object) -> None:
+    """Raise `SamplingError` for an executor: NUTS chains run in one call of the engine."""
+    if executor is not None:
+        raise SamplingError(
+            f"Method {method!r} takes no executor: all its chains run in one call of the engine, "
+            "on the engine's own threads.",
+            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
+        )
+
+
 def run_chains(
     engine: Engine,
     recipe: Recipe,
@@ -211,25 +221,26 @@ def run_chains(
     position = adapted.position
     try:
         while sizes:
-            size = sizes.pop(0)
-            draw = partial(
-                engine.draw,
-                recipe,
-                position,
-                shapes,
-                step_size=step_size * STEP_CYCLE[len(blocks) % len(STEP_CYCLE)],
-                inv_metric=inv_metric,
-                seed=stan_seed(draw_seed.spawn(1)[0]),
-                draws=size,
-                nuts=settings.nuts,
-            )
-            block = execution.once(f"{label}: draws", draw)
-            position = block.position(tuple(shapes))
-            blocks.append(block)
-            bar.update(settings.chains * size)
-            seen(blocks)
-            if not sizes:
-                sizes = _block_sizes(more(blocks))
+            with heeding_interrupts():
+                size = sizes.pop(0)
+                draw = partial(
+                    engine.draw,
+                    recipe,
+                    position,
+                    shapes,
+                    step_size=step_size * STEP_CYCLE[len(blocks) % len(STEP_CYCLE)],
+                    inv_metric=inv_metric,
+                    seed=stan_seed(draw_seed.spawn(1)[0]),
+                    draws=size,
+                    nuts=settings.nuts,
+                )
+                block = execution.once(f"{label}: draws", draw)
+                position = block.position(tuple(shapes))
+                blocks.append(block)
+                bar.update(settings.chains * size)
+                seen(blocks)
+                if not sizes:
+                    sizes = _block_sizes(more(blocks))
     except KeyboardInterrupt:
         if not blocks:
             raise

@@ -344,11 +344,12 @@ def _on_library_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @contextmanager
-def _heeding_interrupts() -> Iterator[None]:
+def heeding_interrupts() -> Iterator[None]:
     """Raise `KeyboardInterrupt` after the body if Ctrl-C was pressed in it and not heeded.
 
     The engine replaces the handler while chains run, and forgets an interrupt that comes when they
-    are about to end; with short blocks that is most of the time.
+    are about to end; with short blocks that is most of the time. Python drops one that is raised in
+    a finaliser.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -372,7 +373,7 @@ def _heeding_interrupts() -> Iterator[None]:
 
 def _sample_here(recipe: Recipe, settings: dict[str, Any]) -> _Fit:
     try:
-        with _heeding_interrupts():
+        with heeding_interrupts():
             fit = _models.get(recipe).sample(refresh=0, **settings)
     except RuntimeError as cause:
         raise EngineError(

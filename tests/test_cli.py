@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
@@ -129,15 +128,8 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
         piece = process.stderr.read(1)
         assert piece, seen
         seen += piece
-    # Like a person, who presses Ctrl-C again if nothing happens: a callback can swallow a signal.
-    for _ in range(3):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            out, err = process.communicate(timeout=40)
-            break
-    else:
-        process.kill()
-        raise AssertionError("three interrupts did not stop the command")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     found = json.loads(out)
     assert "interrupted" in found["warnings"] and found["draws"] >= 50

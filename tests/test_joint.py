@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import threading
 from typing import Any
 
@@ -19,6 +21,7 @@ from stanct.errors import ProgramError, SamplingError
 from stanct.model import METHODS
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint
+from stanct.watch import Watch
 
 
 def run_of(exact: Exact, seed: int, *, draws: int = 600, **settings: Any) -> TemperedRun:
@@ -148,6 +151,19 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
     assert run.draws == 150  # 16 blocks of the round, 3 of the run, then the interrupt
     monkeypatch.setattr(embedded, "draw", original)
     assert np.array_equal(run.z, run_of(LINE, seed, draws=600).z[:, :150])
+
+
+def test_an_interrupt_that_a_finaliser_drops_is_heeded(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop(_watch: Watch, _draws: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    base = GaussianBase(np.zeros(2), np.eye(2))
+    monkeypatch.setattr(Watch, "show", drop)
+    run = run_of(LINE, seed, draws=600, base=base, bootstrap=0)
+    assert "interrupted" in run.warnings and run.draws == 50
 
 
 def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

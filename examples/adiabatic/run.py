@@ -162,7 +162,7 @@ def mean_table(runs: dict[str, stanct.Run]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Annealing, tempering and adiabatic Monte Carlo.")
-    parser.add_argument("--quick", action="store_true", help="fewer draws, seconds")
+    parser.add_argument("--quick", action="store_true", help="fewer draws, a minute")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("adiabatic.png"), help="the picture")
     options = parser.parse_args()

@@ -16,7 +16,7 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, Engine, joined, run_chains
+from stanct.chains import Chains, ChainSettings, Engine, joined, refuse_executor, run_chains
 from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
@@ -136,12 +136,7 @@ def sample(
     )
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
-    if executor is not None:
-        raise SamplingError(
-            "Method 'joint' takes no executor: all its chains run in one call of the engine, on "
-            "the engine's own threads.",
-            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
-        )
+    refuse_executor("joint", executor)
     with executing(
         target,
         "joint",

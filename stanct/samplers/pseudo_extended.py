@@ -21,7 +21,7 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, Engine, run_chains
+from stanct.chains import Chains, ChainSettings, Engine, refuse_executor, run_chains
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.path import Array, Bias, beta_grid
@@ -135,12 +135,7 @@ def sample(
     settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
     if bootstrap < 0:
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
-    if executor is not None:
-        raise SamplingError(
-            "Method 'pseudo_extended' takes no executor: all its chains run in one call of the "
-            "engine, on the engine's own threads.",
-            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
-        )
+    refuse_executor("pseudo_extended", executor)
     beta = _check_copies(copies, fixed_beta)
     target.code("pseudo_extended")
     chosen = {
