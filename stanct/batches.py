@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import SamplingError
 from stanct.execution import Borrow
-from stanct.function_target import FunctionDensity
+from stanct.function_target import FunctionDensity, Programless
 from stanct.tact_kernels import Potential
 from stanct.workspace import SIGNATURE, CallableDensity
 
@@ -245,7 +245,7 @@ def _cut(recipe: _Cut, _: np.random.Generator) -> Iterator[Batches]:
 
 
 @dataclass(frozen=True)
-class StochasticTarget:
+class StochasticTarget(Programless):
     """A target that a Python function estimates, say a network's loss on a random batch.
 
     Slower than a Stan program only by what the function costs and some microseconds a call; use it
@@ -272,31 +272,6 @@ class StochasticTarget:
     def density(self) -> FunctionDensity:
         """The estimate that a generator with seed 0 gives: by it workers are compared."""
         return FunctionDensity(functools.partial(_first_estimate, self.function), self.dimension)
-
-    @property
-    def programs(self) -> dict[str, str]:
-        """No generated programs."""
-        return {}
-
-    @property
-    def data_text(self) -> str:
-        """No data."""
-        return "{}"
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Provenance of program and data."""
-        return {
-            "program": self.label,
-            "parameters": ["x"],
-            "program_sha256": None,
-            "data_origin": "no data",
-            "data_sha256": hashlib.sha256(b"{}").hexdigest(),
-        }
-
-    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]:
-        """The draws as the variable ``x``, shape (chains, draws, D)."""
-        return {"x": x}
 
 
 def _first_estimate(function: Estimate, x: Array) -> tuple[float, Array]:

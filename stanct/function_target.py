@@ -111,23 +111,10 @@ class FunctionDensity:
         return np.array([self.log_density(x) for x in points])
 
 
-@dataclass(frozen=True)
-class FunctionTarget:
-    """What samplers need, around a `FunctionDensity`; its one variable is ``x`` of shape (D,).
+class Programless:
+    """What a run records of a target without a program and data; its one variable is ``x``."""
 
-    There is no program that could find its own base: pass ``base=GaussianBase(...)``.
-
-    Attributes
-    ----------
-    density
-        The log density.
-    label
-        What the run calls it.
-    """
-
-    density: FunctionDensity
-    label: str = "function"
-    prefix: str = field(default="ct_", repr=False)
+    label: str
 
     @property
     def programs(self) -> dict[str, str]:
@@ -155,3 +142,22 @@ class FunctionTarget:
     def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]:
         """The draws as the variable ``x``, shape (chains, draws, D)."""
         return {"x": x}
+
+
+@dataclass(frozen=True)
+class FunctionTarget(Programless):
+    """What samplers need, around a `FunctionDensity`; its one variable is ``x`` of shape (D,).
+
+    There is no program that could find its own base: pass ``base=GaussianBase(...)``.
+
+    Attributes
+    ----------
+    density
+        The log density.
+    label
+        What the run calls it.
+    """
+
+    density: FunctionDensity
+    label: str = "function"
+    prefix: str = field(default="ct_", repr=False)

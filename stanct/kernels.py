@@ -91,19 +91,41 @@ def _triangular(lower: Array, vector: Array, out: Array) -> None:
         i += 1
 
 
+@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+def _transposed(lower: Array, vector: Array, out: Array) -> None:
+    """out += lowerᵀ · vector, four rows of `lower` at a time."""
+    i = 0
+    while i + 4 <= vector.size:
+        one, two, three, four = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
+        for j in range(i + 4):
+            out[j] += (
+                lower[i, j] * one
+                + lower[i + 1, j] * two
+                + lower[i + 2, j] * three
+                + lower[i + 3, j] * four
+            )
+        i += 4
+    while i < vector.size:
+        one = vector[i]
+        for j in range(i + 1):
+            out[j] += lower[i, j] * one
+        i += 1
+
+
 @compiled
 def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
     """Put v(z) and ∇v(z) into `value` and `gradient`; returns OK, REJECTED or DIVERGED."""
     dimension = z.size
-    x, inner, turned = scratch.x, scratch.x_gradient, scratch.reversed_gradient
+    x, inner = scratch.x, scratch.x_gradient
     x[:] = problem.mean
     if problem.lower.size > 0:
         _triangular(problem.lower, z, x)
     else:
-        turned[:] = z
-        _low_rank(problem, turned)
+        # The call below fills `inner`; until then it is free.
+        inner[:] = z
+        _low_rank(problem, inner)
         for i in range(dimension):
-            x[i] += problem.diagonal[i] * turned[i]
+            x[i] += problem.diagonal[i] * inner[i]
     code = problem.call(
         problem.handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
     )
@@ -115,24 +137,12 @@ def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch:
     value[0] += problem.log_det
     if problem.lower.size > 0:
         gradient[:] = 0.0
-        _transposed(problem.flipped, inner, turned, gradient)
+        _transposed(problem.lower, inner, gradient)
     else:
         for i in range(dimension):
             gradient[i] = problem.diagonal[i] * inner[i]
         _low_rank(problem, gradient)
     return OK
-
-
-@compiled
-def _transposed(flipped: Array, vector: Array, room: Array, out: Array) -> None:
-    """out += lowerᵀ · vector, given lowerᵀ with both axes reversed; leaves `vector` as room."""
-    last = vector.size - 1
-    for i in range(vector.size):
-        room[i] = vector[last - i]
-    vector[:] = 0.0
-    _triangular(flipped, room, vector)
-    for i in range(vector.size):
-        out[i] += vector[last - i]
 
 
 @compiled
@@ -147,10 +157,10 @@ def _low_rank(problem: Problem, vector: Array) -> None:
             vector[i] += along * problem.factors[j, i]
 
 
-@compiled
+@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
 def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
     """Log q(z) of the base; its gradient goes into `scratch.base_gradient`."""
-    gradient, offset, turned = scratch.base_gradient, scratch.offset, scratch.turned
+    gradient, offset, centred = scratch.base_gradient, scratch.offset, scratch.centred
     parts = problem.components
     if parts.share.size == 0:
         total = 0.0
@@ -162,9 +172,9 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
     gradient[:] = 0.0
     for k in range(parts.share.size):
         for i in range(z.size):
-            turned[i] = z[i] - parts.place[k, i]
+            centred[i] = z[i] - parts.place[k, i]
         offset[:] = 0.0
-        _triangular(parts.inverse[k], turned, offset)
+        _triangular(parts.inverse[k], centred, offset)
         square = 0.0
         for i in range(z.size):
             square += offset[i] * offset[i]
@@ -179,7 +189,7 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
         total += weight
         for i in range(z.size):
             offset[i] *= -weight
-        _transposed(parts.flipped[k], offset, turned, gradient)
+        _transposed(parts.inverse[k], offset, gradient)
     gradient /= total
     return top + np.log(total) - z.size * HALF_LOG_2PI
 

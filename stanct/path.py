@@ -26,7 +26,29 @@ _SERIES = 1e-3
 
 
 @dataclass(frozen=True)
-class Bias:
+class _Table:
+    """Values of a bias at knots from β = 0 to 1."""
+
+    beta: Array
+    value: Array
+
+    def __post_init__(self) -> None:
+        beta, value = _knots(self.beta, self.value)
+        object.__setattr__(self, "beta", beta)
+        object.__setattr__(self, "value", value)
+
+    @property
+    def log_zeta(self) -> float:
+        """b(1), the guess at log Z that the bias rests on."""
+        return float(self.value[-1])
+
+    def __call__(self, beta: Array | float) -> Array:
+        """b at any β in [0, 1], along straight lines between the knots, same shape as `beta`."""
+        return np.asarray(np.interp(beta, self.beta, self.value))
+
+
+@dataclass(frozen=True)
+class Bias(_Table):
     """A piecewise-linear bias b(β) with b(0) = 0; two knots are the linear bias β log ζ.
 
     The best choice is b(β) = log z(β): then β is uniform ([GS] 19, 23).
@@ -39,27 +61,10 @@ class Bias:
         b at the knots, natural log.
     """
 
-    beta: Array
-    value: Array
-
-    def __post_init__(self) -> None:
-        beta, value = _knots(self.beta, self.value)
-        object.__setattr__(self, "beta", beta)
-        object.__setattr__(self, "value", value)
-
     @classmethod
     def linear(cls, log_zeta: float) -> Bias:
         """The seeds' bias β log ζ, with log ζ a guess at log Z."""
         return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]))
-
-    @property
-    def log_zeta(self) -> float:
-        """b(1), the guess at log Z that the bias rests on."""
-        return float(self.value[-1])
-
-    def __call__(self, beta: Array | float) -> Array:
-        """b at any β in [0, 1], same shape as `beta`."""
-        return np.asarray(np.interp(beta, self.beta, self.value))
 
     def log_mass(self, delta: Array) -> Array:
         """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
@@ -143,7 +148,7 @@ class Bias:
 
 
 @dataclass(frozen=True)
-class LadderBias:
+class LadderBias(_Table):
     """A bias on a ladder of inverse temperatures: the discrete twin of `Bias` ([GS] 6).
 
     The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n), so that
@@ -159,27 +164,10 @@ class LadderBias:
         b_n, natural log.
     """
 
-    beta: Array
-    value: Array
-
-    def __post_init__(self) -> None:
-        beta, value = _knots(self.beta, self.value)
-        object.__setattr__(self, "beta", beta)
-        object.__setattr__(self, "value", value)
-
     @classmethod
     def linear(cls, beta: Array, log_zeta: float) -> LadderBias:
         """The bias β_n log ζ, with log ζ a guess at log Z."""
         return cls(beta, np.asarray(beta) * log_zeta)
-
-    @property
-    def log_zeta(self) -> float:
-        """The last rung's bias, the guess at log Z."""
-        return float(self.value[-1])
-
-    def __call__(self, beta: Array | float) -> Array:
-        """b at the rungs, and along straight lines between them."""
-        return np.asarray(np.interp(beta, self.beta, self.value))
 
     def log_mass(self, delta: Array) -> Array:
         """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n).

@@ -50,8 +50,8 @@ class Components(NamedTuple):
         log π_k − log det A_k.
     place : shape (K, D)
         a_k.
-    root, inverse, flipped : shape (K, D, D)
-        A_k, its inverse, and the inverse's transpose with both axes reversed, all lower triangular.
+    root, inverse : shape (K, D, D)
+        A_k and its inverse, lower triangular.
     """
 
     share: Array
@@ -59,7 +59,6 @@ class Components(NamedTuple):
     place: Array
     root: Array
     inverse: Array
-    flipped: Array
 
 
 class Problem(NamedTuple):
@@ -75,8 +74,6 @@ class Problem(NamedTuple):
         m.
     lower : shape (D, D)
         L, where it is triangular; shape (0, 0) where it is a diagonal with a low rank.
-    flipped : shape (D, D)
-        Lᵀ with both axes reversed: lower triangular too, so that one fast loop serves L z and Lᵀ g.
     diagonal, factors, stretch : shapes (D,), (r, D) and (r,)
         L = diag(d) (I + Σ_j stretch_j u_j u_jᵀ) with the rows u_j of `factors`.
     log_det
@@ -89,7 +86,6 @@ class Problem(NamedTuple):
     handle: int
     mean: Array
     lower: Array
-    flipped: Array
     diagonal: Array
     factors: Array
     stretch: Array
@@ -121,14 +117,13 @@ class Scratch(NamedTuple):
 
     x: Array
     x_gradient: Array
-    reversed_gradient: Array
     z: Array
     momentum: Array
     gradient: Array
     value: Array
     base_gradient: Array
     offset: Array
-    turned: Array
+    centred: Array
     log_base: Array
 
 
@@ -182,7 +177,6 @@ def make_problem(density: CallableDensity, base: AnyBase) -> Problem:
         density.handle,
         np.ascontiguousarray(base.mean),
         np.ascontiguousarray(lower),
-        np.ascontiguousarray(lower.T[::-1, ::-1]),
         np.ascontiguousarray(diagonal),
         np.ascontiguousarray(factors),
         np.ascontiguousarray(stretch),
@@ -196,7 +190,7 @@ def _make_components(base: AnyBase) -> Components:
     if not isinstance(base, MixtureBase):
         square = np.zeros((0, dimension, dimension))
         none = np.zeros(0)
-        return Components(none, none, np.zeros((0, dimension)), square, square, square)
+        return Components(none, none, np.zeros((0, dimension)), square, square)
     inverse = np.array(
         [solve_triangular(root, np.eye(dimension), lower=True) for root in base.roots]
     )
@@ -206,15 +200,14 @@ def _make_components(base: AnyBase) -> Components:
         np.ascontiguousarray(base.places),
         np.ascontiguousarray(base.roots),
         np.ascontiguousarray(inverse),
-        np.ascontiguousarray(inverse.transpose(0, 2, 1)[:, ::-1, ::-1]),
     )
 
 
 def make_scratch(dimension: int) -> Scratch:
     """Fresh room for trajectories in D dimensions."""
-    one, two, three, four, five, six, seven, eight, nine = np.zeros((9, dimension))
+    one, two, three, four, five, six, seven, eight = np.zeros((8, dimension))
     value, log_base = np.zeros(1), np.zeros(2)
-    return Scratch(one, two, three, four, five, six, value, seven, eight, nine, log_base)
+    return Scratch(one, two, three, four, five, value, six, seven, eight, log_base)
 
 
 def make_table(dimension: int) -> StepTable:

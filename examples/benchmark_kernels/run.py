@@ -18,7 +18,7 @@ import stanct
 from stanct import kernels
 from stanct.workspace import Problem, make_problem, make_scratch
 
-ROUNDS, STEPS = 15, 3000
+ROUNDS, STEPS = 300, 300
 
 
 @kernels.compiled
