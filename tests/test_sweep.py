@@ -14,7 +14,7 @@ from stanct import cost
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.isolation import NoAnswerError, Worker
-from stanct.sweep import Case, Verdict, examine, find_cases, report
+from stanct.sweep import Case, Verdict, examine, find_cases, report, sweep
 from stanct.target import Target
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
@@ -124,6 +124,20 @@ def test_a_worker_outlives_crashes_and_endless_loops() -> None:
         assert worker("two") == "TWO"
         with pytest.raises(NoAnswerError, match="No answer within 2 s"):
             worker("sleep")
+
+
+def test_a_comparison_without_end_still_says_what_became_of_the_program(tmp_path: Path) -> None:
+    """A loop that the data make endless is no fault of the transformation."""
+    path, data = tmp_path / "slow.stan", tmp_path / "slow.data.json"
+    path.write_text(
+        "data { int N; }\n"
+        + NORMAL.split("\n", 1)[1].replace(
+            "y ~ normal(m, 1);", "int k = 0; while (k < N) k += 1; m ~ std_normal();"
+        )
+    )
+    data.write_text(json.dumps({"N": 2_000_000_000}))
+    (verdict,) = sweep([Case("slow", path, data)], ["joint"], seconds=3)
+    assert (verdict.kind, verdict.outcome, verdict.reason) == ("joint", "not compared", "no end")
 
 
 def test_a_lost_case_is_a_verdict(tmp_path: Path) -> None:
