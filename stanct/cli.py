@@ -270,9 +270,16 @@ def _cost(options: argparse.Namespace) -> int:
     _say(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
     cases = find_cases(options.folder, with_data=True)
     bar = tqdm(cases, unit=" programs", disable=None)
-    costs = cost.measure_all(bar, copies=options.copies, seconds=options.seconds)
+    costs: list[cost.Cost] = []
+    status = 0
+    try:
+        for found in cost.measure_all(bar, copies=options.copies, seconds=options.seconds):
+            costs.append(found)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        _say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
     _say(cost.report(costs, copies=options.copies))
-    return 0
+    return status
 
 
 def _sweep(options: argparse.Namespace) -> int:

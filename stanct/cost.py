@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -142,9 +142,8 @@ def _call(density: Density, x: Array) -> partial[int]:
     )
 
 
-def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120) -> list[Cost]:
+def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120) -> Iterator[Cost]:
     """Measure every case that can be measured, each in a process that a crash does not end."""
-    costs: list[Cost] = []
     with Worker(partial(measure, copies=copies), seconds) as worker:
         for case in cases:
             try:
@@ -152,8 +151,7 @@ def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120)
             except NoAnswerError:
                 continue
             if isinstance(cost, Cost):
-                costs.append(cost)
-    return costs
+                yield cost
 
 
 def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
