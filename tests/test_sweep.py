@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import time
@@ -14,7 +15,7 @@ from stanct import cost
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.isolation import NoAnswerError, Worker
-from stanct.sweep import Case, Verdict, examine, find_cases, report, sweep
+from stanct.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
 from stanct.target import Target
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
@@ -67,6 +68,17 @@ def test_programs_with_data_are_compared(folder: Path, capfd: pytest.CaptureFixt
     assert main(["sweep", str(folder), "--data", "--kind", "joint", "--out", str(out)]) == 0
     assert "equal" in capfd.readouterr().out
     assert "good/normal.stan,joint,equal" in out.read_text()
+
+
+def test_verdicts_are_written_as_they_come(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.csv"
+    verdicts = [Verdict("a.stan", "joint", "failed", "crash", 'with "quotes", and\ntwo lines')]
+    written = journal([*verdicts, Verdict("b.stan", "joint", "transformed")], path)
+    assert next(written) == verdicts[0]
+    with path.open(encoding="utf-8", newline="") as file:
+        assert [Verdict(**row) for row in csv.DictReader(file)] == verdicts
+    with pytest.raises(StanctError, match="cannot be written"):
+        next(journal(verdicts, tmp_path / "no" / "folder.csv"))
 
 
 def test_a_fault_is_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
