@@ -107,10 +107,13 @@ class ModelLoops:
         if call is None or not self._is_of_scalars(statement, *call):
             return
         function, name, arguments = call
+        is_discrete = SUFFIX[name] == "_lpmf"
         for first in range(len(loops)):
             nest = tuple(loops[first:])
+            if is_discrete and not self._is_fixed(nest):
+                continue
             if self._is_plain(nest) and self._varies(arguments, nest):
-                yield Term(statement, nest, function, arguments, SUFFIX[name] == "_lpmf")
+                yield Term(statement, nest, function, arguments, is_discrete)
                 return
 
     def _call(self, statement: Statement) -> tuple[str, str, tuple[Range, ...]] | None:
@@ -151,6 +154,14 @@ class ModelLoops:
             if loop is not nest[0] and any(self.names(bound) & changed for bound in bounds):
                 return False
         return True
+
+    def _is_fixed(self, nest: Sequence[Compound]) -> bool:
+        """Tell whether the data alone say how often loops run.
+
+        Elsewhere the embedded engine does not see that an array of integers holds data.
+        """
+        bounds = [bound for loop in nest for bound in self.bounds(loop)]
+        return all(self.names(bound) <= self._globals for bound in bounds)
 
     def _varies(self, arguments: Sequence[Range], nest: Sequence[Compound]) -> bool:
         changed = self.changed(nest[0])
