@@ -23,7 +23,7 @@ from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
-from stanct.sweep import FAULTS, Verdict, find_cases, report, sweep, write_csv
+from stanct.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
 from stanct.target import check_generated
 from stanct.verify import compare
 
@@ -243,7 +243,9 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument(
         "--seconds", type=float, default=120, help="for one program (default: %(default)g)"
     )
-    parser.add_argument("--out", metavar="FILE", help="write every verdict there, as CSV")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write every verdict there as it comes, as CSV"
+    )
     parser.set_defaults(run=_sweep)
 
 
@@ -270,9 +272,16 @@ def _cost(options: argparse.Namespace) -> int:
     _say(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
     cases = find_cases(options.folder, with_data=True)
     bar = tqdm(cases, unit=" programs", disable=None)
-    costs = cost.measure_all(bar, copies=options.copies, seconds=options.seconds)
+    costs: list[cost.Cost] = []
+    status = 0
+    try:
+        for found in cost.measure_all(bar, copies=options.copies, seconds=options.seconds):
+            costs.append(found)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        _say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
     _say(cost.report(costs, copies=options.copies))
-    return 0
+    return status
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -281,13 +290,12 @@ def _sweep(options: argparse.Namespace) -> int:
     verdicts: list[Verdict] = []
     interrupted = False
     try:
-        for verdict in sweep(bar, options.kind or KINDS, seconds=options.seconds):
+        found = sweep(bar, options.kind or KINDS, seconds=options.seconds)
+        for verdict in found if options.out is None else journal(found, options.out):
             verdicts.append(verdict)
     except KeyboardInterrupt:
         interrupted = True
         _say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
-    if options.out is not None:
-        write_csv(verdicts, options.out)
     _say(report(verdicts))
     if interrupted:
         return INTERRUPTED

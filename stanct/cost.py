@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ class Cost:
         D, the number of unconstrained parameters.
     original
         Time of one gradient of the user's program, in microseconds.
+    density
+        That of the density program, which keeps the constants that NUTS drops, relative to it.
     joint
         That of the joint program with a diagonal base, relative to the user's.
     pseudo_extended
@@ -55,6 +57,7 @@ class Cost:
     case: str
     dimension: int
     original: float
+    density: float
     joint: float
     pseudo_extended: float
 
@@ -92,10 +95,12 @@ def measure(case: Case, *, copies: int = 4) -> Cost | str:
         return str(error)
     rng = np.random.default_rng(1)
     z = rng.normal(size=(copies, dimension))
-    points = [0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
-    times = _times([original, joint, pseudo_extended], points)
-    ratios = times[1] / times[0], times[2] / times[0] / copies
-    return Cost(case.name, dimension, 1e6 * times[0], *ratios)
+    points = [0.3 * z[0], 0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
+    own, density, one, all_copies = _times(
+        [original, target.density, joint, pseudo_extended], points
+    )
+    ratios = density / own, one / own, all_copies / own / copies
+    return Cost(case.name, dimension, 1e6 * own, *ratios)
 
 
 def _times(densities: Sequence[Density], points: Sequence[Array]) -> list[float]:
@@ -137,9 +142,8 @@ def _call(density: Density, x: Array) -> partial[int]:
     )
 
 
-def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120) -> list[Cost]:
+def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120) -> Iterator[Cost]:
     """Measure every case that can be measured, each in a process that a crash does not end."""
-    costs: list[Cost] = []
     with Worker(partial(measure, copies=copies), seconds) as worker:
         for case in cases:
             try:
@@ -147,8 +151,7 @@ def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120)
             except NoAnswerError:
                 continue
             if isinstance(cost, Cost):
-                costs.append(cost)
-    return costs
+                yield cost
 
 
 def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
@@ -180,7 +183,9 @@ def report(costs: Sequence[Cost], *, copies: int) -> str:
     """A table of the programs whose gradient takes long enough to compare, worst first."""
     slow = [cost for cost in costs if cost.original >= FLOOR]
     lines = [f"{len(costs)} measured, {len(slow)} with a gradient of {FLOOR:g} us or more."]
-    for kind, label in (("joint", "joint"), ("pseudo_extended", f"{copies} copies, each")):
+    labels = {"density": "all constants", "joint": "joint"}
+    labels["pseudo_extended"] = f"{copies} copies, each"
+    for kind, label in labels.items():
         ratios = np.array([getattr(cost, kind) for cost in slow])
         if ratios.size:
             kept = int(np.sum(ratios <= BOUND))

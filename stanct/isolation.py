@@ -12,6 +12,9 @@ from typing import Any, Generic, TypeVar
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
+NO_END = "no end"
+"""The reason of a call that did not answer in time."""
+
 
 class NoAnswerError(Exception):
     """The process died, or did not answer in time; `reason` says which in a word or two."""
@@ -60,7 +63,7 @@ class Worker(Generic[Argument, Result]):
             self._stop()
             raise NoAnswerError("crash", "The process that examined it died.") from cause
         self._stop()
-        raise NoAnswerError("no end", f"No answer within {self._seconds:g} s.")
+        raise NoAnswerError(NO_END, f"No answer within {self._seconds:g} s.")
 
     def _start(self) -> tuple[BaseProcess, Any]:
         ours, theirs = self._context.Pipe()

@@ -6,11 +6,12 @@ the compiler or the engine is a finding about one program and not the end of the
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from stanct.errors import (
     StanctError,
     UnsupportedError,
 )
-from stanct.isolation import NoAnswerError, Worker
+from stanct.isolation import NO_END, NoAnswerError, Worker
 from stanct.stan.codegen import KINDS, generate
 from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText
@@ -162,14 +163,32 @@ def sweep(
     kinds
         Of `stanct.stan.codegen.KINDS`.
     seconds
-        After which a case counts as failed.
+        After which a case counts as failed; one with data is then transformed once more without.
     """
     with Worker(partial(examine, kinds=tuple(kinds)), seconds) as worker:
         for case in cases:
             try:
                 yield from worker(case)
             except NoAnswerError as error:
-                yield Verdict(case.name, "", "failed", error.reason, str(error))
+                if case.data is None or error.reason != NO_END:
+                    yield Verdict(case.name, "", "failed", error.reason, str(error))
+                else:
+                    yield from _without_numbers(worker, case, error)
+
+
+def _without_numbers(
+    worker: Worker[Case, list[Verdict]], case: Case, late: NoAnswerError
+) -> Iterator[Verdict]:
+    """Transform a case whose comparison takes too long."""
+    try:
+        verdicts = worker(replace(case, data=None))
+    except NoAnswerError as error:
+        verdicts = [Verdict(case.name, "", "failed", error.reason, str(error))]
+    for verdict in verdicts:
+        if verdict.outcome == "transformed":
+            yield replace(verdict, outcome="not compared", reason=late.reason, message=str(late))
+        else:
+            yield verdict
 
 
 def examine(case: Case, kinds: Sequence[str]) -> list[Verdict]:
@@ -259,12 +278,27 @@ def _rejections(rejected: Sequence[Verdict], empty: set[str]) -> list[tuple[str,
     ]
 
 
-def write_csv(verdicts: Sequence[Verdict], path: str | os.PathLike[str]) -> None:
-    """Write one line a verdict, with the fields of `Verdict` as columns."""
+def journal(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> Iterator[Verdict]:
+    """Pass verdicts on, each written to a CSV file at once; columns are the fields of `Verdict`.
+
+    Raises
+    ------
+    StanctError
+        The file cannot be written; said before the first verdict.
+    """
+    file = Path(path)
     try:
-        pd.DataFrame([asdict(verdict) for verdict in verdicts]).to_csv(path, index=False)
+        _write_row(file, "w", [field.name for field in fields(Verdict)])
     except OSError as cause:
         raise StanctError(
-            f"The verdicts cannot be written to {path}: {cause}.",
+            f"The verdicts cannot be written to {file}: {cause}.",
             remedy="Choose a file that you can write.",
         ) from cause
+    for verdict in verdicts:
+        _write_row(file, "a", asdict(verdict).values())
+        yield verdict
+
+
+def _write_row(path: Path, mode: str, cells: Iterable[str]) -> None:
+    with path.open(mode, encoding="utf-8", newline="") as file:
+        csv.writer(file).writerow(cells)

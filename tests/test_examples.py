@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 from conftest import ROOT
+
+import stanct
 
 
 def run(script: str, *arguments: str, cwd: Path) -> str:
@@ -87,3 +93,73 @@ def test_perceptron_without_data_says_where_to_get_them(
     words = "no .*train-images-idx3-ubyte.gz(.|\n)*apt-get install dataset-fashion-mnist"
     with pytest.raises(SystemExit, match=words):
         images.fashion(tmp_path)
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Import an example's `run.py`, and what it imports, apart from those of the others."""
+    names = ("run", "exact", "genes")
+
+    def load(folder: str) -> ModuleType:
+        monkeypatch.syspath_prepend(ROOT / "examples" / folder)
+        return importlib.import_module("run")
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_mixture20_in_short(example: Callable[[str], ModuleType]) -> None:
+    """Exact moments are the paper's; few draws of five copies find most of the modes."""
+    mixture = example("mixture20")
+    exact = {name: mixture.exact_moments(mixture.scenario_data(name)) for name in "ab"}
+    np.testing.assert_allclose(exact["a"], [4.478, 4.905, 25.60468, 33.91964], atol=1e-5)
+    np.testing.assert_allclose(exact["b"], [4.687614, 5.030235, 25.667715, 31.487669], atol=1e-5)
+    outcome = mixture.work(mixture.Job("b", "PE 5", draws=500, warmup=200, seed=1))
+    # Three times what the paper's errors come to for a hundredth of its draws.
+    bounds = 3 * np.array([0.04, 0.02, 0.18, 0.36]) * np.sqrt(100)
+    assert np.all(np.abs(outcome.moments - exact["b"]) < bounds), outcome.moments
+    data = mixture.scenario_data("b")
+    away = np.linalg.norm(outcome.points[:, None] - data["centre"], axis=2)
+    assert np.sum((away < 2 * data["sigma"]).any(axis=0)) >= 14
+
+
+def test_eight_schools_in_short(
+    example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two methods within four standard errors of quadrature, which are bounded themselves."""
+    schools = example("eight_schools")
+    data = json.loads((schools.HERE / "eight_schools.data.json").read_text(encoding="utf-8"))
+    truth = json.loads((schools.HERE / "truth.json").read_text(encoding="utf-8"))
+    model = stanct.temper(schools.HERE / "non_centred.stan")
+    runs = {
+        ("non-centred", name): model.sample(
+            data, chains=2, draws=400, warmup=300, seed=1, progress=False, **settings
+        )
+        for name, settings in schools.METHODS.items()
+    }
+    schools.table(runs, truth)
+    out = capsys.readouterr().out
+    found = re.findall(r"± +([\d.]+) +([+-][\d.]+)", out)
+    assert len(found) == 6 and all(abs(float(z)) < 4 for _, z in found), out
+    log_z_errors = [float(error) for error, _ in found[::3]]
+    assert max(log_z_errors) < 0.15, out
+
+
+def test_lasso_in_short(
+    example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three samplers predict alike, and the two that know the evidence agree on it."""
+    lasso = example("lasso_horseshoe")
+    monkeypatch.setattr(lasso, "WARMUP", 300)
+    monkeypatch.setattr(lasso, "CHAINS", 2)
+    data = lasso.split(*lasso.simulate(40, 8, 1), 3, 1)
+    plain, copies, joint = (
+        lasso.sample("simulated", "lasso", method, data, 300, 1) for method in lasso.METHODS
+    )
+    assert plain.log_predictive < 0
+    for result in (copies, joint):
+        assert result.log_predictive == pytest.approx(plain.log_predictive, abs=0.4)
+        assert result.std_error < 0.15
+    error = np.hypot(copies.std_error, joint.std_error)
+    assert abs(copies.log_z - joint.log_z) < 4 * error

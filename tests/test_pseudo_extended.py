@@ -26,7 +26,8 @@ from stanct.errors import ProgramError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 
-NAMES = [name for name in RUNNABLE if name != "functions"]
+# `loops` is steep: test_verify compares it without numerical gradients.
+NAMES = [name for name in RUNNABLE if name not in ("functions", "loops")]
 LINEAR = (np.array([0.0, 1.0]), np.array([0.0, -2.5]))
 BIASES = {"linear": LINEAR, "table": (KNOTS, BIAS)}
 

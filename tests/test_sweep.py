@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import time
@@ -14,7 +15,7 @@ from stanct import cost
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.isolation import NoAnswerError, Worker
-from stanct.sweep import Case, Verdict, examine, find_cases, report
+from stanct.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
 from stanct.target import Target
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
@@ -67,6 +68,17 @@ def test_programs_with_data_are_compared(folder: Path, capfd: pytest.CaptureFixt
     assert main(["sweep", str(folder), "--data", "--kind", "joint", "--out", str(out)]) == 0
     assert "equal" in capfd.readouterr().out
     assert "good/normal.stan,joint,equal" in out.read_text()
+
+
+def test_verdicts_are_written_as_they_come(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.csv"
+    verdicts = [Verdict("a.stan", "joint", "failed", "crash", 'with "quotes", and\ntwo lines')]
+    written = journal([*verdicts, Verdict("b.stan", "joint", "transformed")], path)
+    assert next(written) == verdicts[0]
+    with path.open(encoding="utf-8", newline="") as file:
+        assert [Verdict(**row) for row in csv.DictReader(file)] == verdicts
+    with pytest.raises(StanctError, match="cannot be written"):
+        next(journal(verdicts, tmp_path / "no" / "folder.csv"))
 
 
 def test_a_fault_is_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +136,20 @@ def test_a_worker_outlives_crashes_and_endless_loops() -> None:
         assert worker("two") == "TWO"
         with pytest.raises(NoAnswerError, match="No answer within 2 s"):
             worker("sleep")
+
+
+def test_a_comparison_without_end_still_says_what_became_of_the_program(tmp_path: Path) -> None:
+    """A loop that the data make endless is no fault of the transformation."""
+    path, data = tmp_path / "slow.stan", tmp_path / "slow.data.json"
+    path.write_text(
+        "data { int N; }\n"
+        + NORMAL.split("\n", 1)[1].replace(
+            "y ~ normal(m, 1);", "int k = 0; while (k < N) k += 1; m ~ std_normal();"
+        )
+    )
+    data.write_text(json.dumps({"N": 2_000_000_000}))
+    (verdict,) = sweep([Case("slow", path, data)], ["joint"], seconds=3)
+    assert (verdict.kind, verdict.outcome, verdict.reason) == ("joint", "not compared", "no end")
 
 
 def test_a_lost_case_is_a_verdict(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ class Rewriter:
         Those among the changes that replace a word inside an expression.
     functions
         Library functions, without prefix, that the new code calls.
+    braced
+        First tokens of statements around which other edits put braces.
     """
 
     program: Program
@@ -68,6 +70,7 @@ class Rewriter:
     edits: list[Edit] = field(default_factory=list[Edit])
     word_edits: list[Edit] = field(default_factory=list[Edit])
     functions: set[str] = field(default_factory=set[str])
+    braced: set[int] = field(default_factory=set[int])
 
     def __post_init__(self) -> None:
         self._syntax: Syntax = self.program.syntax
@@ -202,7 +205,8 @@ class Rewriter:
 
     def stands_free(self, statement: Statement) -> bool:
         """Tell whether a statement can have another one beside it, or none, without braces."""
-        return self._syntax.word(statement.tokens.first - 1) in (";", "{", "}")
+        first = statement.tokens.first
+        return first in self.braced or self._syntax.word(first - 1) in (";", "{", "}")
 
     def removal(self, statement: Statement) -> Edit:
         """Return the edit that removes a statement, with its line where it has it to itself."""
@@ -223,6 +227,10 @@ class Rewriter:
         text = self.program.expanded
         line = text[text.rfind("\n", 0, offset) + 1 : offset]
         return line[: len(line) - len(line.lstrip())]
+
+    def is_users(self, distribution: str) -> bool:
+        """Tell whether the user defines a density or a mass function of this name."""
+        return any(distribution + ending in self._user for ending in ("_lpdf", "_lpmf"))
 
     def _suffix(self, statement: Tilde, scope: Scope) -> str:
         """Tell whether a distribution has a density or a mass function; the user's come first."""

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from stanct.stan.checks import check_lines
 from stanct.stan.constraints import ParameterWriter, plus
 from stanct.stan.jacobians import JacobianCalls
+from stanct.stan.loops import LoopSums
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Increment, Range, Tilde, walk
+from stanct.stan.syntax import Declare, Increment, Range
 from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions
 
 
@@ -30,12 +31,14 @@ def extended_hamiltonian(program: Program, prefix: str) -> str:
 
 
 def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
-    rewriter, writer = _prepare(program, prefix)
-    by_term = _adds_in_loops(program) and not _touches_target(program)
+    rewriter, writer, by_term = _prepare(program, prefix)
     again = Rewriter(program, prefix, rewriter.shapes)
     if by_term:
+        # Engines are quick at collecting what is added to the target, one term after the other. A
+        # sum of ours would grow by a node of the expression graph each time round a loop. So each
+        # term gets the factor beta, and log p is computed apart for the draws that are saved.
         again.normalise_names()
-        again.model("target", f"{prefix}beta")
+        LoopSums(again).write("target", f"{prefix}beta")
         rewriter.functions |= again.functions
     extra_target = _adjust_target(rewriter, "target()")
     values = _common(rewriter, writer)
@@ -56,7 +59,7 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
 
 def pseudo_extended(program: Program, prefix: str) -> str:
     """Write the pseudo-extended program: N copies of the parameters in one loop."""
-    rewriter, writer = _prepare(program, prefix)
+    rewriter, writer, _ = _prepare(program, prefix, by_loop=True)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
     chosen = _chosen_copy(rewriter)
@@ -85,37 +88,31 @@ def pseudo_extended(program: Program, prefix: str) -> str:
     )
 
 
-def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter]:
-    """Make the edits that all these kinds share, but for what touches `target()`."""
+def _prepare(
+    program: Program, prefix: str, *, by_loop: bool = False
+) -> tuple[Rewriter, ParameterWriter, bool]:
+    """Make the edits that all these kinds share, but for what touches `target()`.
+
+    The last value tells whether loops of the model still add to the target term by term; with
+    `by_loop` they do so to a vector of their own.
+    """
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
     rewriter.normalise_names()
     rewriter.keep_constants()
-    rewriter.model(f"{prefix}log_p")
-    return rewriter, ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
-
-
-def _adds_in_loops(program: Program) -> bool:
-    """Tell whether the model adds to the target inside loops.
-
-    Engines are quick at collecting what is added to the target. A sum of ours, of which the program
-    goes on to take the product with β, grows by one node of the expression graph each time round.
-    There each term gets the factor β, and log p is computed apart, without gradients, for the
-    draws that are saved.
-    """
-    block = program.blocks.get("model")
-    loops = [
-        statement
-        for statement in walk(block.statements if block else ())
-        if isinstance(statement, Compound) and statement.word in ("for", "while")
-    ]
-    return any(isinstance(inner, Tilde | Increment) for inner in walk(loops))
+    writer = ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
+    if _touches_target(program):
+        rewriter.model(f"{prefix}log_p")
+        return rewriter, writer, False
+    sums = LoopSums(rewriter)
+    sums.write(f"{prefix}log_p", by_loop=by_loop)
+    return rewriter, writer, sums.leaves_terms
 
 
 def _touches_target(program: Program) -> bool:
     """Tell whether the model reads the target, or adds to it by functions ending in `_lp`."""
-    block, word = program.blocks["model"], program.syntax.word
-    reads = any(
+    block, word = program.blocks.get("model"), program.syntax.word
+    reads = block is not None and any(
         word(token) == "target" and word(token + 1) == "("
         for token in range(block.opening, block.closing)
     )

@@ -1,0 +1,268 @@
+"""Which densities can leave the loops of a model, and how often these loops run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stanct.stan.constraints import minus
+from stanct.stan.distributions import SUFFIX
+from stanct.stan.rewrite import Rewriter
+from stanct.stan.syntax import (
+    Assign,
+    Compound,
+    Declare,
+    Increment,
+    Range,
+    Simple,
+    Statement,
+    Tilde,
+    walk,
+)
+
+_ENDINGS = ("_lpdf", "_lpmf", "_lcdf", "_lccdf")
+# Stan has no form of these for a vector of scalars.
+_SINGLE = frozenset({"hypergeometric", "wiener"})
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A density of scalars that can leave its loops.
+
+    Attributes
+    ----------
+    statement
+        What adds it to the target.
+    nest
+        The loops that it can leave, outermost first.
+    function, arguments
+        The Stan function; its variate comes first.
+    is_discrete
+        Whether it is a mass function.
+    """
+
+    statement: Statement
+    nest: tuple[Compound, ...]
+    function: str
+    arguments: tuple[Range, ...]
+    is_discrete: bool
+
+
+class ModelLoops:
+    """The loops of a model block, read only.
+
+    Parameters
+    ----------
+    rewriter
+        Knows the program, and the words that change in it.
+
+    Attributes
+    ----------
+    statements
+        Of the model block.
+    seen
+        By `id` of a statement, the variables that it can see.
+    path
+        By `id` of a statement, the compound statements around it, outermost first.
+    terms
+        The densities that can leave their loops, in the order of the text.
+    """
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter, self._syntax = rewriter, rewriter.program.syntax
+        block = rewriter.program.blocks.get("model")
+        self.statements = block.statements if block else []
+        shapes = rewriter.shapes
+        self._globals = set(shapes.globals())
+        self.seen = {
+            id(statement): dict(scope)
+            for statement, scope in shapes.walk(self.statements, shapes.globals())
+        }
+        self.path: dict[int, tuple[Compound, ...]] = {}
+        self._find_paths(self.statements, ())
+        self.terms = [
+            term for statement in walk(self.statements) for term in self._liftable(statement)
+        ]
+        self._outermost = {id(term.statement): term.nest[0] for term in self.terms}
+
+    def _find_paths(self, statements: Sequence[Statement], path: tuple[Compound, ...]) -> None:
+        for statement in statements:
+            self.path[id(statement)] = path
+            if isinstance(statement, Compound):
+                self._find_paths(statement.body, (*path, statement))
+
+    def outside(self, statement: Statement) -> tuple[Compound, ...]:
+        """Return what stands around a term where it is added to the target."""
+        return self.path[id(self._outermost.get(id(statement), statement))]
+
+    def _liftable(self, statement: Statement) -> Iterator[Term]:
+        """Yield a density of scalars with as many loops as it can leave; nothing if none."""
+        loops: list[Compound] = []
+        for compound in reversed(self.path[id(statement)]):
+            if compound.word == "for":
+                loops.insert(0, compound)
+            elif compound.word != "block":
+                break
+        call = self._call(statement) if loops else None
+        if call is None or not self._is_of_scalars(statement, *call):
+            return
+        function, name, arguments = call
+        is_discrete = SUFFIX[name] == "_lpmf"
+        for first in range(len(loops)):
+            nest = tuple(loops[first:])
+            if is_discrete and not self._is_fixed(nest):
+                continue
+            if self._is_plain(nest) and self._varies(arguments, nest):
+                yield Term(statement, nest, function, arguments, is_discrete)
+                return
+
+    def _call(self, statement: Statement) -> tuple[str, str, tuple[Range, ...]] | None:
+        """Return the function that a statement adds, its distribution, and the arguments."""
+        syntax = self._syntax
+        if isinstance(statement, Tilde) and not statement.truncated:
+            name = statement.distribution
+            arguments = (statement.variate, *statement.arguments)
+            return name + SUFFIX.get(name, ""), name, arguments
+        if isinstance(statement, Increment) and statement.accumulator == "target":
+            first, stop = statement.value
+            function = self._rewriter.expression(Range(first, first + 1))
+            name = next((function.removesuffix(e) for e in _ENDINGS if function.endswith(e)), "")
+            if name and syntax.partner.get(first + 1) == stop - 1:
+                halves = syntax.split(Range(first + 2, stop - 1), "|")
+                return function, name, tuple(part for half in halves for part in syntax.split(half))
+        return None
+
+    def _is_of_scalars(
+        self, statement: Statement, function: str, name: str, arguments: tuple[Range, ...]
+    ) -> bool:
+        """Tell whether it is Stan's, of scalars, and of the right kind for what it is."""
+        if name not in SUFFIX or name in _SINGLE or self._rewriter.is_users(name):
+            return False
+        scope = self.seen[id(statement)]
+        shapes = [self._rewriter.shapes.shape(argument, scope) for argument in arguments]
+        if not shapes or any(shape is None or shape.rank > 0 for shape in shapes):
+            return False
+        return SUFFIX[name] == "_lpdf" or (shapes[0] is not None and bool(shapes[0].integer))
+
+    def _is_plain(self, nest: Sequence[Compound]) -> bool:
+        """Tell whether loops run over ranges that are known when the first one begins."""
+        changed = self.changed(nest[0])
+        for loop in nest:
+            bounds = self.bounds(loop)
+            if len(bounds) != 2 or self.leaves_early(loop):
+                return False
+            if loop is not nest[0] and any(self.names(bound) & changed for bound in bounds):
+                return False
+        return True
+
+    def _is_fixed(self, nest: Sequence[Compound]) -> bool:
+        """Tell whether the data alone say how often loops run.
+
+        Elsewhere the embedded engine does not see that an array of integers holds data.
+        """
+        bounds = [bound for loop in nest for bound in self.bounds(loop)]
+        return all(self.names(bound) <= self._globals for bound in bounds)
+
+    def _varies(self, arguments: Sequence[Range], nest: Sequence[Compound]) -> bool:
+        changed = self.changed(nest[0])
+        return any(self.names(argument) & changed for argument in arguments)
+
+    def leaves_early(self, loop: Compound) -> bool:
+        """Tell whether some time round may not run to its end."""
+        return any(
+            isinstance(inner, Simple) and inner.word in ("break", "continue", "return")
+            for inner in walk(loop.body)
+        )
+
+    def bounds(self, loop: Compound) -> list[Range]:
+        """Return the two bounds of a loop over a range; of any other one its container."""
+        return self._syntax.split(Range(loop.heads[0].first + 2, loop.heads[0].stop), ":")
+
+    def variable(self, loop: Compound) -> str:
+        """Return the name of a loop's variable."""
+        return self._syntax.word(loop.heads[0].first)
+
+    def names(self, tokens: Range) -> set[str]:
+        """Return the names in an expression."""
+        return {
+            self._syntax.word(token)
+            for token in range(*tokens)
+            if self._syntax.tokens[token].kind == "name"
+        }
+
+    def changed(self, loop: Compound) -> set[str]:
+        """Return every name to which a loop gives a value, its own variable among them."""
+        changed = {self.variable(loop)}
+        for inner in walk(loop.body):
+            if isinstance(inner, Declare):
+                changed |= {self._syntax.word(name) for name, _ in inner.names}
+            elif isinstance(inner, Assign):
+                changed |= self.names(inner.left)
+            elif isinstance(inner, Compound) and inner.word == "for":
+                changed.add(self.variable(inner))
+        return changed
+
+    def whole(self, argument: Range, term: Term) -> str | None:
+        """Return `y` for `y[n]`, or `a[group]` for `a[group[n]]`, where `n` runs through them."""
+        loop, statement = term.nest[0], term.statement
+        word, name = self._syntax.word, self._syntax.word(argument.first)
+        closing = self._syntax.partner.get(argument.first + 1, -1)
+        if len(term.nest) > 1 or word(argument.first + 1) != "[" or closing != argument.stop - 1:
+            return None
+        index = Range(argument.first + 2, closing)
+        spec = self.seen[id(statement)].get(name)
+        if spec is None or spec.rank != 1 or spec.base == "tuple":
+            return None
+        if index.stop - index.first > 1:
+            if name in self.changed(loop):
+                return None
+            inner = self.whole(index, term)
+            return None if inner is None else f"{name}[{inner}]"
+        size = (spec.array or spec.dims or (None,))[0]
+        upper = self.bounds(loop)[1]
+        is_whole = (
+            word(index.first) == self.variable(loop)
+            and self.offset(loop) == "0"
+            and size is not None
+            and self._syntax.text(size) == self.bound(upper)
+            and self.names(size) <= self._globals
+        )
+        return name if is_whole and self._is_settled(name, loop, statement) else None
+
+    def _is_settled(self, name: str, loop: Compound, statement: Statement) -> bool:
+        """Tell whether each time round gives a container no value, or its own, before a statement.
+
+        What a density reads there is then what the container holds behind the loop.
+        """
+        own = [name, "[", self.variable(loop), "]"]
+        for inner in walk(loop.body):
+            if isinstance(inner, Declare):
+                if name in {self._syntax.word(token) for token, _ in inner.names}:
+                    return False
+            elif isinstance(inner, Assign) and name in self.names(inner.left):
+                left = [self._syntax.word(token) for token in range(*inner.left)]
+                if left != own or inner.tokens.first > statement.tokens.first:
+                    return False
+        return True
+
+    def length(self, loop: Compound) -> str:
+        """Return how often a loop runs."""
+        upper, offset = self.bound(self.bounds(loop)[1]), self.offset(loop)
+        spec = self.seen[id(loop)].get(upper)
+        lowest = spec.constraints.get("lower") if spec else None
+        is_size = upper.isdecimal() or (lowest and self._syntax.text(lowest).isdecimal())
+        return upper if is_size and offset == "0" else f"max(0, {minus(upper, offset)})"
+
+    def offset(self, loop: Compound) -> str:
+        """Return the number in front of a loop's first one."""
+        lower = self.bound(self.bounds(loop)[0])
+        if lower.isdecimal() and int(lower) > 0:
+            return str(int(lower) - 1)
+        before = lower.removesuffix("+ 1").rstrip()
+        return before if before != lower and before.isidentifier() else minus(lower, "1")
+
+    def bound(self, bound: Range) -> str:
+        """Return a bound without the brackets around it."""
+        while self._syntax.partner.get(bound.first) == bound.stop - 1:
+            bound = Range(bound.first + 1, bound.stop - 1)
+        return self._rewriter.expression(bound)

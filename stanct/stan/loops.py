@@ -1,0 +1,265 @@
+"""What a model's loops add to the target, summed as vectors.
+
+A sum that grows by one term each time round a loop is slow to differentiate, and more so when the
+program goes on to multiply it by β: the expression graph has a node a term. So
+
+    for (n in 1 : N) y[n] ~ normal(a[group[n]], sigma);
+
+becomes `normal_lpdf(y | a[group], sigma)`. Arguments that have no such name are kept in vectors
+while the loop runs. What cannot leave its loop can be summed there: each time round fills one
+element of a vector, which is summed behind the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stanct.stan.constraints import minus, times
+from stanct.stan.lifting import ModelLoops, Term
+from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, walk
+
+# Times round that need no vector for what they add.
+_FEW = 10
+
+
+@dataclass(slots=True)
+class _Lines:
+    """New lines around a loop and in its body."""
+
+    before: list[str] = field(default_factory=list[str])
+    first: list[str] = field(default_factory=list[str])
+    last: list[str] = field(default_factory=list[str])
+    behind: list[str] = field(default_factory=list[str])
+
+
+class LoopSums:
+    """Redirects what the model block adds to the target, and takes densities out of its loops.
+
+    Parameters
+    ----------
+    rewriter
+        Receives the edits.
+    """
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter, self._prefix = rewriter, rewriter.prefix
+        self._syntax = rewriter.program.syntax
+        self._loops = ModelLoops(rewriter)
+        self._lines: dict[int, _Lines] = {}
+        self._in_place: dict[int, list[str]] = {}
+        self._counters: dict[tuple[int, ...], str] = {}
+        self._count = 0
+
+    @property
+    def leaves_terms(self) -> bool:
+        """Whether loops still add to the target, term by term, when densities have left them."""
+        return any(
+            compound.word in ("for", "while")
+            for statement in walk(self._loops.statements)
+            if isinstance(statement, Tilde | Increment)
+            for compound in self._loops.outside(statement)
+        )
+
+    def write(self, accumulator: str, weight: str = "", *, by_loop: bool = False) -> None:
+        """Make the edits.
+
+        Parameters
+        ----------
+        accumulator
+            Where the terms go.
+        weight
+            Variable by which each is multiplied.
+        by_loop
+            Whether a loop that keeps terms collects them in a vector of its own.
+        """
+        sums = self._sums(accumulator) if by_loop else {}
+        factor = f"{weight} * " if weight else ""
+        for term in self._loops.terms:
+            self._lift(term, f"{self._target(term.nest[0], sums, accumulator)} += {factor}")
+        for statement in self._loops.statements:
+            self._write(statement, sums, accumulator, weight)
+
+    # What leaves its loops
+
+    def _lift(self, term: Term, head: str) -> None:
+        """Note the lines that compute a density behind its loops instead of in them."""
+        changed = self._loops.changed(term.nest[0])
+        texts: list[str] = []
+        kept: list[str] = []
+        for argument in term.arguments:
+            text = self._rewriter.expression(argument)
+            if self._loops.names(argument) & changed:
+                whole = self._loops.whole(argument, term)
+                if whole is None:
+                    whole, line = self._keep(argument, term)
+                    kept.append(line)
+                text = whole
+            texts.append(text)
+        self._in_place[id(term.statement)] = kept
+        behind = f" | {', '.join(texts[1:])}" if texts[1:] else ""
+        line = f"{head}{term.function}({texts[0]}{behind});"
+        self._around(term.nest[0]).behind.append(line)
+
+    def _keep(self, argument: Range, term: Term) -> tuple[str, str]:
+        """Keep a value of each time round; returns the container's name and the assignment."""
+        self._count += 1
+        name = f"{self._prefix}each{self._count}"
+        lengths = [self._loops.length(loop) for loop in term.nest]
+        size = times(*lengths) if len(lengths) > 1 else lengths[0]
+        shape = self._rewriter.shapes.shape(argument, self._loops.seen[id(term.statement)])
+        is_array = term.is_discrete and shape is not None and shape.integer
+        kind = f"array[{size}] int" if is_array else f"vector[{size}]"
+        self._around(term.nest[0]).before.append(f"{kind} {name};")
+        return name, f"{name}[{self._turn(term.nest)}] = {self._rewriter.expression(argument)};"
+
+    def _turn(self, nest: Sequence[Compound]) -> str:
+        """Return the number of the time round, a counter where loops stand in one another."""
+        if len(nest) == 1:
+            return minus(self._loops.variable(nest[0]), self._loops.offset(nest[0]))
+        key = tuple(id(loop) for loop in nest)
+        if key not in self._counters:
+            self._counters[key] = f"{self._prefix}turn{len(self._counters) + 1}"
+            self._around(nest[0]).before.append(f"int {self._counters[key]} = 0;")
+            self._around(nest[-1]).first.append(f"{self._counters[key]} += 1;")
+        return self._counters[key]
+
+    def _around(self, loop: Compound) -> _Lines:
+        return self._lines.setdefault(id(loop), _Lines())
+
+    # What stays in its loop
+
+    def _sums(self, accumulator: str) -> dict[int, str]:
+        """Give each loop that keeps terms a vector of sums; returns what its terms go to."""
+        summed: list[Compound] = []
+        for statement in walk(self._loops.statements):
+            if isinstance(statement, Tilde | Increment):
+                for loop in self._loops.outside(statement):
+                    if loop not in summed and self._is_worth_a_sum(loop):
+                        summed.append(loop)
+        sums: dict[int, str] = {}
+        for number, loop in enumerate(summed, start=1):
+            term, terms = f"{self._prefix}term{number}", f"{self._prefix}terms{number}"
+            lines = self._around(loop)
+            lines.before.append(f"vector[{self._loops.length(loop)}] {terms};")
+            lines.first.append(f"real {term} = 0;")
+            lines.last.append(f"{terms}[{self._turn([loop])}] = {term};")
+            sums[id(loop)] = term
+        for loop in summed:
+            name = sums[id(loop)].replace("term", "terms")
+            target = self._target(loop, sums, accumulator)
+            self._around(loop).behind.append(f"{target} += sum({name});")
+        return sums
+
+    def _is_worth_a_sum(self, loop: Compound) -> bool:
+        bounds = self._loops.bounds(loop) if loop.word == "for" else []
+        if len(bounds) != 2 or self._loops.leaves_early(loop):
+            return False
+        last = self._loops.bound(bounds[1])
+        return not (last.isdecimal() and int(last) < _FEW)
+
+    def _target(self, statement: Statement, sums: dict[int, str], accumulator: str) -> str:
+        """Return where a statement adds: to the sum of the loop around it that has one."""
+        for compound in reversed(self._loops.path[id(statement)]):
+            if id(compound) in sums:
+                return sums[id(compound)]
+        return accumulator
+
+    # Edits
+
+    def _write(
+        self, statement: Statement, sums: dict[int, str], accumulator: str, weight: str
+    ) -> None:
+        """Edit a statement and all in it; outer lines first in front, last behind."""
+        rewriter = self._rewriter
+        if id(statement) in self._in_place:
+            self._replace(statement, self._in_place[id(statement)])
+        elif isinstance(statement, Tilde):
+            target = self._target(statement, sums, accumulator)
+            rewriter.tilde(statement, self._loops.seen[id(statement)], target, weight)
+        elif isinstance(statement, Increment):
+            target = self._target(statement, sums, accumulator)
+            rewriter.redirect(statement, self._loops.seen[id(statement)], target, weight)
+        elif isinstance(statement, Compound):
+            self._write_compound(statement, sums, accumulator, weight)
+
+    def _write_compound(
+        self, statement: Compound, sums: dict[int, str], accumulator: str, weight: str
+    ) -> None:
+        lines, tail = self._lines.get(id(statement)), ""
+        if lines and self._is_emptied(statement):
+            self._replace(statement, lines.behind)
+            return
+        if lines:
+            tail = self._open(statement, lines)
+        for inner in statement.body:
+            self._write(inner, sums, accumulator, weight)
+        if lines:
+            self._close(statement, lines, tail)
+
+    def _is_emptied(self, loop: Compound) -> bool:
+        """Tell whether nothing is left in a loop, not even a comment."""
+        text, path = self._syntax.text(loop.tokens), self._loops.path[id(loop)]
+        return (
+            "//" not in text
+            and "/*" not in text
+            and all(
+                (self._in_place.get(id(inner)) == [] and self._loops.outside(inner) == path)
+                or (isinstance(inner, Compound) and inner.word in ("block", "for"))
+                for inner in walk(loop.body)
+            )
+        )
+
+    def _replace(self, statement: Statement, lines: list[str]) -> None:
+        rewriter = self._rewriter
+        if not lines:
+            rewriter.edits.append(rewriter.removal(statement))
+            return
+        start = self._syntax.start(statement.tokens.first)
+        end = self._syntax.tokens[statement.tokens.stop - 1].end
+        lead, indent, tail = (
+            rewriter.room(statement, rewriter.edits)
+            if len(lines) > 1
+            else ("", rewriter.indent(start), "")
+        )
+        text = f"\n{indent}".join(lines)
+        rewriter.edits.append(Edit(start, end, f"{lead}{text}{tail}"))
+
+    def _open(self, loop: Compound, lines: _Lines) -> str:
+        """Write what stands in front of a loop and at its body's head; returns what closes it."""
+        rewriter, edits = self._rewriter, self._rewriter.edits
+        start = self._syntax.start(loop.tokens.first)
+        lead, indent, tail = rewriter.room(loop, edits)
+        before = "".join(f"{line}\n{indent}" for line in lines.before)
+        edits.append(Edit(start, start, lead + before))
+        if lines.first or lines.last:
+            inner = "".join(f"\n{indent}  {line}" for line in lines.first)
+            opening = self._syntax.tokens[loop.heads[0].stop]
+            body = self._syntax.tokens[loop.body[0].tokens.first]
+            if self._is_block(loop.body[0]):
+                edits.append(Edit(body.end, body.end, inner))
+            else:
+                rewriter.braced.add(loop.body[0].tokens.first)
+                between = self._rewriter.program.expanded[opening.end : body.start]
+                if "\n" in between:
+                    edits.append(Edit(opening.end, opening.end, f" {{{inner}"))
+                else:
+                    edits.append(Edit(opening.end, body.start, f" {{{inner}\n{indent}  "))
+        return tail
+
+    def _close(self, loop: Compound, lines: _Lines, tail: str) -> None:
+        edits = self._rewriter.edits
+        end = self._syntax.tokens[loop.tokens.stop - 1].end
+        indent = self._rewriter.indent(self._syntax.start(loop.tokens.first))
+        last = "".join(f"  {line}\n{indent}" for line in lines.last)
+        if self._is_block(loop.body[0]):
+            closing = self._syntax.tokens[loop.tokens.stop - 1].start
+            edits.append(Edit(closing, closing, last))
+        elif lines.first or lines.last:
+            edits.append(Edit(end, end, f"\n{indent}{last}}}"))
+        behind = "".join(f"\n{indent}{line}" for line in lines.behind)
+        edits.append(Edit(end, end, behind + tail))
+
+    def _is_block(self, statement: Statement) -> bool:
+        return isinstance(statement, Compound) and statement.word == "block"
