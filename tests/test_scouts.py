@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import ROOT, target_of
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
+from stanct import alternation
 from stanct.base import GaussianBase, moment_match
 from stanct.boltzmann import BoltzmannMachine, Moments
 from stanct.embedded import Nuts
@@ -16,8 +20,10 @@ from stanct.execution import Borrow
 from stanct.fits import fit_base
 from stanct.function_target import FunctionDensity
 from stanct.path import Bias
-from stanct.rounds import Round, refit_base
+from stanct.rounds import LEAST_SHRINKAGE, Round, refit_base
+from stanct.samplers import joint, parallel_tempering
 from stanct.scouts import Scouts, annealed_scouts
+from stanct.stan.program import Program
 
 WIDE = GaussianBase(np.zeros(1), np.full((1, 1), 12.0))
 PROGRAM = ROOT / "stan_models" / "boltzmann" / "boltzmann.stan"
@@ -26,6 +32,7 @@ TWO_MODES = """
 parameters { real x; }
 model { target += log_mix(0.7, normal_lpdf(x | -9, 1), normal_lpdf(x | 9, 1)) - 3; }
 """
+ONE_MODE = "parameters { vector[3] x; } model { x ~ normal(0, 2); }"
 
 
 def scouts(borrow: Borrow, seed: int, *, particles: int = 200, threads: int = 1) -> Scouts:
@@ -62,7 +69,7 @@ def test_scouts_outside_the_support_are_left_out(seed: int) -> None:
 
 def test_one_mode_needs_no_scouts(seed: int) -> None:
     """The pilots asked for, each of 600 iterations, and nothing more."""
-    target = target_of("parameters { vector[3] x; } model { x ~ normal(0, 2); }")
+    target = target_of(ONE_MODE)
     fitted = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
     assert not fitted.separated
     assert len(fitted.fits) == 1 and len(fitted.fits[0].points) == 600
@@ -98,3 +105,34 @@ def test_where_modes_hide_refits_do_not_narrow(rng: np.random.Generator) -> None
     done: Round = round_of(base_of(1.5, 4.0), Bias.linear(-7.0), rng)
     assert TARGET.sd < 4.0
     assert refit_base(done, least_shrinkage=1.0).covariance[0, 0] == pytest.approx(16.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("program", "floor"), [(TWO_MODES, 1.0), (ONE_MODE, LEAST_SHRINKAGE)])
+@pytest.mark.parametrize(
+    ("method", "place", "name"),
+    [
+        ("gibbs", alternation, "refit_base"),
+        ("parallel_tempering", parallel_tempering, "refitted"),
+        ("joint", joint, "refit_base"),
+    ],
+)
+def test_refits_know_whether_modes_hide(
+    program: str,
+    floor: float,
+    method: str,
+    place: ModuleType,
+    name: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refit, floors = getattr(place, name), []
+
+    def spied(*arguments: Any, **settings: float) -> GaussianBase:
+        floors.append(settings.get("least_shrinkage", arguments[-1]))
+        return refit(*arguments, **settings)
+
+    monkeypatch.setattr(place, name, spied)
+    model = stanct.TemperedModel(Program.from_source(program, name="model"))
+    settings = {"draws": 8, "warmup": 150, "chains": 2, "bootstrap": 1, "engine": "embedded"}
+    model.sample(method=method, seed=seed, progress=False, **settings)
+    assert floors == [floor]
