@@ -114,11 +114,11 @@ def fit_base(
         return _pilot_base(target, found, chains, pilot_seed, rng, nuts)
 
 
-def _joined(fits: list[LocalFit], **cost: int) -> FittedBase:
+def _joined(fits: list[LocalFit], evaluations: int = 0) -> FittedBase:
     """Keep the best fit of each mode and match moments."""
     kept = tuple(fits[group[0]] for group in distinct_modes(fits))
     base, log_zeta = moment_match(kept)
-    return FittedBase(base, log_zeta, kept, **cost)
+    return FittedBase(base, log_zeta, kept, evaluations=evaluations)
 
 
 def _pathfinder_fits(
