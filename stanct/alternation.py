@@ -237,7 +237,7 @@ def _sample(
             density, members, current, bias, settings, ROUND_DRAWS, label, execution, ledger
         )
         done = _round(target, current, bias, drawn, base_seeds[number], ledger, execution)
-        new = refit_base(done)
+        new = refit_base(done, start.least_shrinkage)
         bias = rule.carried(*curve_under(done, new))
         for member in members:
             member.rebase(density, current, new)

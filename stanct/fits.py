@@ -23,6 +23,7 @@ from stanct.chains import stan_seed
 from stanct.embedded import Nuts
 from stanct.errors import EngineError, SamplingError
 from stanct.progress import Bar
+from stanct.scouts import annealed_scouts
 from stanct.target import Array, Target
 
 METHODS = ("pilot", "pathfinder", "laplace")
@@ -31,6 +32,11 @@ METHODS = ("pilot", "pathfinder", "laplace")
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
 PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
+# A mode that Pathfinder puts this many nats below its best one gets no pilot while those of the
+# best ones agree.
+NEGLIGIBLE = 7.0
+# Annealed scouts where pilots stay apart: so many a dimension, from so many to so many.
+SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class FittedBase:
     gradients, evaluations
         Gradients spent, and log densities without a gradient. L-BFGS and Pathfinder runs are
         counted by the draws they return: the engine does not tell their iterations.
+    separated
+        Whether pilots stayed in modes of their own, so that annealed scouts gave the base.
     """
 
     base: GaussianBase
@@ -53,6 +61,7 @@ class FittedBase:
     fits: tuple[LocalFit, ...] = field(repr=False)
     gradients: int = 0
     evaluations: int = 0
+    separated: bool = False
 
 
 def fit_base(
@@ -70,9 +79,11 @@ def fit_base(
     ----------
     method
         ``"pilot"``: Pathfinder from several starts finds the modes, short NUTS chains from there
-        measure their shape, bridge sampling their mass. ``"pathfinder"``: Pathfinder's own
-        Gaussians weighted by evidence lower bounds. ``"laplace"``: Gaussians at the modes that
-        L-BFGS finds; a poor choice for hierarchical programs, whose mode sits in a funnel's neck.
+        measure their shape, bridge sampling their mass; where the chains stay apart, annealed
+        scouts look for what lies between and beyond them, and their spread is the base.
+        ``"pathfinder"``: Pathfinder's own Gaussians weighted by evidence lower bounds.
+        ``"laplace"``: Gaussians at the modes that L-BFGS finds; a poor choice for hierarchical
+        programs, whose mode sits in a funnel's neck.
     chains
         At least this many pilots run.
     nuts
@@ -85,7 +96,7 @@ def fit_base(
     EngineError
         No start worked.
     """
-    scout_seed, pilot_seed, rng_seed = seed.spawn(3)
+    start_seed, pilot_seed, rng_seed = seed.spawn(3)
     rng = np.random.default_rng(rng_seed)
     if method not in METHODS:
         raise SamplingError(
@@ -94,20 +105,20 @@ def fit_base(
         )
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         if method == "laplace":
-            return _joined(_laplace_fits(target, scout_seed, rng, bar))
+            return _joined(_laplace_fits(target, start_seed, rng, bar))
         draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
-        scouts = _pathfinder_fits(target, draws, scout_seed, rng, bar)
+        found = _pathfinder_fits(target, draws, start_seed, rng, bar)
         if method == "pathfinder":
-            return _joined(scouts, evaluations=draws * len(scouts))
+            return _joined(found, evaluations=draws * len(found))
         bar.note("pilot chains")
-        return _pilot_base(target, scouts, chains, pilot_seed, rng, nuts)
+        return _pilot_base(target, found, chains, pilot_seed, rng, nuts)
 
 
-def _joined(fits: list[LocalFit], **cost: int) -> FittedBase:
+def _joined(fits: list[LocalFit], evaluations: int = 0) -> FittedBase:
     """Keep the best fit of each mode and match moments."""
     kept = tuple(fits[group[0]] for group in distinct_modes(fits))
     base, log_zeta = moment_match(kept)
-    return FittedBase(base, log_zeta, kept, **cost)
+    return FittedBase(base, log_zeta, kept, evaluations=evaluations)
 
 
 def _pathfinder_fits(
@@ -151,18 +162,72 @@ def _pathfinder_fits(
 
 def _pilot_base(
     target: Target,
-    scouts: list[LocalFit],
+    found: list[LocalFit],
     chains: int,
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
     nuts: Nuts,
 ) -> FittedBase:
-    modes = distinct_modes(scouts)[:MOST_PILOTS]
+    """Pilots from the modes that Pathfinder found, and scouts if these do not join them."""
+    first_seed, second_seed, scout_seed = seed.spawn(3)
+    modes = distinct_modes(found)[:MOST_PILOTS]
     starts = []
-    for k in range(max(chains, len(modes))):
+    for k in range(chains):
         group = modes[k % len(modes)]
-        scout = scouts[group[(k // len(modes)) % len(group)]]
-        starts.append(scout.points[rng.integers(len(scout.points))])
+        fit = found[group[(k // len(modes)) % len(group)]]
+        starts.append(fit.points[rng.integers(len(fit.points))])
+    pilots, gradients = _pilots(target, starts, first_seed, rng, nuts)
+    rest = [found[group[0]] for group in modes[chains:]]
+    if len(distinct_modes(pilots)) == 1:
+        floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+        rest = [fit for fit in rest if fit.log_evidence > floor]
+    if rest:
+        starts = [fit.points[rng.integers(len(fit.points))] for fit in rest]
+        more, spent = _pilots(target, starts, second_seed, rng, nuts)
+        pilots, gradients = pilots + more, gradients + spent
+    fits = []
+    evaluations = sum(len(fit.points) for fit in found)
+    for group in distinct_modes(pilots):
+        points = np.concatenate([pilots[i].points for i in group])
+        fits.append(_bridged(target, points, rng))
+        evaluations += 2 * len(points)
+    if len(fits) > 1:
+        return _scouted(target, fits, scout_seed, nuts, gradients, evaluations)
+    base, log_zeta = moment_match(fits)
+    return FittedBase(base, log_zeta, tuple(fits), gradients, evaluations)
+
+
+def _scouted(
+    target: Target,
+    fits: list[LocalFit],
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    gradients: int,
+    evaluations: int,
+) -> FittedBase:
+    """The base that annealed scouts find, from a Gaussian around and beyond modes found so far.
+
+    Every mode counts the same: the next one to be found may outweigh all of these.
+    """
+    mean, covariance = gaussian_moments(np.concatenate([fit.points for fit in fits]))
+    wide = GaussianBase.from_covariance(mean, covariance + np.diag(np.diag(covariance)))
+    count = int(np.clip(SCOUTS_PER_DIMENSION * mean.size, FEWEST_SCOUTS, MOST_SCOUTS))
+    scouts = annealed_scouts(
+        target.density.borrow, wide, particles=count, seed=seed, threads=nuts.threads
+    )
+    base = GaussianBase.from_covariance(*gaussian_moments(scouts.points))
+    gradients += scouts.gradients
+    return FittedBase(base, scouts.log_z, tuple(fits), gradients, evaluations, separated=True)
+
+
+def _pilots(
+    target: Target,
+    starts: list[Array],
+    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
+    nuts: Nuts,
+) -> tuple[list[LocalFit], int]:
+    """Short NUTS chains, each with the moments of its own draws, and the gradients spent."""
     block, gradients = embedded.run_nuts(
         target.density_recipe,
         np.array(starts),
@@ -179,14 +244,7 @@ def _pilot_base(
             pilots.append(LocalFit(mean, covariance, 0.0, points))
     if not pilots:
         raise EngineError("No pilot chain gave points that the transform can invert.")
-    fits = []
-    evaluations = sum(len(scout.points) for scout in scouts)
-    for group in distinct_modes(pilots):
-        points = np.concatenate([pilots[i].points for i in group])
-        fits.append(_bridged(target, points, rng))
-        evaluations += 2 * len(points)
-    base, log_zeta = moment_match(fits)
-    return FittedBase(base, log_zeta, tuple(fits), gradients, evaluations)
+    return pilots, gradients
 
 
 def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFit:

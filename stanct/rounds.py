@@ -27,7 +27,7 @@ from stanct.target import Target, refuse_random_data
 from stanct.workspace import CallableDensity
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
-# missed a mode must not lock it out.
+# missed a corner must not lock it out.
 LEAST_SHRINKAGE = 0.2
 
 
@@ -55,12 +55,20 @@ class SampledTarget(Executed, Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """A first base with the guess log ζ and what they cost."""
+    """A first base with the guess log ζ and what they cost.
+
+    Attributes
+    ----------
+    least_shrinkage
+        Below which refits shrink its variance in no direction: 1 where modes lie apart, because a
+        round that missed some of them would lock them out.
+    """
 
     base: AnyBase
     log_zeta: float
     gradients: int = 0
     evaluations: int = 0
+    least_shrinkage: float = LEAST_SHRINKAGE
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,8 @@ def _fitted(
     fitted = fit_base(
         target, base, chains=chains, seed=seed, nuts=nuts, progress=execution.progress
     )
-    return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
+    floor = 1.0 if fitted.separated else LEAST_SHRINKAGE
+    return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations, floor)
 
 
 def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> float:
@@ -246,14 +255,19 @@ class BaseDraws:
         return execution.once("draws of the base", lambda: self.first(count))
 
 
-def refit_base(done: Round) -> GaussianBase | LowRankBase:
-    """The Gaussian with a round's moments, weighted to β = 1."""
+def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> GaussianBase | LowRankBase:
+    """The Gaussian with a round's moments, weighted to β = 1; see `Start` for the floor."""
     log_weights = done.estimator.log_weights(1.0)
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
-    return refitted(done.base, done.z.reshape(weights.size, -1), weights)
+    return refitted(done.base, done.z.reshape(weights.size, -1), weights, least_shrinkage)
 
 
-def refitted(base: AnyBase, z: Array, weights: Array | None = None) -> GaussianBase | LowRankBase:
+def refitted(
+    base: AnyBase,
+    z: Array,
+    weights: Array | None = None,
+    least_shrinkage: float = LEAST_SHRINKAGE,
+) -> GaussianBase | LowRankBase:
     """The base of the same kind with the moments of whitened draws, shape (n, D), equal by default.
 
     Raises
@@ -267,7 +281,7 @@ def refitted(base: AnyBase, z: Array, weights: Array | None = None) -> GaussianB
         return LowRankBase.from_points(base.unwhiten(z), weights=weights)
     shift, covariance = gaussian_moments(z, weights=weights)
     variances, axes = np.linalg.eigh(covariance)
-    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, LEAST_SHRINKAGE)))
+    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, least_shrinkage)))
     return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
 
 

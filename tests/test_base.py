@@ -124,13 +124,16 @@ model {
     ("method", "off"), [("pilot", 0.35), ("pathfinder", 0.7), ("laplace", 0.7)]
 )
 def test_fits_find_both_modes(method: str, off: float, seed: int) -> None:
-    """Base near the mixture's moments and log ζ near log Z = −5; Laplace is rough for log s."""
+    """Base near the mixture's moments and log ζ near log Z = −5; Laplace is rough for log s.
+
+    Scouts after separate pilots count alike in both modes, not by their masses.
+    """
     fitted = fit_base(
         target_of(BIMODAL), method, chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
     )
     assert len(fitted.fits) >= 2
     assert fitted.log_zeta == pytest.approx(-5, abs=off)
-    assert fitted.base.mean[0] == pytest.approx(-1.6, abs=3.5)
+    assert fitted.base.mean[0] == pytest.approx(-1.6, abs=4.5)
     assert fitted.base.scale[0, 0] == pytest.approx(7.977, abs=1.0)
 
 

@@ -39,7 +39,7 @@ def target():
 def short(target) -> Any:
     return lambda **settings: gibbs.sample(
         target,
-        **{"base": BASE, "seed": 5, "draws": 120, "warmup": 32, "progress": False},
+        **{"base": BASE, "seed": 5, "draws": 120, "warmup": 32, "bootstrap": 1, "progress": False},
         **settings,
     )
 

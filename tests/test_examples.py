@@ -163,3 +163,24 @@ def test_lasso_in_short(
         assert result.std_error < 0.15
     error = np.hypot(copies.std_error, joint.std_error)
     assert abs(copies.log_z - joint.log_z) < 4 * error
+
+
+def test_boltzmann_in_short(tmp_path: Path) -> None:
+    """Six methods on one small system, the CSV, the picture; a second call repeats no run."""
+    out = run("boltzmann/run.py", "--quick", cwd=tmp_path)
+    methods = re.findall(r"^(\w+) +[\d,]+ +([\d.]+|nan) +[\d.]+ +[\d.]+$", out, flags=re.M)
+    assert len(methods) == 6, out
+    assert [name for name, log_z in methods if log_z == "nan"] == ["hmc"]
+    assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
+    rows = (tmp_path / "figure2.csv").read_text(encoding="utf-8")
+    assert rows.count("\n") == 7
+    assert run("boltzmann/run.py", "--quick", cwd=tmp_path) == out
+    assert (tmp_path / "figure2.csv").read_text(encoding="utf-8") == rows
+
+
+def test_table_of_errors_in_short(tmp_path: Path) -> None:
+    out = run("boltzmann/table.py", "--quick", cwd=tmp_path)
+    lines = re.findall(r"^(\w+), Boltzmann +1 +([\d.]+) +\S+ +([\d.]+)", out, flags=re.M)
+    assert [name for name, *_ in lines] == ["parallel_tempering", "gibbs"], out
+    assert all(float(error) < 4 * float(std_error) < 0.4 for _, error, std_error in lines), out
+    assert "dynesty" in out

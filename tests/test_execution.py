@@ -30,7 +30,7 @@ generated quantities { real ahead = normal_rng(mu, t); }
 """
 BASE = GaussianBase(np.array([0.5, 0.2]), np.array([[1.5, 0.0], [0.2, 0.8]]))
 METHODS: dict[str, Any] = {
-    "gibbs": partial(gibbs.sample, draws=230, warmup=48),
+    "gibbs": partial(gibbs.sample, draws=230, warmup=48, bootstrap=1),
     "parallel_tempering": partial(parallel_tempering.sample, draws=120, warmup=48, bootstrap=1),
     "ais": partial(ais.sample, draws=96, temperatures=20),
     "smc": partial(ais.sample, draws=96, temperatures=20, resample=True),

@@ -32,8 +32,8 @@ generated quantities { real ahead = normal_rng(mu, 1); }
 
 
 def run(case: Analytic, **settings: Any) -> TemperedRun:
-    settings = {"draws": 500, "warmup": 160, "threads": 1, "progress": False} | settings
-    return gibbs.sample(case.target, base=case.base, **settings)
+    settings = {"draws": 500, "warmup": 160, "bootstrap": 1, "threads": 1} | settings
+    return gibbs.sample(case.target, base=case.base, progress=False, **settings)
 
 
 @pytest.mark.parametrize("delta", [-300.0, -3.0, 0.0, 3.0, 3.0 + 1e-11, 9.0, 400.0])

@@ -29,7 +29,7 @@ def sample(
     seed: int | None = None,
     base: str | AnyBase = "pilot",
     log_zeta: float | None = None,
-    bootstrap: int = 1,
+    bootstrap: int = 0,
     transitions: int = 5,
     path_length: float = 1.5,
     max_steps: int = 64,

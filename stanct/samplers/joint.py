@@ -200,7 +200,7 @@ def _sample(
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
-        new = dense(refit_base(stage.round))
+        new = dense(refit_base(stage.round, start.least_shrinkage))
         bias = _coarse_bias(*curve_under(stage.round, new))
         x = current.unwhiten(stage.round.z[:, -1])
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)

@@ -152,7 +152,7 @@ def sample(
     target: SampledTarget,
     *,
     chains: int = 4,
-    draws: int = 1000,
+    draws: int = 2000,
     warmup: int = 300,
     seed: int | None = None,
     base: str | AnyBase = "pilot",
@@ -283,7 +283,8 @@ def _sample(
         done = _run(
             density, ladders, current, betas, settings, ROUND_DRAWS, label, execution, ledger
         )
-        new = refitted(current, done.z.reshape(-1, current.dimension))
+        flat = done.z.reshape(-1, current.dimension)
+        new = refitted(current, flat, least_shrinkage=start.least_shrinkage)
         for ladder in ladders:
             ladder.place(density, new, new.whiten(current.unwhiten(ladder.inside())))
         current = new

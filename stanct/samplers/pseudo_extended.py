@@ -195,7 +195,7 @@ def _sample(
         new = current
         if isinstance(base, str):
             flat = stage.z.reshape(-1, current.dimension)
-            new = dense(refitted(current, flat, weights.ravel()))
+            new = dense(refitted(current, flat, weights.ravel(), start.least_shrinkage))
         bias = _bias_by_speed(stage.estimator)
         z = new.whiten(current.unwhiten(stage.z[:, -1])).reshape(chains, -1)
         places = np.concatenate([z, _logit(stage.beta[:, -1])], axis=1) if beta is None else z

@@ -1,0 +1,138 @@
+"""Scouts: where annealed particles end, and whether the first base finds out where modes hide."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, target_of
+from test_rounds import TARGET, base_of, round_of
+
+import stanct
+from stanct import alternation
+from stanct.base import GaussianBase, moment_match
+from stanct.boltzmann import BoltzmannMachine, Moments
+from stanct.embedded import Nuts
+from stanct.errors import EngineError
+from stanct.execution import Borrow
+from stanct.fits import fit_base
+from stanct.function_target import FunctionDensity
+from stanct.path import Bias
+from stanct.rounds import LEAST_SHRINKAGE, Round, refit_base
+from stanct.samplers import joint, parallel_tempering
+from stanct.scouts import Scouts, annealed_scouts
+from stanct.stan.program import Program
+
+WIDE = GaussianBase(np.zeros(1), np.full((1, 1), 12.0))
+PROGRAM = ROOT / "stan_models" / "boltzmann" / "boltzmann.stan"
+PUBLISHED = ROOT / "examples" / "boltzmann" / "published.npz"
+TWO_MODES = """
+parameters { real x; }
+model { target += log_mix(0.7, normal_lpdf(x | -9, 1), normal_lpdf(x | 9, 1)) - 3; }
+"""
+ONE_MODE = "parameters { vector[3] x; } model { x ~ normal(0, 2); }"
+
+
+def scouts(borrow: Borrow, seed: int, *, particles: int = 200, threads: int = 1) -> Scouts:
+    return annealed_scouts(
+        borrow, WIDE, particles=particles, seed=np.random.SeedSequence(seed), threads=threads
+    )
+
+
+def test_scouts_find_both_modes_and_the_evidence(seed: int) -> None:
+    found = scouts(target_of(TWO_MODES).density.borrow, seed)
+    assert found.points.shape == (200, 1)
+    assert 0.4 < np.mean(found.points < 0) < 0.9
+    assert found.log_z == pytest.approx(-3, abs=0.3)
+    assert found.gradients > 200 * 100
+
+
+def test_scouts_do_not_depend_on_threads(seed: int) -> None:
+    borrow = target_of(TWO_MODES).density.borrow
+    one, two = (scouts(borrow, seed, threads=threads) for threads in (1, 2))
+    assert np.array_equal(one.points, two.points) and one.log_z == two.log_z
+    assert not np.array_equal(one.points, scouts(borrow, seed + 1).points)
+
+
+def test_scouts_outside_the_support_are_left_out(seed: int) -> None:
+    def half(x: np.ndarray) -> tuple[float, np.ndarray]:
+        return (-0.5 * float(x @ x) if x[0] > 0 else -np.inf), -x
+
+    found = scouts(FunctionDensity(half, 1).borrow, seed, particles=12)
+    assert len(found.points) < 12 and np.all(found.points > 0)
+    nowhere = FunctionDensity(lambda x: (-np.inf, -x), 1)
+    with pytest.raises(EngineError, match="all but 0 of 12 annealed particles"):
+        scouts(nowhere.borrow, seed, particles=12)
+
+
+def test_one_mode_needs_no_scouts(seed: int) -> None:
+    """The pilots asked for, each of 600 iterations, and nothing more."""
+    target = target_of(ONE_MODE)
+    fitted = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    assert not fitted.separated
+    assert len(fitted.fits) == 1 and len(fitted.fits[0].points) == 600
+    np.testing.assert_allclose(np.diag(fitted.base.covariance), 4.0, rtol=0.4)
+
+
+def test_a_mode_too_good_to_be_skipped_gets_a_pilot(seed: int) -> None:
+    """One pilot from the better mode would say that there is only one."""
+    target = target_of(TWO_MODES)
+    fitted = fit_base(target, "pilot", chains=1, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    assert fitted.separated and len(fitted.fits) == 2
+    assert fitted.base.scale[0, 0] == pytest.approx(9, abs=1.5)
+
+
+def test_hidden_modes_widen_the_base(seed: int) -> None:
+    """Matched moments of the pilots were up to sixty times too narrow in some direction."""
+    with np.load(PUBLISHED) as arrays:
+        machine = BoltzmannMachine(arrays["weights"][0], arrays["biases"][0])
+        truth = machine.relaxed(Moments(0.0, arrays["mean"][0], arrays["covariance"][0]))
+    target = stanct.temper(PROGRAM).target(machine.stan_data())
+    fitted = fit_base(target, "pilot", chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    assert fitted.separated and fitted.gradients < 250_000
+
+    def narrowness(base: GaussianBase) -> float:
+        return np.linalg.eigvals(np.linalg.solve(base.covariance, truth.covariance)).real.max()
+
+    assert narrowness(moment_match(fitted.fits)[0]) > 10
+    assert narrowness(fitted.base) < 8
+
+
+def test_where_modes_hide_refits_do_not_narrow(rng: np.random.Generator) -> None:
+
+    done: Round = round_of(base_of(1.5, 4.0), Bias.linear(-7.0), rng)
+    assert TARGET.sd < 4.0
+    assert refit_base(done, least_shrinkage=1.0).covariance[0, 0] == pytest.approx(16.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("program", "floor"), [(TWO_MODES, 1.0), (ONE_MODE, LEAST_SHRINKAGE)])
+@pytest.mark.parametrize(
+    ("method", "place", "name"),
+    [
+        ("gibbs", alternation, "refit_base"),
+        ("parallel_tempering", parallel_tempering, "refitted"),
+        ("joint", joint, "refit_base"),
+    ],
+)
+def test_refits_know_whether_modes_hide(
+    program: str,
+    floor: float,
+    method: str,
+    place: ModuleType,
+    name: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refit, floors = getattr(place, name), []
+
+    def spied(*arguments: Any, **settings: float) -> GaussianBase:
+        floors.append(settings.get("least_shrinkage", arguments[-1]))
+        return refit(*arguments, **settings)
+
+    monkeypatch.setattr(place, name, spied)
+    model = stanct.TemperedModel(Program.from_source(program, name="model"))
+    settings = {"draws": 8, "warmup": 150, "chains": 2, "bootstrap": 1, "engine": "embedded"}
+    model.sample(method=method, seed=seed, progress=False, **settings)
+    assert floors == [floor]
