@@ -17,6 +17,7 @@ import numpy as np
 from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.bases import AnyBase, LowRankBase, MixtureBase
+from stanct.chains import Engine
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Executed, Execution, LentDensity
@@ -96,6 +97,7 @@ def first_base(
     seed: np.random.SeedSequence,
     nuts: Nuts,
     execution: Execution,
+    engine: Engine = embedded,
     bootstrap: int = 0,
     sampled: bool = False,
 ) -> Start:
@@ -125,7 +127,9 @@ def first_base(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
             )
-        return execution.once("base", lambda: _fitted(target, base, chains, seed, nuts, execution))
+        return execution.once(
+            "base", lambda: _fitted(target, base, chains, seed, nuts, engine, execution)
+        )
     if base.dimension != target.density.dimension:
         raise SamplingError(
             f"The base has {base.dimension} dimensions, the program "
@@ -154,10 +158,17 @@ def _fitted(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
+    engine: Engine,
     execution: Execution,
 ) -> Start:
     fitted = fit_base(
-        target, base, chains=chains, seed=seed, nuts=nuts, progress=execution.progress
+        target,
+        base,
+        chains=chains,
+        seed=seed,
+        nuts=nuts,
+        engine=engine,
+        progress=execution.progress,
     )
     return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations)
 
