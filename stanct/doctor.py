@@ -14,6 +14,7 @@ from stanct.assemble import is_current
 from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import StanctError
+from stanct.model import BY_NUTS
 from stanct.resources import resource_folder
 
 LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
@@ -58,7 +59,8 @@ def examine() -> tuple[str, bool]:
     lines.append(f"  cmdstan: {_cmdstan(home)}")
     lines.append(f"  OpenCL: {_opencl()}")
     chosen = "embedded" if home is None else "cmdstan"
-    lines.append(f"`--engine auto` is {chosen} for the method joint, embedded for all others.")
+    methods = " and ".join(BY_NUTS)
+    lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
     return "\n".join(lines), healthy and works
 
 

@@ -169,7 +169,7 @@ def test_doctor_says_what_is_there(
     main(["doctor"])
     told = capsys.readouterr().out
     assert f"cmdstan: CmdStan 2.39.0 (official) in {home.path}; " in told
-    assert "`--engine auto` is cmdstan for the method joint" in told
+    assert "`--engine auto` is cmdstan for the methods joint and pseudo_extended, emb" in told
 
 
 def test_doctor_lists_opencl_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
