@@ -59,10 +59,10 @@ def is_current(home: Path) -> bool:
 
 
 def _digest() -> str:
-    """SHA-256 over the names and contents of `cmdstan_home/`."""
+    """SHA-256 over the names and contents of `cmdstan_home/`, its page left out."""
     told = hashlib.sha256()
     for path in sorted(_SOURCES.rglob("*")):
-        if path.is_file():
+        if path.is_file() and path.name != "README.md":
             told.update(f"{path.relative_to(_SOURCES).as_posix()}\0".encode() + path.read_bytes())
     return told.hexdigest()
 

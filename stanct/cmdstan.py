@@ -1,7 +1,8 @@
 """The CmdStan engine, and the only importer of cmdstanpy.
 
 Finds a CmdStan, compiles generated programs into a cache, and runs NUTS with the same contract as
-`embedded`. A program with `reduce_sum` is built with threads, which its chains share.
+`embedded`; also Pathfinder, ADVI and Laplace, from which `fits` makes bases. A program with
+`reduce_sum` is built with threads, which its chains share.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
 from stanct.errors import EngineError
 
 if TYPE_CHECKING:
-    from cmdstanpy import CmdStanMCMC
+    from cmdstanpy import CmdStanMCMC, CmdStanModel
 
 Array = np.ndarray
 
@@ -281,17 +282,66 @@ class CmdStan:
         threaded = re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None
         return ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * self.opencl
 
+    def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+        """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
+
+        The start is uniform within `radius` of the origin in every unconstrained coordinate.
+        """
+        with self._model(recipe) as (model, data):
+            fit = model.pathfinder(
+                data, seed=seed, inits=radius, draws=draws, num_paths=1, psis_resample=False,
+                calculate_lp=False, sig_figs=_DIGITS,
+            )  # fmt: skip
+            return _one_chain(fit.stan_variables())
+
+    def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+        """Draws of the Gaussian that full-rank ADVI fits from one random start."""
+        with self._model(recipe) as (model, data):
+            fit = model.variational(
+                data, seed=seed, inits=radius, algorithm="fullrank", draws=draws,
+                require_converged=False, sig_figs=_DIGITS,
+            )  # fmt: skip
+            return _one_chain(fit.stan_variables(mean=False))
+
+    def laplace(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+        """Draws of the Gaussian at the unconstrained mode that L-BFGS finds from one start."""
+        with self._model(recipe) as (model, data):
+            mode = model.optimize(
+                data, seed=seed, inits=radius, algorithm="lbfgs", jacobian=True, sig_figs=_DIGITS
+            )
+            fit = model.laplace_sample(
+                data, mode=mode, seed=seed, draws=draws, jacobian=True, sig_figs=_DIGITS
+            )
+            return _one_chain(fit.stan_variables())
+
     @contextlib.contextmanager
     def _run(
         self, recipe: Recipe, positions: Array, shapes: Shapes, nuts: Nuts, **settings: Any
     ) -> Iterator[CmdStanMCMC]:
         """Sample in a temporary folder, which lasts until the fit was read."""
-        import cmdstanpy
-
-        executable = self.compiled(recipe.source)
         chains = len(positions)
         if "STAN_THREADS" in self._flags(recipe.source):
             settings["threads_per_chain"] = max(1, nuts.threads // chains)
+        with self._model(recipe) as (model, data):
+            yield model.sample(
+                data=data,
+                chains=chains,
+                parallel_chains=min(chains, nuts.threads),
+                inits=[_values(position, shapes) for position in positions],
+                max_treedepth=nuts.max_depth,
+                sig_figs=_DIGITS,
+                show_progress=False,
+                output_dir=Path(data).parent,
+                force_one_process_per_chain=True,
+                **settings,
+            )
+
+    @contextlib.contextmanager
+    def _model(self, recipe: Recipe) -> Iterator[tuple[CmdStanModel, str]]:
+        """The compiled program and its data's file, alone in a folder that is removed after."""
+        import cmdstanpy
+
+        executable = self.compiled(recipe.source)
         with (
             tempfile.TemporaryDirectory(prefix="stanct-") as folder,
             cmdstanpy.disable_logging(),
@@ -300,21 +350,10 @@ class CmdStan:
             data = Path(folder) / "data.json"
             data.write_text(recipe.data)
             try:
-                yield cmdstanpy.CmdStanModel(exe_file=executable).sample(
-                    data=data,
-                    chains=chains,
-                    parallel_chains=min(chains, nuts.threads),
-                    inits=[_values(position, shapes) for position in positions],
-                    max_treedepth=nuts.max_depth,
-                    sig_figs=_DIGITS,
-                    show_progress=False,
-                    output_dir=folder,
-                    force_one_process_per_chain=True,
-                    **settings,
-                )
+                yield cmdstanpy.CmdStanModel(exe_file=executable), str(data)
             except (RuntimeError, ValueError) as error:
                 raise EngineError(
-                    f"CmdStan's chains failed.\n{_failure(Path(folder), str(error))}\n",
+                    f"CmdStan failed.\n{_failure(Path(folder), str(error))}\n",
                     remedy="Check that the density is finite near the origin of the "
                     "unconstrained space.",
                 ) from error
@@ -402,6 +441,11 @@ def _values(position: Array, shapes: Shapes) -> dict[str, Any]:
         values[name] = part.reshape(shape).tolist() if shape else float(part[0])
         first += size
     return values
+
+
+def _one_chain(variables: Mapping[str, Any]) -> Block:
+    """Draws without statistics, as one chain."""
+    return Block({name: np.asarray(values)[None] for name, values in variables.items()}, {})
 
 
 def _block(fit: CmdStanMCMC) -> Block:

@@ -14,9 +14,13 @@ from stanct.assemble import is_current
 from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import StanctError
+from stanct.model import BY_NUTS
 from stanct.resources import resource_folder
 
 LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
+
+# A CPU device, and what a program needs to be built for one.
+OPENCL_PACKAGES = "clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
 
 # log p(x) = log N(x; 1, 2) at x = 0, to see whether the engine computes.
 _PROBE = "parameters { real x; } model { target += normal_lpdf(x | 1, 2); }"
@@ -55,7 +59,8 @@ def examine() -> tuple[str, bool]:
     lines.append(f"  cmdstan: {_cmdstan(home)}")
     lines.append(f"  OpenCL: {_opencl()}")
     chosen = "embedded" if home is None else "cmdstan"
-    lines.append(f"`--engine auto` is {chosen} for the method joint, embedded for all others.")
+    methods = " and ".join(BY_NUTS)
+    lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
     return "\n".join(lines), healthy and works
 
 
@@ -72,16 +77,26 @@ def _cmdstan(home: cmdstan.Home | None) -> str:
     return f"{home}; {threads}"
 
 
-def _opencl() -> str:
-    """Platforms and devices as clinfo lists them."""
-    remedy = "apt-get install clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
+def opencl_devices() -> list[str] | None:
+    """Lines of `clinfo -l`, platforms and their devices; None where clinfo does not run."""
     try:
-        done = subprocess.run(["clinfo", "-l"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            ["clinfo", "-l"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return f"unknown, clinfo does not run; on Debian a CPU device comes with: {remedy}"
+        return None
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return lines if any("Device #" in line for line in lines) else []
+
+
+def _opencl() -> str:
+    """Platforms and devices, or how to have one."""
+    remedy = f"on Debian a CPU device comes with: apt-get install {OPENCL_PACKAGES}"
+    lines = opencl_devices()
+    if lines is None:
+        return f"unknown, clinfo does not run; {remedy}"
     if not lines:
-        return f"no platform; on Debian a CPU device comes with: {remedy}"
+        return f"no device; {remedy}"
     return "\n    ".join(["", *lines])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,14 +20,17 @@ from stanct.base import (
     moment_match,
     positive_covariance,
 )
-from stanct.chains import stan_seed
-from stanct.embedded import Nuts
+from stanct.chains import Engine, stan_seed
+from stanct.cmdstan import CmdStan
+from stanct.embedded import Block, Nuts
 from stanct.errors import EngineError, SamplingError
 from stanct.progress import Bar
 from stanct.scouts import annealed_scouts
 from stanct.target import Array, Target
 
 METHODS = ("pilot", "pathfinder", "laplace")
+# Draws of one local approximation: recipe, seed, draws, radius of the start.
+Approximation = Callable[..., Block]
 # Starts are uniform within these radii of the origin in turn. Stan's own 2 is kind to hierarchical
 # programs; modes that lie further out are found from further out.
 RADII = (2.0, 6.0, 15.0)
@@ -71,6 +75,7 @@ def fit_base(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
+    engine: Engine = embedded,
     progress: bool = False,
 ) -> FittedBase:
     """Fit a Gaussian base and log ζ.
@@ -84,6 +89,10 @@ def fit_base(
         ``"pathfinder"``: Pathfinder's own Gaussians weighted by evidence lower bounds.
         ``"laplace"``: Gaussians at the modes that L-BFGS finds; a poor choice for hierarchical
         programs, whose mode sits in a funnel's neck.
+        ``"advi"``: full-rank variational fits, on CmdStan only.
+    engine
+        A `cmdstan.CmdStan` runs its own Pathfinder, ADVI and Laplace; pilots run on the embedded
+        engine in any case, as a process for each would take longer than they do.
     chains
         At least this many pilots run.
     nuts
@@ -93,22 +102,37 @@ def fit_base(
 
     Raises
     ------
+    SamplingError
+        There is no such method, or not on this engine.
     EngineError
         No start worked.
     """
     start_seed, pilot_seed, rng_seed = seed.spawn(3)
     rng = np.random.default_rng(rng_seed)
-    if method not in METHODS:
+    compiled = engine if isinstance(engine, CmdStan) else None
+    if method == "advi" and compiled is None:
+        raise SamplingError(
+            "The base 'advi' is fitted by CmdStan, and this run is on the embedded engine.",
+            remedy='Pass engine="cmdstan" (methods joint and pseudo_extended), or another base.',
+        )
+    if method not in (*METHODS, "advi"):
         raise SamplingError(
             f"There is no base {method!r}.",
             remedy=f"Use one of {', '.join(METHODS)}, or a GaussianBase.",
         )
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
-        if method == "laplace":
+        if method == "laplace" and compiled is None:
             return _joined(_laplace_fits(target, start_seed, rng, bar))
         draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
-        found = _pathfinder_fits(target, draws, start_seed, rng, bar)
-        if method == "pathfinder":
+        way = embedded.pathfinder
+        if compiled is not None and method != "pilot":
+            way = {
+                "pathfinder": compiled.pathfinder,
+                "laplace": compiled.laplace,
+                "advi": compiled.advi,
+            }[method]
+        found = _approximate(target, way, draws, start_seed, rng, bar)
+        if method != "pilot":
             return _joined(found, evaluations=draws * len(found))
         bar.note("pilot chains")
         return _pilot_base(target, found, chains, pilot_seed, rng, nuts)
@@ -121,21 +145,21 @@ def _joined(fits: list[LocalFit], evaluations: int = 0) -> FittedBase:
     return FittedBase(base, log_zeta, kept, evaluations=evaluations)
 
 
-def _pathfinder_fits(
+def _approximate(
     target: Target,
+    way: Approximation,
     draws: int,
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
     bar: Bar,
 ) -> list[LocalFit]:
+    """Gaussians with the moments of one approximation's draws from each start, and their bounds."""
     fits = []
     failure: EngineError | None = None
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
         bar.update()
         try:
-            block = embedded.pathfinder(
-                target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
-            )
+            block = way(target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius)
             points = target.unconstrain(block, 0, rng)
         except EngineError as cause:
             failure = cause
@@ -152,7 +176,7 @@ def _pathfinder_fits(
         fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
     if not fits:
         raise EngineError(
-            f"Pathfinder failed from all of {STARTS} starts."
+            f"The local fit ({way.__name__}) failed from all of {STARTS} starts."
             + (f" The last one said: {failure.message}" if failure else ""),
             remedy="Check that the density is finite and smooth near the origin of the "
             "unconstrained space, or pass base='laplace' or a GaussianBase.",

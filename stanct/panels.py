@@ -18,6 +18,7 @@ from stanct.plots.evidence import curves
 from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
+from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.diagnostics import base_check, round_trips
 from stanct.runs.estimates import Evidence
 from stanct.runs.ladder_run import LadderRun
@@ -134,6 +135,16 @@ def _stones_words(run: Any) -> str:
     )
 
 
+def _way_words(run: Any) -> str:
+    heated, error = run.heated_evidence
+    cooled_stops, heated_stops = (stops.size for stops in run.stops)
+    return (
+        f"log Z by cooling is {with_error(run.evidence.log_z, run.evidence.std_error)}, by heating "
+        f"{with_error(heated, error)}. Of {run.chains * run.draws} trajectories each way "
+        f"{cooled_stops} that were cooled and {heated_stops} that were heated did not arrive."
+    )
+
+
 def _occupancy_words(run: Any) -> str:
     base, target = end_shares(run)
     return (
@@ -229,6 +240,15 @@ PANELS = (
         _is_ladder,
         plots.stepping_stones,
         _stones_words,
+    ),
+    Panel(
+        "evidence",
+        "Cooling and heating",
+        "log z(β) by trajectories from the base to the target and by those back. Where the curves "
+        "part, or where trajectories stop (ticks), the flow met a metastability.",
+        lambda run: isinstance(run, AdiabaticRun),
+        plots.cooling_and_heating,
+        _way_words,
     ),
     Panel(
         "mixing",

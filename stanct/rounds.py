@@ -17,6 +17,7 @@ import numpy as np
 from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.bases import AnyBase, LowRankBase, MixtureBase
+from stanct.chains import Engine
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Executed, Execution, LentDensity
@@ -104,6 +105,7 @@ def first_base(
     seed: np.random.SeedSequence,
     nuts: Nuts,
     execution: Execution,
+    engine: Engine = embedded,
     bootstrap: int = 0,
     sampled: bool = False,
 ) -> Start:
@@ -133,7 +135,9 @@ def first_base(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
             )
-        return execution.once("base", lambda: _fitted(target, base, chains, seed, nuts, execution))
+        return execution.once(
+            "base", lambda: _fitted(target, base, chains, seed, nuts, engine, execution)
+        )
     if base.dimension != target.density.dimension:
         raise SamplingError(
             f"The base has {base.dimension} dimensions, the program "
@@ -162,10 +166,17 @@ def _fitted(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
+    engine: Engine,
     execution: Execution,
 ) -> Start:
     fitted = fit_base(
-        target, base, chains=chains, seed=seed, nuts=nuts, progress=execution.progress
+        target,
+        base,
+        chains=chains,
+        seed=seed,
+        nuts=nuts,
+        engine=engine,
+        progress=execution.progress,
     )
     floor = 1.0 if fitted.separated else LEAST_SHRINKAGE
     return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations, floor)

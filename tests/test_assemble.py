@@ -88,6 +88,18 @@ def test_a_home_of_other_sources_is_replaced(wheel: Path, tmp_path: Path) -> Non
     assert is_current(home) and not (home / "stale").exists()
 
 
+def test_only_sources_count(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New words on the home's page are no reason to compile for minutes; a new makefile is."""
+    sources = shutil.copytree(module._SOURCES, tmp_path / "sources")
+    monkeypatch.setattr(module, "_SOURCES", sources)
+    home = tmp_path / HOME_NAME
+    assemble(home, wheel=wheel)
+    (sources / "README.md").write_text("New words.")
+    assert is_current(home)
+    (sources / "makefile").write_text("new:")
+    assert not is_current(home)
+
+
 def test_the_wrong_wheel(wheel: Path, tmp_path: Path) -> None:
     with wheel.open("ab") as stream:
         stream.write(b"x")

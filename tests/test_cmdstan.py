@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,20 +13,27 @@ from pathlib import Path
 import cmdstanpy
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import ROOT, target_of
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct import cmdstan, embedded
+from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.cmdstan import CACHE_VARIABLE, CmdStan, Home
+from stanct.density import Density
+from stanct.doctor import OPENCL_PACKAGES, opencl_devices
 from stanct.embedded import Nuts, Recipe
 from stanct.errors import EngineError, SamplingError
+from stanct.fits import fit_base
 from stanct.model import temper
+from stanct.path import Array, Bias
 from stanct.resources import resource_folder
 from stanct.samplers import joint
+from stanct.target import Target
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
-GAUSSIAN = resource_folder("stan_models") / "gaussian" / "gaussian.stan"
+STAN_MODELS, EXAMPLES = resource_folder("stan_models"), ROOT / "examples"
+GAUSSIAN = STAN_MODELS / "gaussian" / "gaussian.stan"
 
 
 @pytest.fixture
@@ -160,7 +169,21 @@ def test_doctor_says_what_is_there(
     main(["doctor"])
     told = capsys.readouterr().out
     assert f"cmdstan: CmdStan 2.39.0 (official) in {home.path}; " in told
-    assert "`--engine auto` is cmdstan for the method joint" in told
+    assert "`--engine auto` is cmdstan for the methods joint and pseudo_extended, emb" in told
+
+
+def test_doctor_lists_opencl_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clinfo = tmp_path / "clinfo"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert opencl_devices() is None
+    for told, wanted in (
+        ("", []),
+        ("Platform #0: Empty", []),
+        ("Platform #0: PoCL\n `-- Device #0: cpu", ["Platform #0: PoCL", "`-- Device #0: cpu"]),
+    ):
+        clinfo.write_text(f"#!/bin/sh\nprintf '%s' '{told}'\n")
+        clinfo.chmod(0o755)
+        assert opencl_devices() == wanted
 
 
 @pytest.fixture(scope="session")
@@ -201,22 +224,123 @@ def test_runs_are_reproducible_for_any_number_of_threads(engine: CmdStan, seed: 
     assert one.variables["b"].shape == (3, 60, 2)
 
 
+def log_densities(engine: CmdStan, recipe: Recipe, points: Array, folder: Path) -> Array:
+    """Log density with Jacobian, then gradient, by the compiled program's `log_prob`, by row."""
+    (folder / "data.json").write_text(recipe.data)
+    (folder / "points.json").write_text(json.dumps({"params_r": points.tolist()}))
+    command = [str(engine.compiled(recipe.source)), "log_prob", "jacobian=1"]
+    command += [f"unconstrained_params={folder}/points.json", "data", f"file={folder}/data.json"]
+    command += ["output", f"file={folder}/out.csv", "sig_figs=17"]
+    cmdstanpy.utils.do_command(command, fd_out=None)
+    return np.genfromtxt(folder / "out.csv", delimiter=",", comments="#")[1:]
+
+
+def assert_equal_to_embedded(
+    engine: CmdStan, recipe: Recipe, points: Array, folder: Path, tolerance: float
+) -> None:
+    """Log densities and gradients of both engines."""
+    found = log_densities(engine, recipe, points, folder)
+    density = Density(recipe)
+    wanted = [[v, *g] for v, g in map(density.log_density_gradient, points)]
+    assert np.isfinite(wanted).all()
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.cmdstan
 def test_equal_log_densities(engine: CmdStan, tmp_path: Path, rng: np.random.Generator) -> None:
-    """The density program at 100 points: equal to the embedded engine's, gradients too."""
+    """The density program at 100 points."""
     target = target_of(SKEWED.source, SKEWED.data)
     points = rng.normal(size=(100, target.density.dimension))
-    model = cmdstanpy.CmdStanModel(exe_file=engine.compiled(target.code("density")))
-    (tmp_path / "data.json").write_text(target.data_text)
-    (tmp_path / "points.json").write_text(json.dumps({"params_r": points.tolist()}))
-    command = [str(model.exe_file), "log_prob", f"unconstrained_params={tmp_path}/points.json"]
-    command += ["data", f"file={tmp_path}/data.json"]
-    command += ["output", f"file={tmp_path}/out.csv", "sig_figs=17"]
-    cmdstanpy.utils.do_command(command, fd_out=None)
-    found = np.genfromtxt(tmp_path / "out.csv", delimiter=",", comments="#", skip_header=0)[1:]
-    for row, point in zip(found, points, strict=True):
-        value, gradient = target.density.log_density_gradient(point)
-        np.testing.assert_allclose(row, [value, *gradient], rtol=1e-9, atol=1e-12)
+    assert_equal_to_embedded(engine, target.density_recipe, points, tmp_path, 1e-9)
+
+
+MODELS = {
+    "radon": (EXAMPLES / "radon" / "radon.stan", None),
+    "beta_binomial": (
+        EXAMPLES / "beta_binomial" / "beta_binomial.stan", {"n": 550, "k": 115, "power": 1.0},
+    ),
+    "boltzmann": (STAN_MODELS / "boltzmann" / "boltzmann.stan", None),
+    "decoder": (STAN_MODELS / "decoder" / "decoder.stan", None),
+}  # fmt: skip
+
+
+def model_target(name: str) -> Target:
+    """A model of `MODELS` with its data, by default those beside it."""
+    program, data = MODELS[name]
+    return temper(program).target(program.with_name(f"{name}.data.json") if data is None else data)
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_log_densities_of_tempered_programs(
+    name: str, engine: CmdStan, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """The joint programs of four models at 100 points, in whitened coordinates and β's."""
+    target = model_target(name)
+    dimension = target.density.dimension
+    base = GaussianBase(rng.normal(size=dimension), np.diag(rng.uniform(0.5, 1, dimension)))
+    recipe = target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10))))
+    points = rng.normal(size=(100, dimension + 1))
+    assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-9)
+
+
+@pytest.mark.cmdstan
+def test_opencl_equals_the_cpu(
+    cmdstan_home: Home, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Tempered programs whose last layer runs on an OpenCL device, beside the embedded engine."""
+    if not opencl_devices():
+        pytest.skip(f"no OpenCL device on this machine: apt-get install {OPENCL_PACKAGES}")
+    engine = CmdStan(cmdstan_home, opencl=True)
+    for name in ("boltzmann", "decoder"):
+        program = STAN_MODELS / name / f"{name}_opencl.stan"
+        target = temper(program).target(program.with_name(f"{name}.data.json"))
+        dimension = target.density.dimension
+        base = GaussianBase(rng.normal(size=dimension), np.diag(rng.uniform(0.5, 1, dimension)))
+        recipe = target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10))))
+        points = rng.normal(size=(100, dimension + 1))
+        assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-8)
+        command = [engine.compiled(recipe.source), "info"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"STAN_OPENCL *= *true", told, re.IGNORECASE)
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize(
+    ("name", "log_z"), [("boltzmann", 27.9260092183), ("beta_binomial", -17.1085823)]
+)
+def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> None:
+    """Within combined errors of the embedded engine's, and each within its own of the truth."""
+    settings = {"seed": seed, "draws": 600, "progress": False}
+    mine = joint.sample(model_target(name), engine=engine, **settings).evidence
+    other = joint.sample(model_target(name), **settings).evidence
+    for evidence in (mine, other):
+        assert abs(evidence.log_z - log_z) < 4 * evidence.std_error < 0.8
+    combined = np.hypot(mine.std_error, other.std_error)
+    assert abs(mine.log_z - other.log_z) < 4 * combined
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("base", ["pathfinder", "laplace", "advi"])
+def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
+    """A Gaussian has one mode, which each of CmdStan's own approximations finds with its mass."""
+    target = target_of(LINE.source, LINE.data)
+    fitted = fit_base(
+        target, base, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts(), engine=engine
+    )
+    assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
+    sd = np.sqrt(np.diag(fitted.base.covariance))
+    assert len(fitted.fits) == 1
+    assert fitted.base.mean == pytest.approx(LINE.means["b"], abs=0.5 * sd.max())
+
+
+@pytest.mark.cmdstan
+def test_a_run_on_a_base_by_cmdstan(engine: CmdStan, seed: int) -> None:
+    target = target_of(LINE.source, LINE.data)
+    run = joint.sample(target, engine=engine, base="advi", seed=seed, draws=400, progress=False)
+    assert abs(run.evidence.log_z - LINE.log_z) < 4 * run.evidence.std_error < 1
+    with pytest.raises(SamplingError, match=r"'advi' is fitted by CmdStan.*engine=\"cmdstan\""):
+        joint.sample(target, base="advi", progress=False)
 
 
 @pytest.mark.cmdstan

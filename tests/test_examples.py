@@ -67,6 +67,19 @@ def test_tact_in_short(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_adiabatic_in_short(tmp_path: Path) -> None:
+    """The weighted curve at twenty β, the mean of every method, and the picture of them all."""
+    out = run("adiabatic/run.py", "--quick", "--out", str(tmp_path / "five.png"), cwd=tmp_path)
+    rows = re.findall(r"^[\d.]+ +-[\d.]+ .*\(([+-][\d.]+) ± ([\d.]+)\)$", out, flags=re.M)
+    assert len(rows) == 20
+    assert all(abs(float(gap)) < 4 * float(error) < 4 for gap, error in rows), out
+    means = dict(re.findall(r"^([a-z, ]+?) +0\.\d+ ± [\d.]+ +([+-][\d.]+) ", out, flags=re.M))
+    ladders = {f"tempering, {name}" for name in ("coarse", "fine", "tuned")}
+    assert means.keys() == {"annealing", "adiabatic", *ladders}
+    assert all(abs(float(z)) < 4 for z in means.values()), out
+    assert (tmp_path / "five.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_logistic_in_short(tmp_path: Path) -> None:
     """Mini-batches agree with NUTS on all data: twelve z-scores below 4."""
     out = run("logistic/run.py", "--quick", cwd=tmp_path)

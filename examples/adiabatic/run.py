@@ -118,14 +118,17 @@ def draw(runs: dict[str, stanct.Run]) -> Figure:
         axes.set_title(name, fontsize=10)
         if isinstance(run, stanct.TemperedRun):
             axes.plot(run.beta[0, :500], color=BLUE, lw=0.5)
-            axes.set(xlabel="draw of the first chain", ylim=(0, 1))
+            axes.set(xlabel="draw of the first chain", ylim=(-0.03, 1.03))
         elif isinstance(run, stanct.AdiabaticRun):
             paths = run.kinetic[0, :12].T
             axes.plot(run.betas, paths, color=BLUE, lw=0.6)
+            # δ spreads most, and trajectories tarry, where β is small.
+            axes.set_xscale("symlog", linthresh=0.001)
+            axes.set_xticks([0, 0.001, 0.01, 0.1, 1], ["0", ".001", ".01", ".1", "1"])
             axes.set(xlabel="β of twelve trajectories", ylabel="kinetic energy")
         else:
             axes.plot(run.betas, color=BLUE)  # pyright: ignore[reportAttributeAccessIssue]
-            axes.set(xlabel="step of the schedule", ylim=(0, 1))
+            axes.set(xlabel="step of the schedule", ylim=(-0.03, 1.03))
     upper[0].set_ylabel("β")
     for axes, (name, run) in zip(lower, runs.items(), strict=True):
         theta, log_weights = rate(run.variables["x"])[0].ravel(), run.target_log_weights.ravel()
@@ -162,7 +165,7 @@ def mean_table(runs: dict[str, stanct.Run]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Annealing, tempering and adiabatic Monte Carlo.")
-    parser.add_argument("--quick", action="store_true", help="fewer draws, a minute")
+    parser.add_argument("--quick", action="store_true", help="few draws, in seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("adiabatic.png"), help="the picture")
     options = parser.parse_args()
@@ -181,8 +184,8 @@ if __name__ == "__main__":
             draws=250 if options.quick else 2500, warmup=250 if options.quick else 500, **common,
         )  # fmt: skip
     runs["adiabatic"] = flow = adiabatic.sample(
-        target, draws=32 if options.quick else 128, warmup=32 if options.quick else 256,
-        duration=20.0 if options.quick else 80.0, **common,
+        target, draws=32 if options.quick else 128, warmup=16 if options.quick else 256,
+        duration=10.0 if options.quick else 80.0, **common,
     )  # fmt: skip
     curve_table(flow)
     mean_table(runs)

@@ -127,9 +127,9 @@ def figure_one(runs: Mapping[str, stanct.TactRun], exact: np.ndarray) -> Figure:
     cold = np.flatnonzero(temperature == 1)
     panels[1, 2].plot(cold, temperature[cold], ".", color=BLUE, ms=3, label="collected")
     panels[1, 2].set(
-        xlim=(0, TRACE), ylim=(0, 9.5), xlabel="look", ylabel="temperature", title="one chain"
+        xlim=(0, TRACE), ylim=(0, 11), xlabel="look", ylabel="temperature", title="one chain"
     )
-    panels[1, 2].legend(loc="lower right", bbox_to_anchor=(1.02, 0.97), frameon=False, fontsize=8)
+    panels[1, 2].legend(loc="upper right", frameon=False, fontsize=8)
     return figure
 
 

@@ -3,14 +3,10 @@
 // model, whose gradient Stan knows in closed form and has an OpenCL kernel for:
 // log cosh(y) = y - log 2 - bernoulli_logit_lpmf(1 | 2 y).
 functions {
-  real log_cosh_lpmf(array[] int ones, int first, int last,
-                     array[] row_vector Q, vector b, vector x) {
-    int n = last - first + 1;
-    matrix[n, rows(x)] twice_Q;
-    for (i in 1 : n) {
-      twice_Q[i] = 2 * Q[first + i - 1];
-    }
-    return -bernoulli_logit_glm_lpmf(ones | twice_Q, 2 * b[first : last], x);
+  real log_cosh_lpmf(array[] int ones, int first, int last, matrix twice_Q,
+                     vector twice_b, vector x) {
+    return -bernoulli_logit_glm_lpmf(ones | twice_Q[first : last],
+                                     twice_b[first : last], x);
   }
 }
 data {
@@ -21,17 +17,15 @@ data {
 }
 transformed data {
   array[B] int ones = ones_int_array(B);
-  array[B] row_vector[D] unit;
+  matrix[B, D] twice_Q = 2 * Q;
+  vector[B] twice_b = 2 * b;
   row_vector[D] total = rep_row_vector(1, B) * Q;
   real constant = sum(b) - B * log2();
-  for (i in 1 : B) {
-    unit[i] = Q[i];
-  }
 }
 parameters {
   vector[D] x;
 }
 model {
   target += -0.5 * dot_self(x) + total * x + constant;
-  target += reduce_sum(log_cosh_lpmf, ones, 1, unit, b, x);
+  target += reduce_sum(log_cosh_lpmf, ones, 1, twice_Q, twice_b, x);
 }

@@ -3,7 +3,7 @@
 A function draws what fits the run that it names; none changes Matplotlib's global state.
 """
 
-from stanct.plots.evidence import free_energy, running_log_z, stepping_stones
+from stanct.plots.evidence import cooling_and_heating, free_energy, running_log_z, stepping_stones
 from stanct.plots.mixing import beta_occupancy, beta_trace, schedule, swap_rejection
 from stanct.plots.posterior import most_multimodal, pair
 from stanct.plots.weights import base_against_posterior, base_scores, weight_histogram
@@ -13,6 +13,7 @@ __all__ = [
     "base_scores",
     "beta_occupancy",
     "beta_trace",
+    "cooling_and_heating",
     "free_energy",
     "most_multimodal",
     "pair",

@@ -156,3 +156,33 @@ def stepping_stones(run: Any, axes: Axes | None = None) -> Axes:
     axes.tick_params(labelsize=LETTERS - 1)
     legend(axes, 3)
     return axes
+
+
+def cooling_and_heating(run: Any, axes: Axes | None = None) -> Axes:
+    """log z(β) − β log Z by cooling and by heating, 95 % bands, and where trajectories stopped.
+
+    Parameters
+    ----------
+    run
+        An `AdiabaticRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "inverse temperature β", "log z(β) − β log Z")
+    log_z = run.evidence.log_z
+    ways = ((run.curve(), MAIN, "-", "cooling"), (run.heated_curve(), SECOND, "--", "heating"))
+    for (curve, colour, dash, label), stops in zip(ways, run.stops, strict=True):
+        height, band = curve.log_z - curve.beta * log_z, 1.96 * curve.std_error
+        axes.fill_between(
+            curve.beta, height - band, height + band, color=colour, alpha=0.22, linewidth=0
+        )
+        axes.plot(curve.beta, height, dash, color=colour, lw=1.5, label=label)
+        if stops.size:
+            axes.plot(
+                stops, np.full(stops.size, 0.03), "|", color=colour, ms=9, clip_on=False,
+                transform=axes.get_xaxis_transform(), label=f"{stops.size} stopped, {label}",
+            )  # fmt: skip
+    axes.set_xlim(0, 1)
+    axes.yaxis.set_major_formatter(plain)
+    legend(axes, 2)
+    return axes

@@ -95,6 +95,28 @@ class AdiabaticRun(Run):
         log_z, error = _log_mean(self.heated_log_weights[..., 0].reshape(-1, 1))
         return -float(log_z[0]), float(error[0])
 
+    def heated_curve(self) -> Curve:
+        """The free-energy curve from heating, log z(0) = 0, at the nodes.
+
+        Where it leaves that of cooling (`curve`), the flow met a metastability.
+        """
+        log_weights = self.heated_log_weights.reshape(-1, self.betas.size)
+        log_mean, _ = _log_mean(log_weights)
+        relative = np.exp(log_weights - np.where(np.isfinite(log_mean), log_mean, 0.0))
+        error = (relative.T - relative[:, 0]).std(axis=1, ddof=1) / np.sqrt(len(relative))
+        if not np.isfinite(log_mean[0]):
+            error = np.full_like(error, np.inf)
+        return Curve(self.betas, log_mean - log_mean[0], error)
+
+    @cached_property
+    def stops(self) -> tuple[Array, Array]:
+        """β of the last node that each lost trajectory passed, of cooling and of heating."""
+        cooled, heated = np.isfinite(self.node_log_weights), np.isfinite(self.heated_log_weights)
+        down = cooled.sum(axis=-1)[~cooled[..., -1]] - 1
+        up = self.betas.size - heated.sum(axis=-1)[~heated[..., 0]]
+        # A trajectory may start outside the support; then there is no node that it passed.
+        return self.betas[np.maximum(down, 0)], self.betas[np.minimum(up, self.betas.size - 1)]
+
     def metropolis(self, *, seed: int | None = None) -> Array:
         """Indices of unweighted draws: independence Metropolis over a stream's trajectories.
 
@@ -127,20 +149,28 @@ class AdiabaticRun(Run):
 
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
-        lost = self.counts[:, 0, 2:].sum(axis=0) / (self.chains * self.draws)
+        # Of cooled and heated trajectories: those that stalled, left the support, diverged.
+        lost = self.counts[..., 2:].sum(axis=0) / (self.chains * self.draws)
+        stalled, gone = lost[:, 0], lost[:, 1:].sum(axis=1)
         heated, heated_error = self.heated_evidence
         gap = abs(heated - evidence.log_z)
         gap_error = float(np.hypot(heated_error, evidence.std_error))
+        # No heated trajectory may have arrived; its estimate and error are infinite then.
+        score = gap / gap_error if np.isfinite(gap) and gap_error > 0 else gap
         kinetic = self._kinetic_score
         energy = self.energy_error
         return (
             interrupted_check(self.draws, self.provenance),
-            check("stalled", lost[0], 0.001, lost[0] <= 0.001,
-                  f"{lost[0]:.1%} of the trajectories stalled before β = 1: a metastability.",
-                  "Resample the momentum more often (refresh=), or raise max_steps."),
-            check("lost", lost[1:].sum(), 0.001, lost[1:].sum() <= 0.001,
-                  f"{lost[1]:.1%} of the trajectories left the target's support, {lost[2]:.1%} "
-                  "diverged.", "Use a smaller step, or a base inside the support."),
+            check("stalled", stalled.max(), 0.001, stalled.max() <= 0.001,
+                  f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
+                  f"stalled{self._stalling()}.",
+                  "The flow met a metastability, and what no trajectory reaches is missing from "
+                  "log Z and from the draws: resample the momentum (refresh=), more often if you "
+                  "do, or raise max_steps."),
+            check("lost", gone.max(), 0.001, gone.max() <= 0.001,
+                  f"{gone[0]:.1%} of the cooled and {gone[1]:.1%} of the heated trajectories left "
+                  "the target's support or diverged.",
+                  "Use a smaller step, or a base inside the support."),
             check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
                   f"The weights are worth {evidence.effective_size:.0f} trajectories.", MORE),
             check("pareto_k", evidence.pareto_k, 0.7, evidence.pareto_k <= 0.7,
@@ -148,8 +178,7 @@ class AdiabaticRun(Run):
             check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
                   f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the log of "
                   "the mean weight is biased low and its error unreliable.", MORE),
-            check("hysteresis", gap / gap_error if gap_error > 0 else 0.0, 3,
-                  gap <= 3 * gap_error or gap < 1e-9,
+            check("hysteresis", score, 3, score <= 3 or gap < 1e-9,
                   f"Cooling and heating differ by {gap:.3f} in log Z: "
                   f"{evidence.log_z:.3f} and {heated:.3f}.",
                   f"The flow met a metastability in one direction. {MORE}"),
@@ -160,6 +189,11 @@ class AdiabaticRun(Run):
                   f"The kinetic energy at β = 1 is {kinetic:.1f} standard errors from its mean.",
                   f"The flow has left equilibrium. {MORE}"),
         )  # fmt: skip
+
+    def _stalling(self) -> str:
+        """Around which β trajectories stopped."""
+        stops = np.concatenate(self.stops)
+        return f" near β = {np.median(stops):.2g}" if stops.size else ""
 
     @property
     def energy_error(self) -> float:
@@ -188,8 +222,12 @@ def energy_error(betas: Array, means: Array, flow_log_z: Array) -> float:
 
 
 def _log_mean(log_weights: Array) -> tuple[Array, Array]:
-    """Log of the mean weight of each column and its standard error by the delta method."""
+    """Log of the mean weight of each column and its standard error by the delta method.
+
+    A column without any weight has an infinite error.
+    """
     count = len(log_weights)
     log_mean = np.asarray(log_sum_exp(log_weights, axis=0)) - np.log(count)
-    relative = np.exp(log_weights - log_mean)
-    return log_mean, relative.std(axis=0, ddof=1) / np.sqrt(count)
+    some = np.isfinite(log_mean)
+    relative = np.exp(log_weights - np.where(some, log_mean, 0.0))
+    return log_mean, np.where(some, relative.std(axis=0, ddof=1) / np.sqrt(count), np.inf)

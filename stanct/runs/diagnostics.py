@@ -69,8 +69,9 @@ def check(
 
 # Causes before their symptoms: what to mend first when several checks fail.
 _CAUSES_FIRST = (
-    "support", "round_trips", "rejections", "tempered", "swaps", "acceptance", "divergences",
-    "max_depth", "pareto_k", "base", "estimators", "directions", "target_se", "interrupted",
+    "support", "lost", "stalled", "round_trips", "rejections", "tempered", "swaps", "acceptance",
+    "divergences", "max_depth", "pareto_k", "base", "estimators", "directions", "target_se",
+    "interrupted",
 )  # fmt: skip
 
 

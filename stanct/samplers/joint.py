@@ -85,8 +85,8 @@ def sample(
     target
         Program and data.
     engine
-        Runs NUTS on the joint program: the module `embedded`, or a `cmdstan.CmdStan`. The base is
-        fitted by the embedded engine in either case.
+        Runs NUTS on the joint program: the module `embedded`, or a `cmdstan.CmdStan`, which also
+        fits the bases ``"pathfinder"``, ``"laplace"`` and ``"advi"``; pilots are embedded.
     chains, draws, warmup
         Chains, and kept and adaptation iterations of each.
     target_se, max_draws
@@ -176,6 +176,7 @@ def _sample(
         seed=fit_seed,
         nuts=settings.nuts,
         execution=execution,
+        engine=engine,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations

@@ -86,8 +86,8 @@ def sample(
     target
         Program and data.
     engine
-        Runs NUTS on the pseudo-extended program: the module `embedded`, or a `cmdstan.CmdStan`. The
-        base is fitted by the embedded engine in either case.
+        Runs NUTS on the pseudo-extended program: the module `embedded`, or a `cmdstan.CmdStan`,
+        which also fits the bases ``"pathfinder"``, ``"laplace"``, ``"advi"``; pilots are embedded.
     copies
         N, at least 2; every gradient costs N of the target's.
     fixed_beta : shape (N,)
@@ -179,6 +179,7 @@ def _sample(
         seed=fit_seed,
         nuts=settings.nuts,
         execution=execution,
+        engine=engine,
     )
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
