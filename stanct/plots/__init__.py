@@ -3,8 +3,17 @@
 A function draws what fits the run that it names; none changes Matplotlib's global state.
 """
 
-from stanct.plots.evidence import free_energy, running_log_z, stepping_stones
-from stanct.plots.mixing import beta_occupancy, beta_trace, schedule, swap_rejection
+from stanct.plots.evidence import expected_delta, free_energy, running_log_z, stepping_stones
+from stanct.plots.mixing import (
+    beta_occupancy,
+    beta_trace,
+    control_occupancy,
+    copy_trace,
+    schedule,
+    swap_rejection,
+    temperature_trace,
+    thermostats,
+)
 from stanct.plots.posterior import most_multimodal, pair
 from stanct.plots.weights import base_against_posterior, base_scores, weight_histogram
 
@@ -13,6 +22,9 @@ __all__ = [
     "base_scores",
     "beta_occupancy",
     "beta_trace",
+    "control_occupancy",
+    "copy_trace",
+    "expected_delta",
     "free_energy",
     "most_multimodal",
     "pair",
@@ -20,5 +32,7 @@ __all__ = [
     "schedule",
     "stepping_stones",
     "swap_rejection",
+    "temperature_trace",
+    "thermostats",
     "weight_histogram",
 ]

@@ -136,11 +136,19 @@ _STOPPED = {
         "See to the other warnings first; the error is not to be believed.",
     ),
     "stalled": (
-        "four times the draws no longer halve the error.",
+        "many times the draws have hardly lowered it.",
         "Chains disagree, or a few draws dominate: ",
     ),
     "interrupted": ("the run was interrupted.", "Run it again."),
 }
+
+
+def _agreement(gap: float, error: float) -> tuple[float, float, bool]:
+    """Value, threshold and verdict of two estimates; an unknown error excuses no gap."""
+    if gap < 1e-9:
+        return 0.0, 3, True
+    score = gap / error if 0 < error < np.inf else float("inf")
+    return score, 3, score <= 3
 
 
 def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
@@ -149,9 +157,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
     error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
     return check(
         "thermodynamic",
-        gap / error if error > 0 else 0.0,
-        3,
-        gap <= 3 * error or gap < 1e-9,
+        *_agreement(gap, error),
         f"log Z and its thermodynamic integral differ by {gap:.3f}.",
         f"A stretch of the path has not converged. {MORE}",
     )
@@ -363,9 +369,7 @@ def _estimate_checks(
         ),
         Check(
             "estimators",
-            gap / gap_error if gap_error > 0 else 0.0,
-            3,
-            gap <= 3 * gap_error or gap < 1e-9,
+            *_agreement(gap, gap_error),
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
             MORE,
         ),
