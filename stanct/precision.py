@@ -3,8 +3,8 @@
 Stopping at the first small error would favour errors that are too small by chance. Therefore the
 error, which is already the larger of the within-chain and the between-chain one, must be small
 enough at two successive looks with at least a tenth more draws between them, and the checks of
-mixing and weights must pass; looks are few, because the next one is made where the error is
-expected to arrive.
+mixing and weights must pass; looks are few, because the next one is made half of the way to where
+the error is expected to arrive.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -94,18 +95,25 @@ class Precision:
             self.reason = "stalled"
         if self.reason:
             return 0
-        wanted = min(max(self.expected, LEAST_GROWTH * draws), MOST_GROWTH * draws)
+        # Half of the way there by ratio: the errors on which the expectation rests are noisy, and
+        # what is drawn beyond the target is not wanted.
+        halfway = math.sqrt(draws * self.expected)
+        wanted = min(max(halfway, LEAST_GROWTH * draws), MOST_GROWTH * draws)
         return min(math.ceil(wanted), self.limit) - draws
 
     @property
     def expected(self) -> float:
-        """Draws of each chain at which the error should arrive, by its 1/√n law."""
+        """Draws of each chain at which the error should arrive, by its 1/√n law.
+
+        The middle one of the last three errors, each brought to one draw, stands for it: a single
+        one that is large by chance would send the next look too far.
+        """
         if self.target_se is None or not self.looks:
             return float(self.limit)
-        draws, error = self.looks[-1]
-        if not math.isfinite(error):
+        known = [n * e**2 for n, e in self.looks[-3:] if math.isfinite(e)]
+        if not known:
             return float(self.limit)
-        return max(draws, draws * (error / self.target_se) ** 2)
+        return max(self.looks[-1][0], median(known) / self.target_se**2)
 
     def _stalled(self) -> bool:
         """Whether the error is not falling as 1/√n over the last range of `LONG` × the draws."""

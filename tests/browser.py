@@ -40,7 +40,10 @@ INSPECT = r"""
   }
   for (const svg of document.querySelectorAll("svg:not(svg svg)")) {
     const hidden = svg.closest("[aria-hidden=true]") || !shown(svg);
-    const named = svg.getAttribute("role") === "img" && svg.getAttribute("aria-label");
+    const control = svg.closest("a,button,label,summary");  // whose words its icon only repeats
+    const named = control
+      ? control.textContent.trim() || control.ariaLabel || control.control?.ariaLabel
+      : svg.getAttribute("role") === "img" && svg.getAttribute("aria-label");
     if (!hidden && !named) faults.push(`no text alternative: ${words(svg)}`);
     const box = svg.getBoundingClientRect();
     for (const text of svg.querySelectorAll("text")) {
