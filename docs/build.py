@@ -24,6 +24,9 @@ from typing import Any
 from stanct.cli import main as stanct_command
 
 HERE = Path(__file__).resolve().parent
+# The numbers on the pages are the embedded engine's, also where there is a CmdStan.
+os.environ["CMDSTAN"] = str(HERE / "no-cmdstan-here")
+
 BLOCK = re.compile(r"^```(python|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
@@ -68,7 +71,7 @@ def _python(code: str, names: dict[str, Any]) -> str:
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
             if value is not None and "matplotlib" not in type(value).__module__:
-                print(value if isinstance(value, str) else repr(value))
+                print(value if type(value) is str else repr(value))
     return output.getvalue()
 
 
@@ -100,7 +103,7 @@ def make_source(folder: Path) -> None:
     shutil.copytree(HERE / "_static", folder / "_static")
     for page in pages():
         (folder / page).parent.mkdir(exist_ok=True)
-        with workplace(folder):
+        with workplace((folder / page).parent):
             text = with_outputs((HERE / page).read_text(encoding="utf-8"))
         (folder / page).write_text(text, encoding="utf-8")
 

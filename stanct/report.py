@@ -75,6 +75,7 @@ def report_page(run: Run) -> HtmlPage:
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
         summary=_summary_table(run),
         number=number,
+        limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
         origin=_origin(run),
         settings=run.provenance["settings"],
@@ -119,6 +120,10 @@ def _fixed(value: float, places: int) -> str:
     if not math.isfinite(value):
         return number(value)
     return f"{value:.{places}f}".replace("-", "−")
+
+
+def _limit(value: float) -> str:
+    return number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
 
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:

@@ -51,11 +51,12 @@ def test_the_tutorial_tells_the_truth(source: Path) -> None:
 
 
 def test_the_failing_run_fails_and_the_next_one_does_not(source: Path) -> None:
-    first, second, third, wide = re.findall(
+    first, second, third, wide, unseen = re.findall(
         r"^```text\n(.*?)^```", (source / "chains_disagree.md").read_text("utf-8"), re.S | re.M
     )
     assert "warnings: " in first and "1. Refit the base in more rounds" in second
     assert "warnings" not in third and third.endswith("True\n") and "warnings" not in wide
+    assert "log Z = -0." in unseen and "warnings" not in unseen
 
 
 def test_the_comparison_is_decided_as_by_quadrature(source: Path) -> None:
