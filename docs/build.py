@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,9 +111,9 @@ def make_source(folder: Path) -> None:
 
 def make_pages(source: Path, out: Path) -> int:
     """Sphinx on a folder of `make_source`; its exit status."""
-    from sphinx.cmd.build import build_main
-
-    return build_main(["-W", "--keep-going", "-q", "-E", "-b", "html", str(source), str(out)])
+    options = ["-W", "--keep-going", "-q", "-E", "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", *options, str(source), str(out)]
+    return subprocess.run(command, check=False).returncode
 
 
 def main() -> int:

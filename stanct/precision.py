@@ -97,7 +97,7 @@ class Precision:
             return 0
         # Half of the way there by ratio: the errors on which the expectation rests are noisy, and
         # what is drawn beyond the target is not wanted.
-        halfway = math.sqrt(draws * self.expected)
+        halfway = 0.0 if small[-1] else math.sqrt(draws * self.expected)
         wanted = min(max(halfway, LEAST_GROWTH * draws), MOST_GROWTH * draws)
         return min(math.ceil(wanted), self.limit) - draws
 
