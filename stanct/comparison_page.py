@@ -58,7 +58,7 @@ def _model_table(found: Comparison) -> Table:
             else Cell("0", 0.0),
             cell(found.prior[i], 3),
             Cell(probability_words(found, i), float(found.probability[i])),
-            Cell(", ".join(found.runs[i].warnings) or "none", len(found.runs[i].warnings)),
+            Cell(", ".join(found.runs[i].warnings) or "none"),
         )
         rows.append(Row(found.names[i], cells))
     columns = (
@@ -96,10 +96,11 @@ def _run_table(found: Comparison) -> Table:
             run.provenance["data_sha256"][:12],
             settings["seed"],
         )
-        cells = (*(Cell(str(word), 0.0) for word in words), Cell(f"{run.gradients:,}", 0.0))
+        spent = Cell(f"{run.gradients:,}".replace(",", " "), run.gradients)
+        cells = (*(Cell(str(word)) for word in words), spent)
         rows.append(Row(found.names[i], cells))
     columns = ("model", "program", "method", "SHA-256 of the data", "seed", "gradients")
-    return Table("The runs", columns, tuple(rows))
+    return Table("Where each evidence comes from", columns, tuple(rows))
 
 
 def _whiskers(

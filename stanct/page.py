@@ -85,10 +85,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number in a table as shown, and as sorted by."""
+    """A number in a table as shown, and as sorted by; words have no value."""
 
     text: str
-    value: float
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -168,15 +168,22 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
     return Picture(title, caption, Markup(svg.replace("<svg", label, 1)))
 
 
+def signed(text: str) -> str:
+    """A sentence with real minus signs before its numbers."""
+    return re.sub(r"(?<![\w.])-(?=[\d∞])", "−", text)
+
+
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(resource_folder("templates") / "pages"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
     )
+    environment.filters["signed"] = signed
+    return environment
 
 
 def render_page(template: str, **values: object) -> HtmlPage:

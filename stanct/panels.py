@@ -14,7 +14,7 @@ from stanct import plots
 from stanct.errors import StanctError
 from stanct.page import Picture, number, picture, with_error
 from stanct.plots.canvas import SIZE
-from stanct.plots.evidence import curves
+from stanct.plots.evidence import curves, delta_means
 from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
@@ -22,7 +22,9 @@ from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.diagnostics import base_check, round_trips
 from stanct.runs.estimates import Evidence
 from stanct.runs.ladder_run import LadderRun
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
 from stanct.runs.run import Run
+from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.runs.tempered_run import TemperedRun
 
 
@@ -74,6 +76,31 @@ def pictures(run: Run, section: str) -> list[Picture]:
 def has_chains_of_beta(run: Any) -> bool:
     """Whether each draw has one β."""
     return np.ndim(getattr(run, "beta", 0.0)) == 2
+
+
+def _has_copies(run: Any) -> bool:
+    return isinstance(run, PseudoExtendedRun)
+
+
+def _is_tact(run: Any) -> bool:
+    return isinstance(run, TactRun)
+
+
+def _is_tempered_tact(run: Any) -> bool:
+    return _is_tact(run) and run.provenance["settings"]["tempering"]
+
+
+def _has_thermostats(run: Any) -> bool:
+    return _is_tact(run) and run.provenance["settings"]["thermostat"] is not None
+
+
+def _is_adiabatic(run: Any) -> bool:
+    return isinstance(run, AdiabaticRun)
+
+
+def _has_schedule(run: Any) -> bool:
+    # The adiabatic flow chooses its β itself; its nodes are where it is looked at.
+    return np.ndim(getattr(run, "betas", 0.0)) == 1 and not _is_adiabatic(run)
 
 
 def has_weights(run: Any) -> bool:
@@ -157,6 +184,45 @@ def _trace_words(run: Any) -> str:
     trips = round_trips(run.beta)
     listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(trips))
     return f"Trace of β over {run.draws} iterations. Round trips: {listed}."
+
+
+def _copy_words(run: Any) -> str:
+    changes = hand_overs(run.copy_log_weights)
+    listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(changes))
+    return f"Heaviest of {run.copies} copies over {run.draws} iterations. Changes: {listed}."
+
+
+def _temperature_words(run: Any) -> str:
+    listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(run.trips))
+    return (
+        f"Trace of λ over {run.trace.shape[1]} looks, {run.plateau_share:.0%} of them at λ = 1. "
+        f"Trips to high temperature and back: {listed}."
+    )
+
+
+def _control_words(run: Any) -> str:
+    wall = run.provenance["settings"]["coupling"]["wall"]
+    return (
+        f"Shares of |ξ| between 0 and {number(wall, 3)}: {run.plateau_share:.0%} of the looks were "
+        "on the plateau, where T = 1."
+    )
+
+
+def _thermostat_words(run: Any) -> str:
+    found = [run.trace[..., column].mean() for column in (THERMOSTAT, XI_THERMOSTAT)]
+    parts = [
+        f"{name} {number(mean, 3)}, expected {number(expected, 3)}"
+        for name, mean, expected in zip(("θ", "ξ"), found, run.thermostat_means, strict=True)
+    ]
+    return f"Means of the thermostats: {'; '.join(parts)}."
+
+
+def _expected_words(run: Any) -> str:
+    parts = [
+        f"{label}: {with_error(mean[-1], error[-1])}"
+        for label, (mean, error) in delta_means(run).items()
+    ]
+    return f"Mean of δ at β = 1, learned {number(run.means[-1], 5)}; {', '.join(parts)}."
 
 
 def _swap_words(run: Any) -> str:
@@ -246,16 +312,25 @@ PANELS = (
         "Cooling and heating",
         "log z(β) by trajectories from the base to the target and by those back. Where the curves "
         "part, or where trajectories stop (ticks), the flow met a metastability.",
-        lambda run: isinstance(run, AdiabaticRun),
+        _is_adiabatic,
         plots.cooling_and_heating,
         _way_words,
+    ),
+    Panel(
+        "evidence",
+        "Mean of δ, cooling and heating",
+        "What the flow met at its nodes of β, less the expectation that it was given. Cooling and "
+        "heating part where one direction is held up by a metastability.",
+        _is_adiabatic,
+        plots.expected_delta,
+        _expected_words,
     ),
     Panel(
         "mixing",
         "Time at each β",
         "How often each chain was at each inverse temperature. Both ends must be visited; a "
         "uniform spread is best but not needed.",
-        has_chains_of_beta,
+        lambda run: has_chains_of_beta(run) or _has_copies(run),
         plots.beta_occupancy,
         _occupancy_words,
     ),
@@ -270,6 +345,42 @@ PANELS = (
     ),
     Panel(
         "mixing",
+        "The heaviest copy",
+        "One lane a chain: the copy that counts most at β = 1. A copy that keeps the lead for long "
+        "is a chain that does not move.",
+        _has_copies,
+        plots.copy_trace,
+        _copy_words,
+    ),
+    Panel(
+        "mixing",
+        "λ along the chains",
+        "One lane a chain, λ = 1 (the target itself) at its top. A good chain goes up and down. "
+        "Right: trips to high temperature and back.",
+        _is_tempered_tact,
+        plots.temperature_trace,
+        _temperature_words,
+    ),
+    Panel(
+        "mixing",
+        "Time at each |ξ|",
+        "How often each chain was at each value of the tempering variable. The learned bias makes "
+        "it uniform; draws are kept in the grey band.",
+        _is_tempered_tact,
+        plots.control_occupancy,
+        _control_words,
+    ),
+    Panel(
+        "mixing",
+        "Thermostats",
+        "Running means of each chain. They must settle at the dashed lines; one that does not has "
+        "too long a step for the noise of its gradients.",
+        _has_thermostats,
+        plots.thermostats,
+        _thermostat_words,
+    ),
+    Panel(
+        "mixing",
         "Rejected swaps",
         "For each pair of neighbouring rungs: bars are means, dots the ladders. Even heights are "
         "best; a pair near 100 % breaks the ladder.",
@@ -281,7 +392,7 @@ PANELS = (
         "mixing",
         "Schedule of β",
         "The inverse temperatures that were passed.",
-        lambda run: np.ndim(getattr(run, "betas", 0.0)) == 1,
+        _has_schedule,
         plots.schedule,
         _schedule_words,
     ),
@@ -315,8 +426,8 @@ PANELS = (
     Panel(
         "posterior",
         "The parameters least like one mode",
-        "Draws resampled by weight, coloured by chain; the parameters come from a dip test. Clouds "
-        "of one colour are places that only one chain has seen.",
+        "Draws resampled by weight. A dip test picks the parameters, and names those with more "
+        "than one mode. Clouds of one colour are places that only one chain has seen.",
         _has_rows,
         plots.pair,
         _pair_words,

@@ -3,8 +3,8 @@
 Stopping at the first small error would favour errors that are too small by chance. Therefore the
 error, which is already the larger of the within-chain and the between-chain one, must be small
 enough at two successive looks with at least a tenth more draws between them, and the checks of
-mixing and weights must pass; looks are few, because the next one is made where the error is
-expected to arrive.
+mixing and weights must pass; looks are few, because the next one is made half of the way to where
+the error is expected to arrive.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
+
+import numpy as np
 
 # Draws of each chain before the first look, and by which factor the next look may lie further on.
 FIRST_LOOK = 200
 LEAST_GROWTH, MOST_GROWTH = 1.1, 2.0
 
-# Four times the draws should halve an error. One that keeps more than this of itself at each look
-# of a whole doubling does not fall as 1 / √n: chains disagree, or weights have no variance.
-STALLED = 0.8
+# The error of few chains jumps: when one first meets a rare place it doubles. Only over a range of
+# draws as wide as this does its slope in log n, −½ by rights, tell that it does not fall: chains
+# disagree, or weights have no variance. Simulated: of 160 runs with heavy tails (Student's t of 2.2
+# and 3 degrees) one stopped so by mistake, of 60 with chains that disagree by 0.4 sd all did.
+LONG, STALLED = 32, -0.15
 
 MAX_DRAWS_FACTOR = 20
 
@@ -90,32 +95,39 @@ class Precision:
             self.reason = "stalled"
         if self.reason:
             return 0
-        wanted = min(max(self.expected, LEAST_GROWTH * draws), MOST_GROWTH * draws)
+        # Half of the way there by ratio: the errors on which the expectation rests are noisy, and
+        # what is drawn beyond the target is not wanted.
+        halfway = 0.0 if small[-1] else math.sqrt(draws * self.expected)
+        wanted = min(max(halfway, LEAST_GROWTH * draws), MOST_GROWTH * draws)
         return min(math.ceil(wanted), self.limit) - draws
 
     @property
     def expected(self) -> float:
-        """Draws of each chain at which the error should arrive, by its 1/√n law."""
+        """Draws of each chain at which the error should arrive, by its 1/√n law.
+
+        The middle one of the last three errors, each brought to one draw, stands for it: a single
+        one that is large by chance would send the next look too far.
+        """
         if self.target_se is None or not self.looks:
             return float(self.limit)
-        draws, error = self.looks[-1]
-        if not math.isfinite(error):
+        known = [n * e**2 for n, e in self.looks[-3:] if math.isfinite(e)]
+        if not known:
             return float(self.limit)
-        return max(draws, draws * (error / self.target_se) ** 2)
+        return max(self.looks[-1][0], median(known) / self.target_se**2)
 
     def _stalled(self) -> bool:
-        """Whether the error of every look of the last doubling is not falling as 1/√n."""
+        """Whether the error is not falling as 1/√n over the last range of `LONG` × the draws."""
         last, error = self.looks[-1]
-        if error <= (self.target_se or 0):
+        if error <= (self.target_se or 0) or last < LONG * self.looks[0][0]:
             return False
-        recent = [look for look in self.looks if look[0] >= last / 2]
-        kept = []
-        for draws, now in recent:
-            before = [e for n, e in self.looks if n <= draws / 4]
-            if not before:
-                return False
-            kept.append(now / before[-1])
-        return len(kept) > 1 and all(not share <= STALLED for share in kept)
+        # Rounding up of the next look must not cost the first of the range.
+        recent = np.array([look for look in self.looks if look[0] >= 0.99 * last / LONG])
+        recent = recent[np.isfinite(recent[:, 1])]
+        if len(recent) < 2:
+            return True
+        draws, errors = np.log(recent).T
+        draws = draws - draws.mean()
+        return bool(draws @ errors / (draws @ draws) > STALLED)
 
     def record(self) -> dict[str, Any]:
         """For provenance: reason, looks, and what was wanted; JSON values only."""

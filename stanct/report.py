@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from stanct.plots.canvas import chain_colour
 from stanct.runs.diagnostics import Check, failures, round_trips
 from stanct.runs.estimates import Evidence
 from stanct.runs.run import Run
+from stanct.tact_settings import Coupling, Hills
 
 MOST_ROWS = 1000
 """Of the summary: a page of more would be slow to open."""
@@ -72,6 +75,7 @@ def report_page(run: Run) -> HtmlPage:
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
         summary=_summary_table(run),
         number=number,
+        limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
         origin=_origin(run),
         settings=run.provenance["settings"],
@@ -116,6 +120,10 @@ def _fixed(value: float, places: int) -> str:
     if not math.isfinite(value):
         return number(value)
     return f"{value:.{places}f}".replace("-", "−")
+
+
+def _limit(value: float) -> str:
+    return number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
 
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
@@ -164,10 +172,15 @@ def _chain_table(run: Any, evidence: Evidence | None) -> Table:
     if evidence is not None and len(evidence.chain_log_z) == run.chains:
         columns.append("log Z alone")
         values.append([cell(v, 7) for v in evidence.chain_log_z])
-    trips = round_trips(run.beta) if has_chains_of_beta(run) else getattr(run, "round_trips", None)
-    if trips is not None and np.shape(trips) == (run.chains,):
-        columns.append("round trips")
-        values.append([cell(v, 6) for v in trips])
+    counted = {
+        "round trips": round_trips(run.beta) if has_chains_of_beta(run) else None,
+        "round trips of a ladder": getattr(run, "round_trips", None),
+        "trips to high temperature": getattr(run, "trips", None),
+    }
+    for label, counts in counted.items():
+        if counts is not None and np.shape(counts) == (run.chains,):
+            columns.append(label.removesuffix(" of a ladder"))
+            values.append([cell(v, 6) for v in counts])
     for name, label in (("n_leapfrog__", "gradients"), ("divergent__", "divergences")):
         if name in getattr(run, "statistics", {}):
             columns.append(label)
@@ -204,15 +217,19 @@ def _origin(run: Run) -> list[tuple[str, str]]:
         "finished": "Finished",
         "evaluations": "Density evaluations besides gradients",
     }
+    record = {**record, "data_origin": _data_words(run).removeprefix("on ")}
     listed = [(label, str(record[name])) for name, label in names.items() if name in record]
-    stages = record.get("stage_seconds", {})
+    stages = {name: f"{v:.1f}" for name, v in record.get("stage_seconds", {}).items() if v >= 0.05}
     if stages:
-        listed.append(("Seconds by stage", ", ".join(f"{k} {v:.1f}" for k, v in stages.items())))
+        listed.append(("Seconds by stage", ", ".join(f"{k} {v}" for k, v in stages.items())))
     return [*listed, ("Engine", run.engine)]
 
 
 # Settings that `stanct evidence` takes as options.
-_OPTIONS = ("chains", "draws", "warmup", "seed", "bootstrap", "target_accept", "max_depth")
+_OPTIONS = (
+    "chains", "draws", "warmup", "seed", "bootstrap", "target_accept", "max_depth", "target_se",
+    "max_draws", "base",
+)  # fmt: skip
 
 
 def _data_words(run: Run) -> str:
@@ -228,38 +245,62 @@ def _data_file(run: Run) -> str | None:
     return origin
 
 
+def _json(value: Any) -> Any:
+    """A setting as a saved run has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _chosen(run: Run) -> dict[str, Any]:
+    """The settings that differ from the method's defaults."""
+    # The samplers come after the reports of what they return.
+    from stanct.model import METHODS
+
+    defaults = inspect.signature(METHODS[run.method]).parameters if run.method in METHODS else {}
+    own = {"coupling": asdict(Coupling()), "hills": asdict(Hills())}
+    chosen = {}
+    for name, value in run.provenance["settings"].items():
+        default = defaults[name].default if name in defaults else None
+        usual = own.get(name, default) if default is None else default
+        if _json(value) != _json(usual):
+            chosen[name] = value
+    return chosen
+
+
 def command_line(run: Run) -> str | None:
     """The command that repeats the run; None where only Python can."""
-    record = run.provenance
-    settings = record["settings"]
-    data = _data_file(run)
-    if not run.programs or settings.get("base") == "given" or data is None:
+    chosen, data = _chosen(run), _data_file(run)
+    given = chosen.get("base") == "given" or not set(chosen) <= set(_OPTIONS)
+    if not run.programs or given or data is None:
         return None
-    words = ["stanct", "evidence", record["program"], *([data] if data else [])]
-    words += ["--method", run.method]
-    for name in (*_OPTIONS, "base"):
-        if settings.get(name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(settings[name])]
+    words = ["stanct", "evidence", run.provenance["program"], *([data] if data else [])]
+    words += ["--method", run.method] if run.method != "joint" else []
+    for name in _OPTIONS:
+        if name in chosen:
+            words += [f"--{name.replace('_', '-')}", str(chosen[name])]
     return shlex.join(words)
 
 
 def python_lines(run: Run) -> str | None:
     """Python that repeats the run; None where the target is not a Stan program."""
-    record = run.provenance
     if not run.programs:
         return None
     data = _data_file(run)
-    lines = ["import stanct", "", f"model = stanct.temper({record['program']!r})"]
+    lines = ["import stanct", "", f"model = stanct.temper({run.provenance['program']!r})"]
     lines += [
         "run = model.sample(",
         f"    {'data' if data is None else repr(data or None)},",
         f"    method={run.method!r},",
     ]
-    for name, value in record["settings"].items():
-        given = name == "base" and value == "given"
-        lines.append(
-            "    base=base,  # the GaussianBase that you passed"
-            if given
-            else f"    {name}={value!r},"
-        )
+    for name, value in _chosen(run).items():
+        if (name, value) == ("base", "given"):
+            lines.append("    base=base,  # the base that you passed")
+        elif name == "minibatch":
+            lines.append("    minibatch=minibatch,  # the MiniBatch that you passed")
+        elif name in ("coupling", "hills"):
+            kind = name.capitalize()
+            lines[0] = f"from stanct.tact_settings import {kind}\n{lines[0]}"
+            words = ", ".join(f"{key}={part!r}" for key, part in value.items())
+            lines.append(f"    {name}={kind}({words}),")
+        else:
+            lines.append(f"    {name}={value!r},")
     return "\n".join([*lines, ")"])

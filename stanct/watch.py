@@ -90,7 +90,7 @@ class Watch:
         evidence = estimator.evidence("")
         failed: tuple[str, ...] = ()
         if evidence.std_error <= self.precision.target_se:
-            checks = path_checks(estimator, evidence, z, beta)
+            checks = path_checks(estimator, evidence, z, beta, {})
             failed = tuple(check.name for check in checks if not check.passed)
         ahead = self.precision.more(draws, evidence.std_error, failed)
         self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))

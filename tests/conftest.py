@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import FOUND, Browser, chromium
 
 from stanct import cmdstan
 from stanct.data import StanData, read_data
@@ -49,3 +51,11 @@ def cmdstan_home() -> cmdstan.Home:
     if home is None:
         pytest.skip("no CmdStan on this machine: stanct install-cmdstan")
     return home
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not FOUND:
+        pytest.skip("no Chromium on this machine: apt install chromium")
+    with chromium() as running:
+        yield running

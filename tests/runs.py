@@ -10,23 +10,29 @@ from conftest import SEED, target_of
 from targets import LINE
 
 from stanct.base import GaussianBase
+from stanct.model import METHODS
 from stanct.path import Bias
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import ais, joint, parallel_tempering
 
-KINDS = ("joint", "parallel_tempering", "ais")
+SHORT: dict[str, dict[str, Any]] = {
+    "joint": {"draws": 300, "warmup": 300},
+    "parallel_tempering": {"draws": 200, "warmup": 100},
+    "ais": {"draws": 64},
+    "gibbs": {"draws": 300, "warmup": 100},
+    "pseudo_extended": {"draws": 200, "warmup": 200, "copies": 2},
+    "tact": {"draws": 300, "warmup": 300},
+    "adiabatic": {"draws": 32, "warmup": 16},
+}
+"""Settings of a run of each kind that takes a second or so."""
+KINDS = tuple(SHORT)
 
 
 def line_run(method: str, **settings: Any) -> Any:
     """A short run of one method on `LINE`."""
     target = target_of(LINE.source, LINE.data)
     given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
-    if method == "joint":
-        return joint.sample(target, **{"draws": 300, "warmup": 300, **given})
-    if method == "parallel_tempering":
-        return parallel_tempering.sample(target, **{"draws": 200, "warmup": 100, **given})
-    return ais.sample(target, **{"draws": 64, **given})
+    return METHODS[method](target, **{**SHORT[method], **given})
 
 
 def far_run(**settings: Any) -> TemperedRun:
@@ -80,6 +86,25 @@ class Unknown(Run):
 
     def _shape(self) -> str:
         return "some draws"
+
+
+EVIL = "<script>alert(1)</script> \"'& {{ 7 * 7 }} {% x %} $\\mu$ 漢字 σ"
+"""Text that must come out of a page as it went in."""
+
+
+def hostile_run(run: TemperedRun) -> TemperedRun:
+    """A run whose program, parameters and files are called `EVIL`."""
+    return dataclasses.replace(
+        run,
+        variables={EVIL: run.variables["b"], "b": run.variables["b"]},
+        programs={"density": f"// {EVIL}\nreal x;", EVIL: "real y;"},
+        provenance={
+            **run.provenance,
+            "program": f"models/{EVIL}.stan",
+            "data_origin": f"{EVIL}.json",
+            "parameters": [EVIL, "b"],
+        },
+    )
 
 
 def unknown_run(run: TemperedRun) -> Unknown:

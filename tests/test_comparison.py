@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import Browser, faults_of
 from conftest import SEED, target_of
 from scipy.special import gammaln
 from scipy.stats import norm
@@ -232,6 +233,13 @@ def test_command(
     assert main(["compare", *paths, "--observed", "y", "--out", str(page)]) == 0
     assert "The page is" in capsys.readouterr().err and "two is better than one" in page.read_text()
     assert main(["compare", paths[0]]) == 1
+
+
+def test_page_in_a_browser(
+    nested: list[stanct.TemperedRun], browser: Browser, tmp_path: Path
+) -> None:
+    page = compare(*nested, names=["<b>1</b>", "two", "модель"], observed="y").report()
+    assert faults_of(browser, page, tmp_path / "page.html") == []
 
 
 def test_page(nested: list[stanct.TemperedRun]) -> None:

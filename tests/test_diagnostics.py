@@ -10,7 +10,7 @@ from conftest import SEED, target_of
 from targets import LINE, TWO_MODES
 
 from stanct.base import GaussianBase
-from stanct.runs.diagnostics import Check, base_check, round_trips
+from stanct.runs.diagnostics import Check, base_check, refit, round_trips
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint
 
@@ -106,3 +106,23 @@ def test_support_and_disagreeing_estimators_are_seen(run: TemperedRun) -> None:
     bad = changed(run, base_delta=outside)
     assert not check(bad, "support").passed
     assert not check(bad, "estimators").passed
+
+
+def test_a_remedy_goes_on_from_the_run_s_own_settings() -> None:
+    settings = [{}, {"bootstrap": 0}, {"bootstrap": 1}, {"bootstrap": 4}]
+    assert [refit(s).split("(")[1][:11] for s in settings] == [
+        "bootstrap=2", "bootstrap=2", "bootstrap=2", "bootstrap=5"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("draws", "advised"), [(200, True), (400, False)])
+def test_chains_that_never_came_back_are_told_what_it_takes(
+    run: TemperedRun, draws: int, advised: bool
+) -> None:
+    """A short run is told to be longer in the same breath as to refit its base."""
+    kept = {name: getattr(run, name)[:, :draws] for name in ("z", "delta")}
+    statistics = {name: values[:, :draws] for name, values in run.statistics.items()}
+    stuck = changed(run, **kept, statistics=statistics, beta=np.full((4, draws), 0.05))
+    found = check(stuck, "round_trips")
+    assert found.message == "The slowest chain never went from base to target and back."
+    assert "(bootstrap=2)" in found.remedy and ("(draws=400)" in found.remedy) is advised

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from runs import KINDS, line_run
+from runs import line_run
 
 from stanct import plots
 from stanct.panels import PANELS
@@ -21,7 +21,7 @@ from stanct.plots.weights import coordinate_names
 from stanct.runs.diagnostics import round_trips
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=("joint", "parallel_tempering", "ais"))
 def run(request: pytest.FixtureRequest) -> Any:
     return line_run(request.param)
 
@@ -81,6 +81,40 @@ def test_occupancy_and_trace(tempered: Any) -> None:
     assert heights[0] == pytest.approx(100 * np.mean(tempered.beta[0] < 0.05))
     texts = [text.get_text() for text in plots.beta_trace(tempered).texts]
     assert texts == [f"{n} trips" for n in round_trips(tempered.beta)]
+
+
+def test_copies() -> None:
+    run = line_run("pseudo_extended")
+    heaviest = plots.copy_trace(run).lines[0].get_ydata()
+    bottom = 1.3 * (run.chains - 1)
+    assert np.array_equal(heaviest, bottom + run.copy_log_weights[0].argmax(axis=1))
+    axes = plots.beta_occupancy(run)
+    shares = [patch.get_data().values for patch in axes.patches]  # pyright: ignore[reportAttributeAccessIssue]
+    assert np.allclose(np.sum(shares, axis=1), 100) and len(shares) == run.chains
+
+
+def test_thermostats_and_temperature() -> None:
+    run = line_run("tact")
+    trace = plots.temperature_trace(run)
+    assert [text.get_text() for text in trace.texts] == [f"{n} trips" for n in run.trips]
+    assert np.array_equal(trace.lines[0].get_ydata(), 1.3 * (run.chains - 1) + run.trace[0, :, 1])
+    axes = plots.thermostats(run)
+    assert np.isclose(axes.lines[0].get_ydata()[-1], run.trace[0, :, 2].mean())  # pyright: ignore
+    for name, expected in zip("θξ", run.thermostat_means, strict=True):
+        assert np.allclose(line(axes, f"z of {name}, expected")[:, 1], expected)
+    first = plots.control_occupancy(run).patches[1].get_data()  # pyright: ignore[reportAttributeAccessIssue]
+    assert np.isclose(first.values.sum(), 100) and np.isclose(first.edges[-1], 5 / 3)
+
+
+def test_expected_delta() -> None:
+    """Weighted means of δ at the base and the target are what the run's draws give."""
+    run = line_run("adiabatic")
+    axes = plots.expected_delta(run)
+    dots = axes.containers[0].lines[0].get_ydata()  # pyright: ignore[reportAttributeAccessIssue]
+    assert np.isclose(dots[0] + run.means[0], run.delta[..., 0].mean(), atol=0.05)
+    weights = np.exp(run.target_log_weights - run.target_log_weights.max())
+    last = (weights * run.delta[..., -1]).sum() / weights.sum()
+    assert np.isclose(dots[-1] + run.means[-1], last)
 
 
 def test_the_base_s_misfit_is_seen(tempered: Any) -> None:

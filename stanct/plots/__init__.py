@@ -3,8 +3,23 @@
 A function draws what fits the run that it names; none changes Matplotlib's global state.
 """
 
-from stanct.plots.evidence import cooling_and_heating, free_energy, running_log_z, stepping_stones
-from stanct.plots.mixing import beta_occupancy, beta_trace, schedule, swap_rejection
+from stanct.plots.evidence import (
+    cooling_and_heating,
+    expected_delta,
+    free_energy,
+    running_log_z,
+    stepping_stones,
+)
+from stanct.plots.mixing import (
+    beta_occupancy,
+    beta_trace,
+    control_occupancy,
+    copy_trace,
+    schedule,
+    swap_rejection,
+    temperature_trace,
+    thermostats,
+)
 from stanct.plots.posterior import most_multimodal, pair
 from stanct.plots.weights import base_against_posterior, base_scores, weight_histogram
 
@@ -13,7 +28,10 @@ __all__ = [
     "base_scores",
     "beta_occupancy",
     "beta_trace",
+    "control_occupancy",
     "cooling_and_heating",
+    "copy_trace",
+    "expected_delta",
     "free_energy",
     "most_multimodal",
     "pair",
@@ -21,5 +39,7 @@ __all__ = [
     "schedule",
     "stepping_stones",
     "swap_rejection",
+    "temperature_trace",
+    "thermostats",
     "weight_histogram",
 ]

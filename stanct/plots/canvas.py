@@ -53,8 +53,13 @@ def plain(value: float, _place: float = 0) -> str:
 
 
 def legend(axes: Axes, columns: int = 2) -> None:
-    """A legend above the axes, clear of the data."""
+    """A legend above the axes, clear of the data, that is read line by line."""
+    handles, labels = axes.get_legend_handles_labels()
+    # Matplotlib fills columns first.
+    order = [i for column in range(columns) for i in range(column, len(handles), columns)]
     axes.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),
         ncols=columns,

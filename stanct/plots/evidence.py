@@ -28,7 +28,7 @@ from stanct.runs.tempered_run import TemperedRun
 GRID = np.array([0, 0.01, 0.03, *np.linspace(0.06, 1, 18)])
 """β of the free-energy curve, closer where it bends."""
 
-POINTS = 16
+POINTS = 12
 """Of the running estimates of each chain."""
 
 
@@ -186,3 +186,46 @@ def cooling_and_heating(run: Any, axes: Axes | None = None) -> Axes:
     axes.yaxis.set_major_formatter(plain)
     legend(axes, 2)
     return axes
+
+
+def expected_delta(run: Any, axes: Axes | None = None) -> Axes:
+    """E_β[δ] that an adiabatic flow found, cooling and heating, less the one that it was given.
+
+    Parameters
+    ----------
+    run
+        An `AdiabaticRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "inverse temperature β", "mean δ less the learned one")
+    axes.axhline(0, color=INK, lw=0.8, ls="--", label="learned")
+    for (label, (mean, error)), colour, mark in zip(
+        delta_means(run).items(), (MAIN, SECOND), "ov", strict=True
+    ):
+        axes.errorbar(
+            run.betas, mean - run.means, 1.96 * error,
+            fmt=mark, ms=4, lw=1.1, color=colour, label=label,
+        )  # fmt: skip
+    axes.set_xlim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(plain)
+    legend(axes, 3)
+    return axes
+
+
+def delta_means(run: Any) -> dict[str, tuple[Array, Array]]:
+    """Weighted mean of δ at each node and its error, shape (K,) each, cooling and heating."""
+    found = {}
+    for label, delta, log_weights in (
+        ("cooling", run.delta, run.node_log_weights),
+        ("heating", run.heated_delta, run.heated_log_weights),
+    ):
+        nodes = run.betas.size
+        delta, log_weights = delta.reshape(-1, nodes), log_weights.reshape(-1, nodes)
+        share = np.exp(log_weights - log_weights.max(axis=0))
+        share /= share.sum(axis=0)
+        arrived = np.where(share > 0, delta, 0.0)
+        mean = (share * arrived).sum(axis=0)
+        gap = np.where(share > 0, delta - mean, 0.0)
+        found[label] = mean, np.sqrt(np.square(share * gap).sum(axis=0))
+    return found

@@ -1,4 +1,4 @@
-"""Pictures of movement: β over the chains' time, and swaps along a ladder."""
+"""Pictures of movement: β over the chains' time, swaps along a ladder, thermostats."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from stanct.path import Array
 from stanct.plots.canvas import (
     INK,
     LETTERS,
     MAIN,
     QUIET,
+    SECOND,
     chain_colour,
     drawing,
     legend,
     whole_numbers,
 )
 from stanct.runs.diagnostics import HIGH_BETA, LOW_BETA, round_trips
+from stanct.runs.pseudo_extended_run import hand_overs
+from stanct.runs.tact_run import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT
 
 BINS = 20
 MOST_LANES = 8
@@ -29,7 +33,7 @@ def beta_occupancy(run: Any, axes: Axes | None = None) -> Axes:
     Parameters
     ----------
     run
-        One with `beta`, shape (chains, draws).
+        One with `beta`, shape (chains, draws), or (chains, draws, copies).
     axes
         Where to draw; new axes of a new figure by default.
     """
@@ -64,23 +68,109 @@ def beta_trace(run: Any, axes: Axes | None = None) -> Axes:
         Where to draw; new axes of a new figure by default.
     """
     axes = drawing(axes, "iteration", "β from 0 to 1 in each lane")
-    lanes = min(run.chains, MOST_LANES)
-    trips = round_trips(run.beta)
+    return _lanes(axes, run.beta, _counted(round_trips(run.beta), "trip"))
+
+
+def copy_trace(run: Any, axes: Axes | None = None) -> Axes:
+    """Which of a pseudo-extended run's copies has the largest weight, a lane for each chain.
+
+    Parameters
+    ----------
+    run
+        A `PseudoExtendedRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "iteration", f"heaviest copy, 1 to {run.copies}")
+    heaviest = run.copy_log_weights.argmax(axis=2) / (run.copies - 1)
+    return _lanes(axes, heaviest, _counted(hand_overs(run.copy_log_weights), "change"))
+
+
+def temperature_trace(run: Any, axes: Axes | None = None) -> Axes:
+    """λ = 1 / T of thermostat-assisted tempering over its looks, a lane for each chain.
+
+    Parameters
+    ----------
+    run
+        A `TactRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "look", "λ = 1/T from 0 to 1 in each lane")
+    return _lanes(axes, run.trace[..., LAMBDA], _counted(run.trips, "trip"))
+
+
+def control_occupancy(run: Any, axes: Axes | None = None) -> Axes:
+    """How often each chain was at each |ξ|; the grey band is the plateau, where T = 1.
+
+    Parameters
+    ----------
+    run
+        A `TactRun`.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "tempering variable |ξ|", "share of the looks (%)")
+    coupling = run.provenance["settings"]["coupling"]
+    edges = np.linspace(0, coupling["wall"], BINS + 1)
+    axes.axvspan(0, coupling["plateau"], color=QUIET, alpha=0.2, lw=0, label="T = 1")
+    for chain, control in enumerate(np.abs(run.trace[..., XI])):
+        share = 100 * np.histogram(control, edges)[0] / control.size
+        axes.stairs(share, edges, color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
+    axes.axhline(100 / BINS, color=INK, lw=0.8, ls="--", label="uniform")
+    axes.set_xlim(0, coupling["wall"])
+    axes.set_ylim(bottom=0)
+    if run.chains <= MOST_LANES:
+        legend(axes, 3)
+    return axes
+
+
+def thermostats(run: Any, axes: Axes | None = None) -> Axes:
+    """Running means of the thermostats of each chain beside where friction and noise put them.
+
+    Parameters
+    ----------
+    run
+        A `TactRun` with thermostats.
+    axes
+        Where to draw; new axes of a new figure by default.
+    """
+    axes = drawing(axes, "look", "running mean of the thermostat")
+    looks = np.arange(1, run.trace.shape[1] + 1)
+    late = slice(looks.size // 20, None)
+    for column, colour, name in (
+        (THERMOSTAT, MAIN, "z of θ"), (XI_THERMOSTAT, SECOND, "z of ξ")
+    ):  # fmt: skip
+        if column == XI_THERMOSTAT and not run.provenance["settings"]["tempering"]:
+            continue
+        means = np.cumsum(run.trace[..., column], axis=1) / looks
+        axes.plot(looks[late], means.T[late], color=colour, lw=1.0)
+        expected = run.thermostat_means[column - THERMOSTAT]
+        if np.isfinite(expected):
+            axes.axhline(expected, color=colour, lw=1.2, ls="--", label=f"{name}, expected")
+    legend(axes, 2)
+    return axes
+
+
+def _counted(counts: Array, word: str) -> list[str]:
+    return [f"{count} {word}{'' if count == 1 else 's'}" for count in counts]
+
+
+def _lanes(axes: Axes, values: Array, words: list[str]) -> Axes:
+    """Values from 0 to 1 over time, shape (chains, draws), with words at the right of each."""
+    lanes, draws = min(len(values), MOST_LANES), values.shape[1]
     height = 1.3
     for chain in range(lanes):
         bottom = (lanes - 1 - chain) * height
-        axes.plot(
-            bottom + run.beta[chain], color=chain_colour(chain), lw=0.5, rasterized=run.draws > 400
-        )
-        word = "trip" if trips[chain] == 1 else "trips"
+        axes.plot(bottom + values[chain], color=chain_colour(chain), lw=0.5, rasterized=draws > 400)
         axes.text(
-            1.01, bottom + 0.5, f"{trips[chain]} {word}",
+            1.01, bottom + 0.5, words[chain],
             transform=axes.get_yaxis_transform(), fontsize=LETTERS - 1, color=INK, va="center",
         )  # fmt: skip
     bottoms = np.arange(lanes) * height
     axes.set_yticks(bottoms + 0.5, [f"chain {lanes - i}" for i in range(lanes)])
     axes.grid(False)
-    axes.set_xlim(0, run.draws)
+    axes.set_xlim(0, draws)
     for bottom in bottoms:
         for level in (bottom, bottom + 1):
             axes.axhline(level, color=QUIET, lw=0.3, zorder=1)

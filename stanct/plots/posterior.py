@@ -48,7 +48,8 @@ def pair(
 ) -> Axes:
     """Weighted draws of a few scalars against each other, coloured by chain.
 
-    Clouds show draws resampled by weight, the diagonal weighted histograms.
+    Clouds show draws resampled by weight, the diagonal weighted histograms; those that the dip
+    test (`modality`) finds torn say so.
 
     Parameters
     ----------
@@ -60,8 +61,10 @@ def pair(
         Scalars as variable and index, e.g. ``[("mu", ()), ("theta", (0,))]``; by default those
         that are the most multimodal.
     """
+    found = most_multimodal(run, None if names is None else sorted({name for name, _ in names}))
     if names is None:
-        names = [(m.variable, m.index) for m in most_multimodal(run)[:SHOWN]]
+        names = [(m.variable, m.index) for m in found[:SHOWN]]
+    torn = {(m.variable, m.index) for m in found if m.is_multimodal}
     axes = drawing(axes)
     axes.axis("off")
     picked = weighted.resample(
@@ -83,6 +86,8 @@ def pair(
             panel.locator_params(nbins=4)
             if row == column:
                 _histogram(panel, columns[row])
+                if names[row] in torn:
+                    panel.set_title("more than one mode", fontsize=LETTERS - 1.5, color=INK)
             else:
                 _cloud(panel, columns[column], columns[row])
             _label_edges(panel, labels, row, column)

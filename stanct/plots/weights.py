@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from scipy.stats import norm
 
 from stanct.path import Array
@@ -39,17 +40,20 @@ def weight_histogram(run: Any, axes: Axes | None = None) -> Axes:
         bins=50,
         color=MAIN,
         alpha=0.75,
-        label=f"draws, Pareto k = {run.evidence.pareto_k:.2f}",
+        label=f"draws, Pareto k = {run.evidence.pareto_k:.2f}".replace("-", "−"),
     )
     axes.axvline(0, color=INK, lw=0.8, ls="--", label="mean weight")
-    axes.xaxis.set_major_formatter(lambda power, _: _power(power))
+    # Weights that are nearly equal differ in a late digit only.
+    digits = 3 if np.ptp(shown) > 0.1 else 3 - int(np.floor(np.log10(max(np.ptp(shown), 1e-6))))
+    axes.xaxis.set_major_formatter(lambda power, _: _power(power, digits))
+    axes.xaxis.set_major_locator(MaxNLocator(6 if digits < 5 else 4))
     axes.set_yscale("symlog", linthresh=10)
     legend(axes)
     return axes
 
 
-def _power(power: float) -> str:
-    return f"{10**power:.3g}" if -4 <= power <= 3 else f"1e{power:g}"
+def _power(power: float, digits: int) -> str:
+    return f"{10**power:.{digits}g}" if -4 <= power <= 3 else f"1e{power:g}"
 
 
 def relative_weights(run: Any) -> Array:

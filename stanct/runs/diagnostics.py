@@ -21,9 +21,13 @@ BATCHES_PER_CHAIN = 10
 # Tempered densities have stiff corners near the base, where a diverging proposal is only rejected.
 MOST_DIVERGENT = 0.05
 
-# Remedies that several checks share.
+LEAST_TRIPS = 5
+# β of independent uniform draws makes a trip in 20 draws on average, the chains here in about as
+# many; with this many draws a chain that moves well has far more than the fewest.
+ENOUGH_DRAWS = 400
+
+# A remedy that many checks share.
 MORE = "Run longer chains (draws=)."
-REFIT = "refit the base in more rounds (bootstrap=2), or pass a wider one (base=)."
 
 # Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
 EVEN_WEIGHTS = 0.5
@@ -82,6 +86,12 @@ def failures(checks: Iterable[Check]) -> list[Check]:
     return sorted(failed, key=lambda check: place.get(check.name, len(place)))
 
 
+def refit(settings: Mapping[str, Any]) -> str:
+    """The remedy for a base that does not fit: more rounds than the run had."""
+    rounds = max(2, settings.get("bootstrap", 0) + 1)
+    return f"refit the base in more rounds (bootstrap={rounds}), or pass a wider one (base=)."
+
+
 def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
     """Whether all the draws that were asked for have been made."""
     wanted = provenance["settings"]["draws"]
@@ -104,6 +114,8 @@ def length_checks(
         return (interrupted_check(draws, provenance),)
     target, reason = stopped["target_se"], stopped["reason"]
     words, remedy = _STOPPED[reason]
+    if reason == "stalled":
+        remedy += refit(provenance["settings"])
     return (
         check(
             "target_se",
@@ -125,11 +137,19 @@ _STOPPED = {
         "See to the other warnings first; the error is not to be believed.",
     ),
     "stalled": (
-        "four times the draws no longer halve the error.",
-        f"Chains disagree, or a few draws dominate: {REFIT}",
+        "many times the draws have hardly lowered it.",
+        "Chains disagree, or a few draws dominate: ",
     ),
     "interrupted": ("the run was interrupted.", "Run it again."),
 }
+
+
+def _agreement(gap: float, error: float) -> tuple[float, float, bool]:
+    """Value, threshold and verdict of two estimates; an unknown error excuses no gap."""
+    if gap < 1e-9:
+        return 0.0, 3, True
+    score = gap / error if 0 < error < np.inf else float("inf")
+    return score, 3, score <= 3
 
 
 def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
@@ -138,9 +158,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
     error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
     return check(
         "thermodynamic",
-        gap / error if error > 0 else 0.0,
-        3,
-        gap <= 3 * error or gap < 1e-9,
+        *_agreement(gap, error),
         f"log Z and its thermodynamic integral differ by {gap:.3f}.",
         f"A stretch of the path has not converged. {MORE}",
     )
@@ -238,7 +256,9 @@ def check_run(
     """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
     return (
         *length_checks(beta.shape[1], evidence, provenance),
-        *path_checks(estimator, evidence, z, beta, rao_blackwell=rao_blackwell),
+        *path_checks(
+            estimator, evidence, z, beta, provenance["settings"], rao_blackwell=rao_blackwell
+        ),
         agreement_check(evidence, thermodynamic),
         *transition_checks(statistics, provenance["settings"].get("max_depth")),
     )
@@ -249,17 +269,36 @@ def path_checks(
     evidence: Evidence,
     z: Array,
     beta: Array,
+    settings: Mapping[str, Any],
     *,
     rao_blackwell: Evidence | None = None,
 ) -> tuple[Check, ...]:
-    """The checks of mixing, weights and base; with `rao_blackwell` also of the two estimators."""
+    """The checks of mixing, weights and base; with `rao_blackwell` also of the two estimators.
+
+    The remedies go on from the `settings` of the run.
+    """
     return (
-        *_mixing_checks(beta, evidence),
-        *_estimate_checks(estimator, evidence, rao_blackwell, z),
+        *_mixing_checks(beta, evidence, settings),
+        *_estimate_checks(estimator, evidence, rao_blackwell, z, settings),
     )
 
 
-def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
+def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
+    """Chains that never came back would not for being longer: the base is what is wrong."""
+    if trips:
+        return f"{MORE} If that does not help, {refit(settings)}"
+    remedy = refit(settings).capitalize()
+    if draws < ENOUGH_DRAWS:
+        remedy += (
+            f" Run longer chains as well (draws={ENOUGH_DRAWS}): {draws} draws are few for "
+            f"{LEAST_TRIPS} trips of every chain."
+        )
+    return remedy
+
+
+def _mixing_checks(
+    beta: Array, evidence: Evidence, settings: Mapping[str, Any]
+) -> tuple[Check, ...]:
     """Whether the chains moved between base and target."""
     trips = int(round_trips(beta).min())
     rate = r_hat(beta)
@@ -268,11 +307,10 @@ def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
         Check(
             "round_trips",
             trips,
-            5,
-            trips >= 5,
-            f"The slowest chain went {trips} times from base to target and back.",
-            # Chains that never came back would not for being longer: the base is what is wrong.
-            f"{MORE} If that does not help, {REFIT}" if trips else REFIT[0].upper() + REFIT[1:],
+            LEAST_TRIPS,
+            trips >= LEAST_TRIPS,
+            f"The slowest chain {_went(trips)} from base to target and back.",
+            _trips_remedy(trips, beta.shape[1], settings),
         ),
         Check(
             "r_hat",
@@ -293,8 +331,16 @@ def _mixing_checks(beta: Array, evidence: Evidence) -> tuple[Check, ...]:
     )
 
 
+def _went(trips: int) -> str:
+    return {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
+
+
 def _estimate_checks(
-    estimator: PathEstimator, evidence: Evidence, rao_blackwell: Evidence | None, z: Array
+    estimator: PathEstimator,
+    evidence: Evidence,
+    rao_blackwell: Evidence | None,
+    z: Array,
+    settings: Mapping[str, Any],
 ) -> tuple[Check, ...]:
     """Whether the estimates can be trusted: weights, base, two estimators, support."""
     base = base_check(z, estimator.log_weights(0.0))
@@ -311,7 +357,7 @@ def _estimate_checks(
             evidence.pareto_k <= 0.7 or kept > EVEN_WEIGHTS,
             f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f} and use {kept:.0%} of "
             "the draws.",
-            f"A few draws dominate: {REFIT}",
+            f"A few draws dominate: {refit(settings)}",
         ),
         Check(
             "base",
@@ -324,9 +370,7 @@ def _estimate_checks(
         ),
         Check(
             "estimators",
-            gap / gap_error if gap_error > 0 else 0.0,
-            3,
-            gap <= 3 * gap_error or gap < 1e-9,
+            *_agreement(gap, gap_error),
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
             MORE,
         ),

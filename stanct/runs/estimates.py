@@ -183,7 +183,7 @@ class PathEstimator:
         finite = self._base_log_mass[np.isfinite(self._base_log_mass)]
         everything = np.concatenate([log_mass.ravel(), finite])
         if near is not None and excess(near - 1) * excess(near + 1) < 0:
-            return float(np.asarray(brentq(excess, near - 1, near + 1, xtol=1e-9)))
+            return float(np.asarray(brentq(excess, near - 1, near + 1, xtol=1e-6)))
         root = brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12)
         return float(np.asarray(root))
 

@@ -139,7 +139,7 @@ def sample(
     beta = _check_copies(copies, fixed_beta)
     target.code("pseudo_extended")
     chosen = {
-        **asdict(settings),
+        **{k: v for k, v in asdict(settings).items() if k not in ("target_se", "max_draws")},
         "copies": copies,
         "fixed_beta": None if beta is None else beta.tolist(),
         "bootstrap": bootstrap,

@@ -1,0 +1,134 @@
+"""Build the documentation: one command, no network.
+
+    python docs/build.py [--out docs/_build]
+
+Runs the code of every page, puts what it printed below it, and lets Sphinx make the pages, for
+which a warning is an error. The pictures are drawn by that code. Needs `pip install -e '.[docs]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stanct.cli import main as stanct_command
+
+HERE = Path(__file__).resolve().parent
+# The numbers on the pages are the embedded engine's, also where there is a CmdStan.
+os.environ["CMDSTAN"] = str(HERE / "no-cmdstan-here")
+
+BLOCK = re.compile(r"^```(python|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """The pages, relative to this folder."""
+    return sorted(p.relative_to(HERE) for p in HERE.rglob("*.md") if "_build" not in p.parts)
+
+
+@contextlib.contextmanager
+def workplace(folder: Path) -> Iterator[None]:
+    """A folder where the pages' code finds the examples, and leaves its pictures."""
+    for name in ("examples", "stan_models"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(HERE.parent / name)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def with_outputs(text: str) -> str:
+    """A page whose blocks of code, run in the current folder, are followed by what they print."""
+    names: dict[str, Any] = {}
+
+    def run(block: re.Match[str]) -> str:
+        language, code = block.groups()
+        shown = {"python": _python, "sh": _command, "stan": _file}[language](code, names)
+        return block[0] + (f"\n```text\n{shown.rstrip()}\n```\n" if shown.strip() else "")
+
+    return BLOCK.sub(run, text)
+
+
+def _python(code: str, names: dict[str, Any]) -> str:
+    """Runs lines of Python; like at a prompt, a last expression is shown."""
+    tree = ast.parse(code)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+        exec(compile(tree, "<page>", "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
+            if value is not None and "matplotlib" not in type(value).__module__:
+                print(value if type(value) is str else repr(value))
+    return output.getvalue()
+
+
+def _command(code: str, _names: dict[str, Any]) -> str:
+    """Runs `stanct` commands in this process."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+        for line in code.replace("\\\n", " ").splitlines():
+            name, *words = shlex.split(line)
+            if name != "stanct" or stanct_command(words):
+                raise RuntimeError(f"This command of a page failed: {line}")
+    return output.getvalue()
+
+
+def _file(code: str, _names: dict[str, Any]) -> str:
+    """Writes a program into the file that its first line names."""
+    found = re.match(r"// (\S+\.stan)\n", code)
+    if found is None:
+        raise RuntimeError("The first line of a page's program must be its name: // model.stan")
+    Path(found[1]).write_text(code, encoding="utf-8")
+    return ""
+
+
+def make_source(folder: Path) -> None:
+    """The pages with the outputs of their code, and the pictures, in a folder for Sphinx."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copy(HERE / "conf.py", folder)
+    shutil.copytree(HERE / "_static", folder / "_static")
+    for page in pages():
+        (folder / page).parent.mkdir(exist_ok=True)
+        with workplace((folder / page).parent):
+            text = with_outputs((HERE / page).read_text(encoding="utf-8"))
+        (folder / page).write_text(text, encoding="utf-8")
+
+
+def make_pages(source: Path, out: Path) -> int:
+    """Sphinx on a folder of `make_source`; its exit status."""
+    options = ["-W", "--keep-going", "-q", "-E", "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", *options, str(source), str(out)]
+    return subprocess.run(command, check=False).returncode
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=HERE / "_build", metavar="FOLDER")
+    out = parser.parse_args().out.resolve()
+    make_source(out / "source")
+    status = make_pages(out / "source", out / "html")
+    if status == 0:
+        print(out / "html" / "index.html")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

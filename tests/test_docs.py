@@ -1,0 +1,106 @@
+"""The documentation: all of its code runs, and Sphinx makes pages of it without a warning."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from browser import Browser, faults_of
+from conftest import ROOT
+
+import stanct
+from stanct.model import METHODS
+
+spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+assert spec is not None and spec.loader is not None
+build: ModuleType = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages with their outputs."""
+    folder = tmp_path_factory.mktemp("docs") / "source"
+    build.make_source(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(source: Path) -> Path:
+    """All pages as Sphinx makes them; a warning is an error."""
+    pytest.importorskip("furo", reason="no Sphinx here: pip install -e '.[docs]'")
+    out = source.parent / "html"
+    assert build.make_pages(source, out) == 0
+    return out
+
+
+def outputs(page: Path) -> str:
+    return "\n".join(re.findall(r"^```text\n(.*?)^```", page.read_text("utf-8"), re.S | re.M))
+
+
+def test_the_tutorial_tells_the_truth(source: Path) -> None:
+    shown = outputs(source / "tutorial.md")
+    found = re.search(r"log Z = (-[\d.]+) ± ([\d.]+)", shown)
+    assert found is not None
+    assert abs(float(found[1]) + 1081.0216905) < 4 * float(found[2]) < 0.5
+    assert "FAIL" not in shown and "mu_alpha" in shown
+    assert (source / "radon.html").stat().st_size < 3e6
+
+
+def test_the_failing_run_fails_and_the_next_one_does_not(source: Path) -> None:
+    first, second, third, wide, unseen = re.findall(
+        r"^```text\n(.*?)^```", (source / "chains_disagree.md").read_text("utf-8"), re.S | re.M
+    )
+    assert "warnings: " in first and "1. Refit the base in more rounds" in second
+    assert "warnings" not in third and third.endswith("True\n") and "warnings" not in wide
+    assert "log Z = -0." in unseen and "warnings" not in unseen
+
+
+def test_the_comparison_is_decided_as_by_quadrature(source: Path) -> None:
+    shown = outputs(source / "which_model.md")
+    assert "pooled" in shown and "not to be relied" not in shown.lower()
+
+
+def test_every_method_has_its_page(source: Path) -> None:
+    for method in METHODS:
+        page = source / "methods" / f"{method}.md"
+        assert f'`method="{method}"`' in page.read_text("utf-8")
+        assert f"{method} run of" in outputs(page) and "warnings" not in outputs(page)
+        assert (source / "methods" / f"{method}.svg").stat().st_size > 5000
+
+
+def test_a_page_whose_code_fails_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        build.with_outputs("```python\n1 / 0\n```\n")
+    with pytest.raises(RuntimeError, match="command of a page failed"):
+        build.with_outputs("```sh\nstanct report no-such-run\n```\n")
+    with build.workplace(tmp_path), pytest.raises(RuntimeError, match="must be its name"):
+        build.with_outputs("```stan\nmodel {}\n```\n")
+    assert build.with_outputs("```python\nx = 2\nprint('a')\nx\n```\n").endswith(
+        "```\n\n```text\na\n2\n```\n"
+    )
+
+
+def test_the_site_in_a_browser(site: Path, browser: Browser) -> None:
+    for page in ("index", "tutorial", "chains_disagree", "which_model", "methods/joint"):
+        file = site / f"{page}.html"
+        assert faults_of(browser, file.read_text("utf-8"), file) == [], page
+    assert "<math" in (site / "methods" / "joint.html").read_text("utf-8")
+
+
+def test_nothing_on_the_site_comes_from_the_network(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for kind, address in re.findall(
+            r"<(script|link|img|iframe)[^>]* (?:src|href)=\"(https?://[^\"]*)",
+            page.read_text("utf-8"),
+        ):
+            assert kind == "link" and "canonical" in address, (page, address)
+
+
+def test_the_reference_names_all_that_is_public(site: Path) -> None:
+    text = (site / "reference.html").read_text("utf-8")
+    missing = [name for name in stanct.__all__ if f'id="stanct.{name}"' not in text]
+    assert not missing
