@@ -25,8 +25,6 @@ from typing import Any
 from stanct.cli import main as stanct_command
 
 HERE = Path(__file__).resolve().parent
-# The numbers on the pages are the embedded engine's, also where there is a CmdStan.
-os.environ["CMDSTAN"] = str(HERE / "no-cmdstan-here")
 
 BLOCK = re.compile(r"^```(python|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
@@ -38,16 +36,23 @@ def pages() -> list[Path]:
 
 @contextlib.contextmanager
 def workplace(folder: Path) -> Iterator[None]:
-    """A folder where the pages' code finds the examples, and leaves its pictures."""
+    """A folder where the pages' code finds the examples, and leaves its pictures.
+
+    The numbers on the pages are the embedded engine's, also where there is a CmdStan.
+    """
     for name in ("examples", "stan_models"):
         if not (folder / name).exists():
             (folder / name).symlink_to(HERE.parent / name)
-    before = Path.cwd()
+    before, home = Path.cwd(), os.environ.get("CMDSTAN")
     os.chdir(folder)
+    os.environ["CMDSTAN"] = str(HERE / "no-cmdstan-here")
     try:
         yield
     finally:
         os.chdir(before)
+        os.environ.pop("CMDSTAN")
+        if home is not None:
+            os.environ["CMDSTAN"] = home
 
 
 def with_outputs(text: str) -> str:

@@ -140,5 +140,9 @@ def test_fits_find_both_modes(method: str, off: float, seed: int) -> None:
 def test_unknown_method(seed: int) -> None:
     with pytest.raises(SamplingError, match="pilot, pathfinder, laplace"):
         fit_base(
-            target_of(BIMODAL), "advi", chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
+            target_of(BIMODAL),
+            "variational",
+            chains=4,
+            seed=np.random.SeedSequence(seed),
+            nuts=Nuts(),
         )

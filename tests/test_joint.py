@@ -182,7 +182,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
         ({"draws": 2.5}, "draws must be a whole number from 1"),
         ({"warmup": 20}, "too short"),
         ({"target_accept": 1.0}, "between 0 and 1"),
-        ({"base": "advi"}, "no base 'advi'"),
+        ({"base": "variational"}, "no base 'variational'"),
         ({"base": GaussianBase(np.zeros(3), np.eye(3))}, "3 dimensions, the program 2"),
         ({"log_zeta": 1.0}, "log_zeta belongs to a base of your own"),
         ({"bootstrap": -1}, "must not be negative"),
