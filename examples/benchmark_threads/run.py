@@ -24,9 +24,9 @@ from stanct.cmdstan import CmdStan
 from stanct.embedded import Nuts, Recipe
 from stanct.resources import resource_folder
 
-# Program, data, shape of its parameter x.
-Case = tuple[Path, dict[str, Any], tuple[int, ...]]
-SHORT, LONG = 5, 45
+# Program, data, shape of its parameter x, and draws that take some seconds.
+Case = tuple[Path, dict[str, Any], tuple[int, ...], int]
+SHORT = 5
 DEPTH = 4
 
 
@@ -39,7 +39,7 @@ def boltzmann(units: int, rng: np.random.Generator) -> Case:
         "b": rng.normal(scale=0.1, size=units),
     }
     program = resource_folder("stan_models") / "boltzmann" / "boltzmann_reduce_sum.stan"
-    return program, data, (dimension,)
+    return program, data, (dimension,), 1200
 
 
 def decoder(images: int, rng: np.random.Generator) -> Case:
@@ -52,16 +52,16 @@ def decoder(images: int, rng: np.random.Generator) -> Case:
         "y": rng.integers(0, 2, size=(images, sizes[-1])),
     }
     program = resource_folder("stan_models") / "decoder" / "decoder_reduce_sum.stan"
-    return program, data, (images, sizes[0])
+    return program, data, (images, sizes[0]), 45
 
 
 def seconds_per_gradient(
-    engine: Engine, recipe: Recipe, shape: tuple[int, ...], threads: int
+    engine: Engine, recipe: Recipe, shape: tuple[int, ...], long: int, threads: int
 ) -> float:
     """Of a program with the one parameter x of that shape."""
     size = math.prod(shape)
     spent, gradients = [], []
-    for draws in (SHORT, LONG):
+    for draws in (SHORT, long):
         begun = time.perf_counter()
         block = engine.draw(
             recipe,
@@ -87,13 +87,13 @@ def main() -> None:
     rng = np.random.default_rng(1)
     engine = CmdStan.here()
     print(engine.home)
-    for program, data, shape in (boltzmann(options.units, rng), decoder(options.images, rng)):
+    for program, data, shape, long in (boltzmann(options.units, rng), decoder(options.images, rng)):
         recipe = stanct.temper(program).target(data).density_recipe
         engine.compiled(recipe.source)
         seconds = {1: [], 2: []}
         for _ in range(options.repeats):
             for threads, found in seconds.items():
-                found.append(seconds_per_gradient(engine, recipe, shape, threads))
+                found.append(seconds_per_gradient(engine, recipe, shape, long, threads))
         one, two = min(seconds[1]), min(seconds[2])
         print(
             f"{program.stem}, {math.prod(shape)} parameters: {1e3 * one:.2f} ms a gradient with 1 "
