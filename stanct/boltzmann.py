@@ -22,7 +22,7 @@ from stanct.errors import StanctError
 from stanct.fits import FittedBase
 from stanct.path import Array
 
-# Exact sums visit 2^B states: half a minute for 30, and four times as long for every two more.
+# Exact sums visit 2^B states: some 20 seconds for 30, and four times as long for every two more.
 MOST_UNITS = 34
 # States of one half that are summed at once with all states of the other.
 ROWS = 256
@@ -192,7 +192,7 @@ class BoltzmannMachine:
         """The machine's own log Z_B, E[s] and Cov[s] by a sum over all 2^B states.
 
         The units are split in halves a, b; exp(A_i + B_j + a_iᵀ W_ab b_j) is summed by blocks of
-        states a_i against all b_j, so that memory stays at a few dozen megabytes.
+        states a_i against all b_j, so that memory grows with 2^(B/2) only.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class BoltzmannMachine:
         """
         if self.units > MOST_UNITS:
             raise StanctError(
-                f"An exact sum over 2^{self.units} states would take days.",
+                f"2^{self.units} states are too many: soon such a sum would take days.",
                 remedy=f"Use {MOST_UNITS} units or fewer.",
             )
         half = self.units // 2

@@ -59,6 +59,11 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(nogil=True)(function)
 
 
+# Sums may be reordered, which the vector unit needs. There is no cache of its own for what is
+# compiled so: it becomes part of its callers' machine code.
+summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+
+
 def make_state(problem: Problem, z: Array) -> State:
     """The state at a whitened point, shape (D,), with its value and gradient."""
     state = State(np.array(z, float), np.zeros(z.size), np.full(1, -np.inf))
@@ -66,9 +71,9 @@ def make_state(problem: Problem, z: Array) -> State:
     return state
 
 
-@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+@summed
 def _triangular(lower: Array, vector: Array, out: Array) -> None:
-    """out += lower · vector, four rows at a time; sums are reordered to use the vector unit."""
+    """out += lower · vector, four rows at a time."""
     i = 0
     while i + 4 <= vector.size:
         one = two = three = four = 0.0
@@ -91,7 +96,7 @@ def _triangular(lower: Array, vector: Array, out: Array) -> None:
         i += 1
 
 
-@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+@summed
 def _transposed(lower: Array, vector: Array, out: Array) -> None:
     """out += lowerᵀ · vector, four rows of `lower` at a time."""
     i = 0
@@ -157,7 +162,7 @@ def _low_rank(problem: Problem, vector: Array) -> None:
             vector[i] += along * problem.factors[j, i]
 
 
-@numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+@summed
 def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
     """Log q(z) of the base; its gradient goes into `scratch.base_gradient`."""
     gradient, offset, centred = scratch.base_gradient, scratch.offset, scratch.centred

@@ -38,9 +38,14 @@ def beta_occupancy(run: Any, axes: Axes | None = None) -> Axes:
         Where to draw; new axes of a new figure by default.
     """
     axes = drawing(axes, "inverse temperature β", "share of the draws (%)")
-    edges = np.linspace(0, 1, BINS + 1)
-    for chain, beta in enumerate(run.beta):
-        share = 100 * np.histogram(beta, edges)[0] / beta.size
+    return _occupancy(axes, run.beta, 1.0)
+
+
+def _occupancy(axes: Axes, values: Array, top: float) -> Axes:
+    """How often each chain, a row of values, was in equal bins from 0 to `top`."""
+    edges = np.linspace(0, top, BINS + 1)
+    for chain, row in enumerate(values):
+        share = 100 * np.histogram(row, edges)[0] / row.size
         axes.stairs(
             share,
             edges,
@@ -50,9 +55,9 @@ def beta_occupancy(run: Any, axes: Axes | None = None) -> Axes:
             baseline=None,
         )
     axes.axhline(100 / BINS, color=INK, lw=0.8, ls="--", label="uniform")
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, top)
     axes.set_ylim(bottom=0)
-    if run.chains <= MOST_LANES:
+    if len(values) <= MOST_LANES:
         legend(axes, 3)
     return axes
 
@@ -112,17 +117,8 @@ def control_occupancy(run: Any, axes: Axes | None = None) -> Axes:
     """
     axes = drawing(axes, "tempering variable |ξ|", "share of the looks (%)")
     coupling = run.provenance["settings"]["coupling"]
-    edges = np.linspace(0, coupling["wall"], BINS + 1)
     axes.axvspan(0, coupling["plateau"], color=QUIET, alpha=0.2, lw=0, label="T = 1")
-    for chain, control in enumerate(np.abs(run.trace[..., XI])):
-        share = 100 * np.histogram(control, edges)[0] / control.size
-        axes.stairs(share, edges, color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
-    axes.axhline(100 / BINS, color=INK, lw=0.8, ls="--", label="uniform")
-    axes.set_xlim(0, coupling["wall"])
-    axes.set_ylim(bottom=0)
-    if run.chains <= MOST_LANES:
-        legend(axes, 3)
-    return axes
+    return _occupancy(axes, np.abs(run.trace[..., XI]), coupling["wall"])
 
 
 def thermostats(run: Any, axes: Axes | None = None) -> Axes:
