@@ -10,7 +10,7 @@ import numpy as np
 
 from stanct.errors import StanctError
 from stanct.path import Array, log_sum_exp
-from stanct.runs.diagnostics import Check, check, interrupted_check
+from stanct.runs.diagnostics import Check, agreement, check, interrupted_check
 from stanct.runs.estimates import Curve, Evidence
 from stanct.runs.particle_run import mean_weight_evidence
 from stanct.runs.run import Run
@@ -155,8 +155,6 @@ class AdiabaticRun(Run):
         heated, heated_error = self.heated_evidence
         gap = abs(heated - evidence.log_z)
         gap_error = float(np.hypot(heated_error, evidence.std_error))
-        # No heated trajectory may have arrived; its estimate and error are infinite then.
-        score = gap / gap_error if np.isfinite(gap) and gap_error > 0 else gap
         kinetic = self._kinetic_score
         energy = self.energy_error
         return (
@@ -178,7 +176,7 @@ class AdiabaticRun(Run):
             check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
                   f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the log of "
                   "the mean weight is biased low and its error unreliable.", MORE),
-            check("hysteresis", score, 3, score <= 3 or gap < 1e-9,
+            check("hysteresis", *agreement(gap, gap_error),
                   f"Cooling and heating differ by {gap:.3f} in log Z: "
                   f"{evidence.log_z:.3f} and {heated:.3f}.",
                   f"The flow met a metastability in one direction. {MORE}"),

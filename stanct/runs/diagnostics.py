@@ -144,7 +144,7 @@ _STOPPED = {
 }
 
 
-def _agreement(gap: float, error: float) -> tuple[float, float, bool]:
+def agreement(gap: float, error: float) -> tuple[float, float, bool]:
     """Value, threshold and verdict of two estimates; an unknown error excuses no gap."""
     if gap < 1e-9:
         return 0.0, 3, True
@@ -158,7 +158,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
     error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
     return check(
         "thermodynamic",
-        *_agreement(gap, error),
+        *agreement(gap, error),
         f"log Z and its thermodynamic integral differ by {gap:.3f}.",
         f"A stretch of the path has not converged. {MORE}",
     )
@@ -370,7 +370,7 @@ def _estimate_checks(
         ),
         Check(
             "estimators",
-            *_agreement(gap, gap_error),
+            *agreement(gap, gap_error),
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
             MORE,
         ),
