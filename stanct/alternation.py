@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from stanct.rounds import (
     Round,
     SampledDensity,
     SampledTarget,
+    acceptance_by_beta,
     base_deltas,
     curve_under,
     first_base,
@@ -285,7 +286,7 @@ def _sample(
             ledger,
             interrupted=drawn.interrupted,
             stopping=precision.record(),
-            acceptance=_acceptance(out.bins),
+            acceptance=acceptance_by_beta(out.bins),
             log_step=members[0].table.log_step.tolist(),
         ),
     )
@@ -441,16 +442,4 @@ def _statistics(out: GibbsOut) -> dict[str, Array]:
         "n_leapfrog__": out.gradients,
         "divergent__": out.divergent,
         "rejected__": out.rejected,
-    }
-
-
-def _acceptance(bins: Array) -> dict[str, Any]:
-    """Mean acceptance in equal bins of β, None where no transition was made."""
-    tries, sums = bins
-    return {
-        "transitions": [int(count) for count in tries],
-        "acceptance": [
-            float(total / count) if count else None
-            for count, total in zip(tries, sums, strict=True)
-        ],
     }

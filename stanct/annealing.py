@@ -22,18 +22,20 @@ from stanct.embedded import NAME
 from stanct.errors import SamplingError
 from stanct.execution import Borrow, Execution
 from stanct.path import Array, sigmoidal_ladder
-from stanct.rounds import Ledger, SampledTarget, first_base, provenance
+from stanct.rounds import Ledger, SampledTarget, acceptance_by_beta, first_base, provenance
 from stanct.runs.particle_run import ParticleRun
 from stanct.settings import MoveSettings
 from stanct.workspace import (
     Rungs,
     State,
     StepTable,
+    Tally,
     copy_table,
     make_problem,
     make_rungs,
     make_scratch,
     make_table,
+    make_tally,
     pool_tables,
 )
 
@@ -74,7 +76,7 @@ class Particles:
 
     z: Array
     log_weights: Array
-    counts: Array
+    tally: Tally
 
 
 @dataclass
@@ -106,8 +108,8 @@ def _up(
 ) -> Particles:
     """Take fresh particles from the base to the target."""
     rungs, scratch = make_rungs(base.draw(stream.rng, size)), make_scratch(base.dimension)
-    log_weights, counts = np.zeros(size), np.zeros(5)
-    counts[0] = size
+    log_weights, tally = np.zeros(size), make_tally()
+    tally.counts[0] = size
     resample = settings.resample and not learn
     # Without resampling nothing happens between temperatures, so that one call does them all.
     segments = itertools.pairwise(betas) if resample else [betas]
@@ -126,11 +128,11 @@ def _up(
                 settings.transitions,
                 stream.rng,
                 scratch,
-                counts,
+                tally,
             )
             if resample:
                 rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
-    return Particles(rungs.z.copy(), log_weights, counts)
+    return Particles(rungs.z.copy(), log_weights, tally)
 
 
 def down(
@@ -146,7 +148,7 @@ def down(
     Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
     """
     moves, scratch = settings.moves(learn=False), make_scratch(base.dimension)
-    rungs, counts = make_rungs(np.zeros((size, base.dimension))), np.zeros(5)
+    rungs, tally = make_rungs(np.zeros((size, base.dimension))), make_tally()
     log_weights, state = np.zeros(size), stream.state
     with borrow() as density:
         problem = make_problem(density, base)
@@ -156,7 +158,7 @@ def down(
                     problem, state, 1.0, stream.table, moves, stream.rng, scratch
                 )
                 events = (status == kernels.DIVERGED, status == kernels.REJECTED)
-                counts += (gradients, 1, probability, *events)
+                tally.counts[:] += (gradients, 1, probability, *events)
             rungs.z[k], rungs.gradient[k], rungs.value[k] = state.z, state.gradient, state.value
         kernels.anneal(
             problem,
@@ -168,9 +170,9 @@ def down(
             settings.transitions,
             stream.rng,
             scratch,
-            counts,
+            tally,
         )
-    return Particles(rungs.z.copy(), log_weights, counts)
+    return Particles(rungs.z.copy(), log_weights, tally)
 
 
 def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tuple[Rungs, Array]:
@@ -246,7 +248,8 @@ def anneal(
             remedy="Pass a base that overlaps the target's support.",
         )
     z = np.stack([np.concatenate([block.z for block in chain]) for chain in blocks])
-    counts = np.array([np.sum([block.counts for block in chain], axis=0) for chain in blocks])
+    counts = np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
+    bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
     ledger.gradients += int(counts[:, 0].sum())
     variables = target.variables(start.base.unwhiten(z), variable_seed)
     run = ParticleRun(
@@ -266,6 +269,7 @@ def anneal(
             {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
             ledger,
             interrupted=interrupted,
+            acceptance=acceptance_by_beta(bins),
             log_step=table.log_step.tolist(),
         ),
     )
@@ -291,7 +295,7 @@ def _learn(
             [settings.warmup],
             unit="particle",
         )
-        ledger.gradients += int(sum(block.counts[0] for chain in blocks for block in chain))
+        ledger.gradients += int(sum(block.tally.counts[0] for chain in blocks for block in chain))
         pooled = pool_tables([stream.table for stream in streams])
         for stream in streams:
             stream.table = copy_table(pooled)

@@ -35,6 +35,7 @@ from stanct.workspace import (
     State,
     StepTable,
     Swarm,
+    Tally,
     make_scratch,
 )
 
@@ -417,6 +418,12 @@ def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: 
 
 
 @compiled
+def bin_of(beta: float, bins: Array) -> int:
+    """Which column of `bins`, equal parts of [0, 1], counts a transition at β."""
+    return min(int(beta * bins.shape[1]), bins.shape[1] - 1)
+
+
+@compiled
 def gibbs_draws(
     problem: Problem,
     state: State,
@@ -451,7 +458,7 @@ def gibbs_draws(
             out.step[n] += step_at(table.log_step, beta) / transitions
             out.divergent[n] += status == DIVERGED
             out.rejected[n] += status == REJECTED
-            k = min(int(beta * out.bins.shape[1]), out.bins.shape[1] - 1)
+            k = bin_of(beta, out.bins)
             out.bins[0, k] += 1
             out.bins[1, k] += probability
             delta = delta_of(problem, state.value[0], state.z, scratch)
@@ -550,17 +557,12 @@ def anneal(
     transitions: int,
     rng: np.random.Generator,
     scratch: Scratch,
-    counts: Array,
+    tally: Tally,
 ) -> None:
     """Take a block of particles, one a row of `rungs`, from betas[0] along to betas[-1].
 
     Adds −(β_{n+1} − β_n) δ to a particle's log weight before it moves at β_{n+1} ([GS] 10). A
     particle outside the target's support has weight zero and stays.
-
-    Parameters
-    ----------
-    counts : shape (5,)
-        Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
     """
     for row in range(log_weights.size):
         state = State(rungs.z[row], rungs.gradient[row], rungs.value[row])
@@ -570,15 +572,18 @@ def anneal(
                 break
             delta = delta_of(problem, state.value[0], state.z, scratch)
             log_weights[row] -= (betas[n + 1] - betas[n]) * delta
+            k = bin_of(betas[n + 1], tally.bins)
             for _ in range(transitions):
                 probability, status, gradients = tempered_move(
                     problem, state, betas[n + 1], table, moves, rng, scratch
                 )
-                counts[0] += gradients
-                counts[1] += 1
-                counts[2] += probability
-                counts[3] += status == DIVERGED
-                counts[4] += status == REJECTED
+                tally.counts[0] += gradients
+                tally.counts[1] += 1
+                tally.counts[2] += probability
+                tally.counts[3] += status == DIVERGED
+                tally.counts[4] += status == REJECTED
+                tally.bins[0, k] += 1
+                tally.bins[1, k] += probability
 
 
 @compiled

@@ -359,3 +359,15 @@ def provenance(
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def acceptance_by_beta(bins: Array) -> dict[str, Any]:
+    """Mean acceptance in equal bins of β, None where no transition was made."""
+    tries, sums = bins
+    return {
+        "transitions": [int(count) for count in tries],
+        "acceptance": [
+            float(total / count) if count else None
+            for count, total in zip(tries, sums, strict=True)
+        ],
+    }

@@ -19,7 +19,7 @@ from stanct.base import GaussianBase
 from stanct.errors import EngineError
 from stanct.execution import Borrow
 from stanct.path import Array, log_sum_exp
-from stanct.workspace import Moves, make_problem, make_rungs, make_scratch, make_table
+from stanct.workspace import Moves, make_problem, make_rungs, make_scratch, make_table, make_tally
 
 STREAMS = 4
 TEMPERATURES = 100
@@ -79,16 +79,14 @@ def annealed_scouts(
         rng = np.random.Generator(np.random.PCG64(child))
         rungs = make_rungs(base.draw(rng, -(-particles // STREAMS)))
         scratch, table = make_scratch(base.dimension), make_table(base.dimension)
-        log_weights, counts = np.zeros(len(rungs.z)), np.zeros(5)
+        log_weights, tally = np.zeros(len(rungs.z)), make_tally()
         with borrow() as density:
             problem = make_problem(density, base)
             for k in range(len(rungs.z)):
                 row = (rungs.z[k], rungs.gradient[k], rungs.value[k])
                 kernels.evaluate(problem, *row, scratch)
-            kernels.anneal(
-                problem, rungs, log_weights, betas, table, MOVES, 1, rng, scratch, counts
-            )
-        return rungs.z, log_weights, counts[0] + len(rungs.z)
+            kernels.anneal(problem, rungs, log_weights, betas, table, MOVES, 1, rng, scratch, tally)
+        return rungs.z, log_weights, tally.counts[0] + len(rungs.z)
 
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(stream, seed.spawn(STREAMS)))

@@ -262,6 +262,26 @@ def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
     )
 
 
+class Tally(NamedTuple):
+    """What became of the transitions of a block of particles.
+
+    Attributes
+    ----------
+    counts : shape (5,)
+        Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
+    bins : shape (2, bins)
+        In equal bins of β: transitions, sum of acceptance probabilities.
+    """
+
+    counts: Array
+    bins: Array
+
+
+def make_tally() -> Tally:
+    """A tally of nothing."""
+    return Tally(np.zeros(5), np.zeros((2, BETA_BINS)))
+
+
 class Rungs(NamedTuple):
     """The states of one ladder, rung k at β_k, updated in place.
 

@@ -45,11 +45,16 @@ PEERS = (
 
 
 def acceptance(run: stanct.Run) -> tuple[float, float]:
-    """The least and the largest mean acceptance of HMC in any bin of β, or rung; NaN for NUTS."""
+    """The least and the largest mean acceptance in any tenth of β, or on any rung."""
     if isinstance(run, stanct.LadderRun):
-        return float(run.acceptance.min()), float(run.acceptance.max())
-    bins = [value for value in run.provenance.get("acceptance", {}).get("acceptance", []) if value]
-    return (min(bins), max(bins)) if bins else (float("nan"), float("nan"))
+        bins = run.acceptance
+    elif isinstance(run, stanct.TemperedRun) and run.method == "joint":
+        beta, accepted = run.beta.ravel(), run.statistics["accept_stat__"].ravel()
+        tenth = np.minimum((10 * beta).astype(int), 9)
+        bins = [accepted[tenth == k].mean() for k in np.unique(tenth)]
+    else:
+        bins = [value for value in run.provenance["acceptance"]["acceptance"] if value is not None]
+    return float(np.min(bins)), float(np.max(bins))
 
 
 def measured(

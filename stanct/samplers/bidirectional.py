@@ -115,7 +115,7 @@ def sample(
     return Bracket(
         run,
         np.stack([np.concatenate([block.log_weights for block in chain]) for chain in blocks]),
-        np.array([np.sum([block.counts for block in chain], axis=0) for chain in blocks]),
+        np.array([np.sum([block.tally.counts for block in chain], axis=0) for chain in blocks]),
     )
 
 
