@@ -1,10 +1,11 @@
-"""Are the error bars honest? Repeat joint continuous tempering where the exact answer is known.
+"""Are the error bars honest? Repeat a sampler where the exact answer is known.
 
 Each repetition has a seed of its own. For log Z and one posterior mean of each target the table
 shows the root mean square error, what the runs reported as their standard error, and how many of
 the errors lie within 1.96 of those: 95 % if the error bars are right.
 
-    python run.py                                  # three small targets, 100 repetitions each
+    python run.py                                  # joint CT, three targets, 100 repetitions each
+    python run.py --methods gibbs ais --targets two_modes funnel wide
     python run.py --targets radon --repeats 20     # 92 parameters, minutes
 """
 
@@ -13,17 +14,26 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.stats import multivariate_normal
 from tqdm import tqdm
 
 import stanct
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT_RUN = {"chains": 4, "draws": 500, "warmup": 300, "bootstrap": 1}
+METHODS = ("joint", "gibbs", "simulated_tempering", "parallel_tempering", "ais")
+SHORT = {
+    "joint": {"draws": 500, "warmup": 300},
+    "gibbs": {"draws": 500, "warmup": 300},
+    "simulated_tempering": {"draws": 500, "warmup": 300},
+    "parallel_tempering": {"draws": 500},
+    "ais": {"draws": 64, "temperatures": 100},
+}
 
 
 @dataclass(frozen=True)
@@ -32,39 +42,69 @@ class Target:
 
     Attributes
     ----------
-    folder
-        Below the repository's root; holds the program, its data and truth.json.
-    label
-        What the scalar is called in the table.
-    of_draws, of_truth
-        Take the scalar from the run's variables, and its mean from truth.json's `mean`.
+    model, data
+        What is sampled.
+    log_z, mean
+        Exact.
+    label, scalar
+        The scalar's name in the table, and how it is taken from a run's variables.
     settings
-        Of `TemperedModel.sample`.
+        Of `TemperedModel.sample`, by method; the defaults where a method is not named.
     """
 
-    folder: str
+    model: stanct.TemperedModel
+    data: Mapping[str, Any] | None
+    log_z: float
+    mean: float
     label: str
-    of_draws: Callable
-    of_truth: Callable
-    settings: dict[str, int] = field(default_factory=lambda: SHORT_RUN)
+    scalar: Callable[[Mapping[str, np.ndarray]], np.ndarray]
+    settings: Mapping[str, Mapping[str, int]]
 
 
-def first(name: str) -> tuple[str, Callable, Callable]:
-    """The first element of a vector: its label, from the draws, from the truth."""
-    return f"{name}[1]", lambda draws: draws[name][..., 0], lambda mean: mean[name][0]
+def shipped(folder: str, name: str, settings: Mapping[str, Mapping[str, int]] = SHORT) -> Target:
+    """A folder with program, data and truth.json; the scalar is the first element of `name`."""
+    path = ROOT / folder
+    data = path / f"{path.name}.data.json"
+    truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
+    return Target(
+        stanct.temper(path / f"{path.name}.stan"),
+        json.loads(data.read_text(encoding="utf-8")) if data.exists() else None,
+        truth["log_z"],
+        float(np.ravel(truth["mean"][name])[0]),
+        name,
+        lambda draws: draws[name].reshape(*draws[name].shape[:2], -1)[..., 0],
+        settings,
+    )
 
 
-TARGETS = {
-    "gaussian": Target("stan_models/gaussian", *first("slope")),
-    "skewed": Target("stan_models/skewed", *first("rate")),
-    "two_modes": Target("stan_models/two_modes", *first("x")),
-    "radon": Target(
-        "examples/radon", *first("beta"), settings={"chains": 4, "draws": 2500, "bootstrap": 1}
-    ),
+def wide() -> Target:
+    """The regression of `stan_models/gaussian` with 100 slopes."""
+    rng = np.random.default_rng(1)
+    design, noise = rng.normal(size=(150, 100)), 2.0
+    y = design @ rng.normal(size=100) + noise * rng.normal(size=150)
+    covariance = design @ design.T + noise**2 * np.eye(150)
+    return Target(
+        stanct.temper(ROOT / "stan_models/gaussian/gaussian.stan"),
+        {"N": 150, "K": 100, "design": design, "y": y, "noise": noise, "prior_scale": 1.0},
+        float(multivariate_normal(cov=covariance).logpdf(y)),
+        float(design[:, 0] @ np.linalg.solve(covariance, y)),
+        "slope",
+        lambda draws: draws["slope"][..., 0],
+        SHORT,
+    )
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    "gaussian": lambda: shipped("stan_models/gaussian", "slope"),
+    "skewed": lambda: shipped("stan_models/skewed", "rate"),
+    "two_modes": lambda: shipped("stan_models/two_modes", "x"),
+    "funnel": lambda: shipped("stan_models/funnel", "log_variance"),
+    "wide": wide,
+    "radon": lambda: shipped("examples/radon", "beta", {}),
 }
 
 
-def repeat(target: Target, seeds: np.ndarray) -> dict[str, np.ndarray]:
+def repeat(target: Target, method: str, seeds: np.ndarray) -> dict[str, np.ndarray]:
     """Run a target once for each seed.
 
     Returns
@@ -73,22 +113,20 @@ def repeat(target: Target, seeds: np.ndarray) -> dict[str, np.ndarray]:
         Name to an array over the runs: errors and standard errors of both quantities, gradients,
         seconds, and whether a diagnostic failed.
     """
-    folder = ROOT / target.folder
-    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
-    model = stanct.temper(folder / f"{folder.name}.stan")
-    data = folder / f"{folder.name}.data.json"
     rows = []
-    for seed in tqdm(seeds, desc=folder.name, unit="run", leave=False):
+    settings = target.settings.get(method, {})
+    for seed in tqdm(seeds, desc=method, unit="run", leave=False, disable=None):
         started = time.perf_counter()
-        run = model.sample(
-            data if data.exists() else None, seed=int(seed), progress=False, **target.settings
-        )
-        mean = run.expect(target.of_draws)
+        run = target.model.sample(
+            target.data, method=method, seed=int(seed), engine="embedded", progress=False,
+            **settings,
+        )  # fmt: skip
+        mean = run.expect(target.scalar)
         rows.append(
             {
-                "log_z_error": run.evidence.log_z - truth["log_z"],
+                "log_z_error": run.evidence.log_z - target.log_z,
                 "log_z_std_error": run.evidence.std_error,
-                "mean_error": float(mean.value) - target.of_truth(truth["mean"]),
+                "mean_error": float(mean.value) - target.mean,
                 "mean_std_error": float(mean.std_error),
                 "gradients": run.gradients,
                 "seconds": time.perf_counter() - started,
@@ -98,23 +136,25 @@ def repeat(target: Target, seeds: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def report(name: str, target: Target, runs: dict[str, np.ndarray], within: float) -> None:
-    """Print the two lines of a target."""
-    for key, label in (("log_z", "log Z"), ("mean", target.label)):
+def report(heading: str, label: str, runs: dict[str, np.ndarray], within: float) -> None:
+    """Print the two lines of a method on a target."""
+    for key, quantity in (("log_z", "log Z"), ("mean", label)):
         error, std_error = runs[f"{key}_error"], runs[f"{key}_std_error"]
         covered = np.mean(np.abs(error) <= within * std_error)
         print(
-            f"{name:<10} {label:<9} {np.sqrt(np.mean(error**2)):8.4f} {error.mean():+8.4f} "
+            f"{heading:<30} {quantity:<12} {np.sqrt(np.mean(error**2)):8.4f} {error.mean():+8.4f} "
             f"{std_error.mean():8.4f} {std_error.max():8.4f} {covered:7.0%}   "
             f"{runs['gradients'].mean():11,.0f} {runs['seconds'].mean():7.2f} "
-            f"{runs['warned'].mean():7.0%}"
+            f"{runs['warned'].mean():7.0%}",
+            flush=True,
         )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Coverage of stanct's error bars.")
-    parser.add_argument("--repeats", type=int, default=100, help="runs of each target")
+    parser.add_argument("--repeats", type=int, default=100, help="runs of each method and target")
     parser.add_argument("--seed", type=int, default=1, help="of all seeds")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["joint"])
     parser.add_argument(
         "--targets", nargs="+", choices=TARGETS, default=["gaussian", "skewed", "two_modes"]
     )
@@ -123,11 +163,13 @@ if __name__ == "__main__":
     )
     options = parser.parse_args()
     print(
-        f"{'target':<10} {'quantity':<9} {'RMSE':>8} {'bias':>8} {'mean SE':>8} {'max SE':>8} "
+        f"{'':<30} {'quantity':<12} {'RMSE':>8} {'bias':>8} {'mean SE':>8} {'max SE':>8} "
         f"{f'≤{options.within:g} SE':>7}   {'gradients':>11} {'seconds':>7} {'warned':>7}"
     )
     spawned = np.random.SeedSequence(options.seed).spawn(len(TARGETS))
     streams = dict(zip(TARGETS, spawned, strict=True))
     for name in options.targets:
-        seeds = streams[name].generate_state(options.repeats)
-        report(name, TARGETS[name], repeat(TARGETS[name], seeds), options.within)
+        target, seeds = TARGETS[name](), streams[name].generate_state(options.repeats)
+        for method in options.methods:
+            runs = repeat(target, method, seeds)
+            report(f"{name}, {method}", target.label, runs, options.within)
