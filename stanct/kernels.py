@@ -121,46 +121,72 @@ def _transposed(lower: Array, vector: Array, out: Array) -> None:
 @compiled
 def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
     """Put v(z) and ∇v(z) into `value` and `gradient`; returns OK, REJECTED or DIVERGED."""
+    return _evaluate(
+        problem.call, problem.handle, problem.mean, problem.lower, problem.diagonal,
+        problem.factors, problem.stretch, problem.log_det, z, gradient, value, scratch.x,
+        scratch.x_gradient,
+    )  # fmt: skip
+
+
+@compiled
+def _evaluate(
+    call: Any,
+    handle: int,
+    mean: Array,
+    lower: Array,
+    diagonal: Array,
+    factors: Array,
+    stretch: Array,
+    log_det: float,
+    z: Array,
+    gradient: Array,
+    value: Array,
+    x: Array,
+    inner: Array,
+) -> int:
+    """`evaluate`, with the fields of its tuples."""
     dimension = z.size
-    x, inner = scratch.x, scratch.x_gradient
-    x[:] = problem.mean
-    if problem.lower.size > 0:
-        _triangular(problem.lower, z, x)
+    for i in range(dimension):
+        x[i] = mean[i]
+    if lower.size > 0:
+        _triangular(lower, z, x)
     else:
         # The call below fills `inner`; until then it is free.
-        inner[:] = z
-        _low_rank(problem, inner)
         for i in range(dimension):
-            x[i] += problem.diagonal[i] * inner[i]
-    code = problem.call(
-        problem.handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
+            inner[i] = z[i]
+        _low_rank(factors, stretch, inner)
+        for i in range(dimension):
+            x[i] += diagonal[i] * inner[i]
+    code = call(
+        handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
     )
     if code != 0 or not np.isfinite(value[0]):
         value[0] = -np.inf
         gradient[:] = 0.0
         # A trajectory that left for infinity is no fault of the program's.
         return REJECTED if np.isfinite(z.sum()) else DIVERGED
-    value[0] += problem.log_det
-    if problem.lower.size > 0:
-        gradient[:] = 0.0
-        _transposed(problem.lower, inner, gradient)
+    value[0] += log_det
+    if lower.size > 0:
+        for i in range(dimension):
+            gradient[i] = 0.0
+        _transposed(lower, inner, gradient)
     else:
         for i in range(dimension):
-            gradient[i] = problem.diagonal[i] * inner[i]
-        _low_rank(problem, gradient)
+            gradient[i] = diagonal[i] * inner[i]
+        _low_rank(factors, stretch, gradient)
     return OK
 
 
 @compiled
-def _low_rank(problem: Problem, vector: Array) -> None:
+def _low_rank(factors: Array, stretch: Array, vector: Array) -> None:
     """vector ← (I + Σ_j stretch_j u_j u_jᵀ) vector for orthonormal u_j, in O(D r)."""
-    for j in range(problem.stretch.size):
+    for j in range(stretch.size):
         along = 0.0
         for i in range(vector.size):
-            along += problem.factors[j, i] * vector[i]
-        along *= problem.stretch[j]
+            along += factors[j, i] * vector[i]
+        along *= stretch[j]
         for i in range(vector.size):
-            vector[i] += along * problem.factors[j, i]
+            vector[i] += along * factors[j, i]
 
 
 @summed
@@ -219,20 +245,33 @@ def leapfrog(
     status, gradients
         OK or what ended the trajectory early, and the gradients spent.
     """
-    pull = scratch.base_gradient
+    # Taken out here, because an array from a tuple costs a count of references each time.
+    pull, x, inner = scratch.base_gradient, scratch.x, scratch.x_gradient
+    call, handle, log_det = problem.call, problem.handle, problem.log_det
+    mean, lower, diagonal = problem.mean, problem.lower, problem.diagonal
+    factors, stretch = problem.factors, problem.stretch
+    mixture = problem.components.share.size > 0
     scratch.log_base[0] = base_terms(problem, z, scratch)
     for i in range(z.size):
         momentum[i] += 0.5 * step * (beta * gradient[i] + (1 - beta) * pull[i])
     for n in range(steps):
         for i in range(z.size):
             z[i] += step * momentum[i]
-        status = evaluate(problem, z, gradient, value, scratch)
+        status = _evaluate(
+            call, handle, mean, lower, diagonal, factors, stretch, log_det, z, gradient, value,
+            x, inner,
+        )  # fmt: skip
         if status != OK:
             return status, n + 1
-        scratch.log_base[1] = base_terms(problem, z, scratch)
         kick = step if n < steps - 1 else 0.5 * step
-        for i in range(z.size):
-            momentum[i] += kick * (beta * gradient[i] + (1 - beta) * pull[i])
+        if mixture:
+            base_terms(problem, z, scratch)
+            for i in range(z.size):
+                momentum[i] += kick * (beta * gradient[i] + (1 - beta) * pull[i])
+        else:
+            for i in range(z.size):
+                momentum[i] += kick * (beta * gradient[i] - (1 - beta) * z[i])
+    scratch.log_base[1] = base_terms(problem, z, scratch)
     return OK, steps
 
 
