@@ -284,6 +284,32 @@ def test_equal_log_densities_of_tempered_programs(
     assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-9)
 
 
+EXTERNAL = """functions { real doubled(real x); }
+generated quantities { real half = uniform_rng(1, 2); real whole = doubled(half); }"""
+HEADER = """#include <ostream>
+namespace external_model_namespace {
+inline double doubled(double x, std::ostream*) { return 2 * x; }
+}"""
+
+
+@pytest.mark.cmdstan
+def test_functions_of_a_user_header(
+    cmdstan_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cmdstanpy as it is: C++ beside the program, which has no parameters that NUTS could move."""
+    monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
+    program, header = tmp_path / "external.stan", tmp_path / "functions.hpp"
+    program.write_text(EXTERNAL)
+    with pytest.raises(ValueError, match="doubled"):
+        cmdstanpy.CmdStanModel(stan_file=program)
+    header.write_text(HEADER)
+    model = cmdstanpy.CmdStanModel(stan_file=program, user_header=header)
+    fit = model.sample(chains=1, iter_warmup=20, iter_sampling=50, sig_figs=17, show_progress=False)
+    np.testing.assert_array_equal(fit.stan_variable("whole"), 2 * fit.stan_variable("half"))
+    assert np.ptp(fit.stan_variable("half")) > 0.5
+    assert (fit.method_variables()["n_leapfrog__"] == 1).all()  # NUTS, as of CmdStan 2.36
+
+
 @pytest.mark.cmdstan
 def test_opencl_equals_the_cpu(
     cmdstan_home: Home, tmp_path: Path, rng: np.random.Generator

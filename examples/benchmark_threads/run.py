@@ -31,7 +31,7 @@ DEPTH = 4
 
 
 def boltzmann(units: int, rng: np.random.Generator) -> Case:
-    dimension = max(2, units // 10)
+    dimension = max(2, units // 4)  # relaxations have nearly as many as units; less data to write
     data = {
         "B": units,
         "D": dimension,
@@ -39,7 +39,7 @@ def boltzmann(units: int, rng: np.random.Generator) -> Case:
         "b": rng.normal(scale=0.1, size=units),
     }
     program = resource_folder("stan_models") / "boltzmann" / "boltzmann_reduce_sum.stan"
-    return program, data, (dimension,), 1200
+    return program, data, (dimension,), 600
 
 
 def decoder(images: int, rng: np.random.Generator) -> Case:

@@ -102,12 +102,6 @@ int run(Argument& arguments) {
 
   const auto data = read_context(arguments["data"]["file"].text());
   const std::unique_ptr<stan::model::model_base> model(&new_model(*data, seed, &std::cout));
-  auto& method = arguments["method"];
-  if (method.is("sample") && method["sample"]["algorithm"].is("hmc")
-      && model->num_params_r() == 0) {
-    info("Model contains no parameters, running fixed_param sampler.");
-    method["sample"]["algorithm"].set(std::string("fixed_param"));
-  }
   const int code = dispatch(Session(arguments, *model, seed));
   write_profile(arguments["output"]);
   return code;
