@@ -64,6 +64,14 @@ DATA: dict[str, dict[str, Any]] = {
         "count": [[0, 1, 2], [3, 0, 0], [1, 1, 1], [2, 5, 0], [0, 0, 4]],
         "trials": [1, 4, 2, 3, 6],
     },
+    # The third animal is seen once: its loop does not run at all.
+    "captures": {
+        "I": 4,
+        "T": 4,
+        "y": [[1, 0, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]],
+        "first": [1, 2, 3, 0],
+        "last": [3, 4, 3, 0],
+    },
     "growth": {"T": 3, "t": [1.0, 2.0, 4.0], "y": [0.9, 1.6, 3.1]},
 }
 RUNNABLE = sorted(DATA)

@@ -198,10 +198,29 @@ CONSTRAINTS = {
     "row_vector": ("row_vector<lower=0>[2]", "[a, 1]", "[a, -1]"),
     "matrix": ("matrix<lower=0>[1, 2]", "[[a, 1]]", "[[a, -1]]"),
     "array": ("array[2] real<lower=0>", "{a, 1}", "{a, -1}"),
+    "arrays": ("array[1, 2] real<lower=0>", "{{a, 1}}", "{{a, -1}}"),
+    "array_between": ("array[2] real<lower=0, upper=1>", "{a, 1}", "{a, 1.1}"),
+    "array_of_bounds": ("array[2] real<lower={0, a}>", "{0, a}", "{a, 0}"),
+    "vector_between": ("vector<lower=0, upper=1>[2]", "[a, 1]'", "[a, 1.1]'"),
+    "vector_of_bounds": ("vector<lower=[0, a]'>[2]", "[0, a]'", "[a, 0]'"),
+    "array_of_vectors": (
+        "array[2] vector<lower=0, upper=1>[2]",
+        "{[a, 1]', [0, a]'}",
+        "{[a, 1]', [-a, a]'}",
+    ),
+    "arrays_of_vectors": ("array[2, 1] vector<upper=1>[1]", "{{[a]'}, {[1]'}}", "{{[a]'}, {[2]'}}"),
+    "array_of_row_vectors": ("array[2] row_vector<lower=a>[1]", "{[a], [1]}", "{[a], [0]}"),
     "nan": ("real<lower=0>", "a", "not_a_number()"),
+    "nan_in_a_vector": ("vector<lower=0>[2]", "[a, positive_infinity()]'", "[a, not_a_number()]'"),
+    "nan_in_an_array": ("array[2] vector<upper=1>[1]", "{[a]', [a]'}", "{[a]', [not_a_number()]'}"),
     "ordered": ("ordered[2]", "[a, 1]'", "[a, a]'"),
+    "array_of_ordered": ("array[2] ordered[2]", "{[a, 1]', [0, a]'}", "{[a, 1]', [1, a]'}"),
+    "nan_ordered": ("ordered[3]", "[a, 1, 2]'", "[a, not_a_number(), 2]'"),
     "positive_ordered": ("positive_ordered[2]", "[a, 1]'", "[-a, 1]'"),
     "simplex": ("array[1] simplex[2]", "{[a, 1 - a]'}", "{[a, 1.1 - a]'}"),
+    "simplexes": ("array[1, 2] simplex[2]", "{{[a, 1 - a]', [0, 1]'}}", "{{[a, 1 - a]', [a, 1]'}}"),
+    "negative_simplexes": ("array[1] simplex[2]", "{[a, 1 - a]'}", "{[-a, 1 + a]'}"),
+    "nan_simplexes": ("array[1] simplex[2]", "{[a, 1 - a]'}", "{[not_a_number(), 1 - a]'}"),
     "negative_simplex": ("simplex[2]", "[a, 1 - a]'", "[-a, 1 + a]'"),
     "unit_vector": ("unit_vector[2]", "[a, sqrt(1 - a^2)]'", "[a, sqrt(1 + a^2)]'"),
     "sum_to_zero": ("sum_to_zero_vector[2]", "[a, -a]'", "[a, 1 - a]'"),
@@ -243,6 +262,25 @@ def test_constraints_of_transformed_parameters_still_reject(name: str) -> None:
             else:
                 with pytest.raises(Exception, match=r"t is outside|t is not|must|sum|not"):
                     model.log_density(at)
+
+
+def test_nothing_breaks_no_constraint() -> None:
+    source = """
+    data { int N; }
+    parameters { real a; }
+    transformed parameters {
+      vector<lower=0, upper=a>[N] v = rep_vector(a, N);
+      matrix<lower=0>[N, 2] m = rep_matrix(a, N, 2);
+      array[N] vector<lower=0>[2] w = rep_array([a, a]', N);
+      array[N, 2] real<upper=1> r = rep_array(a, N, 2);
+      array[N] simplex[2] s = rep_array([a, 1 - a]', N);
+      ordered[N] o = rep_vector(a, N);
+    }
+    model { a ~ normal(0, 1); }"""
+    base = base_data(1) | {"ct_base_mean": [0.0], "ct_base_scale": [[1.0]]}
+    for size in (0, 1):
+        model = pseudo_extended(source, {"N": size}, base, 2)
+        assert np.isfinite(model.log_density(np.array([0.3, 0.3, 0.0, 0.0])))
 
 
 def test_functions_that_add_to_the_target() -> None:

@@ -19,7 +19,7 @@ from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
 from stanct.verify import compare
 
-NAMES = ["eight_schools", "loops", "split", "truncation"]
+NAMES = ["captures", "eight_schools", "loops", "split", "truncation"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

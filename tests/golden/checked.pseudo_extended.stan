@@ -20,11 +20,8 @@ functions {
 
   // whether every element keeps to its bound; false for NaN
   int ct_is_above(vector x, real lb) {
-    int kept = 1;
-    for (n in 1 : rows(x)) {
-      if (!(x[n] >= lb)) kept = 0;
-    }
-    return kept;
+    if (is_nan(dot_self(x))) return 0;
+    return min(x) >= lb;
   }
 
   // the checks of Stan's constrained types, with Stan's tolerance of 1e-8
@@ -36,11 +33,8 @@ functions {
     return kept;
   }
   int ct_is_simplex(vector x) {
-    int kept = abs(1 - sum(x)) <= 1e-8;
-    for (n in 1 : rows(x)) {
-      if (!(x[n] >= 0)) kept = 0;
-    }
-    return kept;
+    if (!(abs(1 - sum(x)) <= 1e-8)) return 0;
+    return min(x) >= 0;
   }
 
   // segment() of length zero is an error at the end of a vector

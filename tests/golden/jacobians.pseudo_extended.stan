@@ -48,6 +48,21 @@ functions {
 
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
+  // an array of vectors as columns, so that one test sees them all
+  matrix ct_columns(array[] vector x) {
+    int N = size(x);
+    matrix[N == 0 ? 0 : rows(x[1]), N] columns;
+    for (n in 1 : N) columns[ : , n] = x[n];
+    return columns;
+  }
+
+  // every column a simplex
+  int ct_is_column_stochastic_matrix(matrix x) {
+    row_vector[cols(x)] total = rep_row_vector(1, rows(x)) * x;
+    if (is_nan(sum(total)) || max(abs(1 - total)) > 1e-8) return 0;
+    return min(x) >= 0;
+  }
+
   // the checks of Stan's constrained types, with Stan's tolerance of 1e-8
   int ct_is_ordered(vector x) {
     int kept = 1;
@@ -59,13 +74,6 @@ functions {
   int ct_is_positive_ordered(vector x) {
     int kept = ct_is_ordered(x);
     if (rows(x) > 0 && x[1] < 0) kept = 0;
-    return kept;
-  }
-  int ct_is_simplex(vector x) {
-    int kept = abs(1 - sum(x)) <= 1e-8;
-    for (n in 1 : rows(x)) {
-      if (!(x[n] >= 0)) kept = 0;
-    }
     return kept;
   }
 
@@ -214,10 +222,8 @@ transformed parameters {
     ct_log_jacobian += log_scale;
 
     // Locals take no constraints, so what Stan checks elsewhere is checked here.
-    for (ct_i1 in 1 : 2) {
-      if (!ct_is_simplex(w[ct_i1])) {
-        reject("w is not a simplex.");
-      }
+    if (!ct_is_column_stochastic_matrix(ct_columns(w))) {
+      reject("w is not a simplex.");
     }
     if (!ct_is_positive_ordered(cut)) {
       reject("cut is not positive and ordered.");
