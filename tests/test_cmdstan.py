@@ -335,7 +335,8 @@ def test_opencl_equals_the_cpu(
 
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
-    ("name", "log_z"), [("boltzmann", 27.9260092183), ("beta_binomial", -17.1085823)]
+    ("name", "log_z"),
+    [("boltzmann", 27.9260092183), ("beta_binomial", -17.1085823), ("decoder", -7.2925611023)],
 )
 def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> None:
     """Within combined errors of the embedded engine's, and each within its own of the truth."""
