@@ -305,9 +305,10 @@ def test_functions_of_a_user_header(
         cmdstanpy.CmdStanModel(stan_file=program)
     header.write_text(HEADER)
     model = cmdstanpy.CmdStanModel(stan_file=program, user_header=header)
-    fit = model.sample(chains=1, iter_warmup=20, iter_sampling=50, sig_figs=17, show_progress=False)
-    np.testing.assert_array_equal(fit.stan_variable("whole"), 2 * fit.stan_variable("half"))
-    assert np.ptp(fit.stan_variable("half")) > 0.5
+    fit = model.sample(chains=1, iter_warmup=20, iter_sampling=50, show_progress=False)
+    half, whole = fit.stan_variable("half"), fit.stan_variable("whole")
+    np.testing.assert_allclose(whole, 2 * half, rtol=1e-7)  # 8 digits, as of CmdStan 2.37
+    assert np.ptp(half) > 0.5
     assert (fit.method_variables()["n_leapfrog__"] == 1).all()  # NUTS, as of CmdStan 2.36
 
 

@@ -27,8 +27,8 @@ Argument natural(const char* name, const char* about, long long standard) {
 }
 
 Argument from_minus_one(const char* name, const char* about, long long greatest,
-                        const char* valid) {
-  return Argument::leaf(name, about, -1LL, valid, [greatest](const Value& value) {
+                        const char* valid, long long standard = -1) {
+  return Argument::leaf(name, about, standard, valid, [greatest](const Value& value) {
     const auto whole = std::get<long long>(value);
     return -1 <= whole && whole <= greatest;
   });
@@ -224,7 +224,7 @@ Argument output() {
        file("diagnostic_file", "File of latent dynamics or of an algorithm's steps"),
        natural("refresh", "Iterations between progress messages", 100),
        from_minus_one("sig_figs", "Significant figures of the CSV files", 18,
-                      "0 <= sig_figs <= 18 or -1 for the default"),
+                      "0 <= sig_figs <= 18 or -1 for the platform's own, often 6", 8),
        file("profile_file", "File of profiling times", "profile.csv"),
        flag("save_cmdstan_config", "Save all arguments and defaults as JSON?", false)});
 }
