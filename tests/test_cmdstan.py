@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cmdstanpy
@@ -304,9 +305,10 @@ def test_functions_of_a_user_header(
         cmdstanpy.CmdStanModel(stan_file=program)
     header.write_text(HEADER)
     model = cmdstanpy.CmdStanModel(stan_file=program, user_header=header)
-    fit = model.sample(chains=1, iter_warmup=20, iter_sampling=50, sig_figs=17, show_progress=False)
-    np.testing.assert_array_equal(fit.stan_variable("whole"), 2 * fit.stan_variable("half"))
-    assert np.ptp(fit.stan_variable("half")) > 0.5
+    fit = model.sample(chains=1, iter_warmup=20, iter_sampling=50, show_progress=False)
+    half, whole = fit.stan_variable("half"), fit.stan_variable("whole")
+    np.testing.assert_allclose(whole, 2 * half, rtol=1e-7)  # 8 digits, as of CmdStan 2.37
+    assert np.ptp(half) > 0.5
     assert (fit.method_variables()["n_leapfrog__"] == 1).all()  # NUTS, as of CmdStan 2.36
 
 
@@ -316,26 +318,30 @@ def test_opencl_equals_the_cpu(
 ) -> None:
     """Tempered programs whose last layer runs on an OpenCL device, beside the embedded engine."""
     if "STANCT_TEST_OPENCL" not in os.environ:
-        pytest.skip("compiles for ten minutes or more on two cores: set STANCT_TEST_OPENCL=1")
+        pytest.skip("compiles for minutes: set STANCT_TEST_OPENCL=1")
     if not opencl_devices():
         pytest.skip(f"no OpenCL device on this machine: apt-get install {OPENCL_PACKAGES}")
     engine = CmdStan(cmdstan_home, opencl=True)
+    recipes = []
     for name in ("boltzmann", "decoder"):
         program = STAN_MODELS / name / f"{name}_opencl.stan"
         target = temper(program).target(program.with_name(f"{name}.data.json"))
         dimension = target.density.dimension
         base = GaussianBase(rng.normal(size=dimension), np.diag(rng.uniform(0.5, 1, dimension)))
-        recipe = target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10))))
-        points = rng.normal(size=(100, dimension + 1))
+        recipes.append(target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10)))))
+    with ThreadPoolExecutor() as pool:
+        programs = list(pool.map(engine.compiled, [recipe.source for recipe in recipes]))
+    for recipe, program in zip(recipes, programs, strict=True):
+        points = rng.normal(size=(100, Density(recipe).dimension))
         assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-8)
-        command = [engine.compiled(recipe.source), "info"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        told = subprocess.run([program, "info"], capture_output=True, text=True, check=True).stdout
         assert re.search(r"STAN_OPENCL *= *true", told, re.IGNORECASE)
 
 
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
-    ("name", "log_z"), [("boltzmann", 27.9260092183), ("beta_binomial", -17.1085823)]
+    ("name", "log_z"),
+    [("boltzmann", 27.9260092183), ("beta_binomial", -17.1085823), ("decoder", -7.2925611023)],
 )
 def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> None:
     """Within combined errors of the embedded engine's, and each within its own of the truth."""

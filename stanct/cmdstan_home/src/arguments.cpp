@@ -1,4 +1,5 @@
 #include "arguments.hpp"
+#include "flags.hpp"
 
 #include <stan/callbacks/structured_writer.hpp>
 #include <stan/callbacks/writer.hpp>
@@ -261,10 +262,8 @@ void Parser::usage(const std::string& program) {
 
 void Parser::tell_misplaced(const std::string& word) {
   errors_ << word << " is either mistyped or misplaced.\n";
-#ifndef STAN_OPENCL
-  if (word == "opencl")
+  if (word == "opencl" && !has_opencl())
     errors_ << "Re-compile the model with STAN_OPENCL to use OpenCL CmdStan arguments.\n";
-#endif
   std::vector<std::string> paths;
   for (const auto& child : tree_.children_) child.paths_to(split(word).first, "", paths);
   if (!paths.empty())

@@ -108,9 +108,6 @@ class Parser {
 // Everything that a model's command line understands.
 Argument command_line();
 
-// `./model info`: the version of Stan and the flags of this build.
-void print_info(std::ostream& out);
-
 }  // namespace stanct
 
 #endif

@@ -1,8 +1,8 @@
 // The documented command line, as data: every argument with its default and its range.
 #include "arguments.hpp"
+#include "flags.hpp"
 
 #include <stan/math/prim/core/init_threadpool_tbb.hpp>
-#include <stan/version.hpp>
 
 #include <cmath>
 #include <limits>
@@ -27,8 +27,8 @@ Argument natural(const char* name, const char* about, long long standard) {
 }
 
 Argument from_minus_one(const char* name, const char* about, long long greatest,
-                        const char* valid) {
-  return Argument::leaf(name, about, -1LL, valid, [greatest](const Value& value) {
+                        const char* valid, long long standard = -1) {
+  return Argument::leaf(name, about, standard, valid, [greatest](const Value& value) {
     const auto whole = std::get<long long>(value);
     return -1 <= whole && whole <= greatest;
   });
@@ -224,7 +224,7 @@ Argument output() {
        file("diagnostic_file", "File of latent dynamics or of an algorithm's steps"),
        natural("refresh", "Iterations between progress messages", 100),
        from_minus_one("sig_figs", "Significant figures of the CSV files", 18,
-                      "0 <= sig_figs <= 18 or -1 for the default"),
+                      "0 <= sig_figs <= 18 or -1 for the platform's own, often 6", 8),
        file("profile_file", "File of profiling times", "profile.csv"),
        flag("save_cmdstan_config", "Save all arguments and defaults as JSON?", false)});
 }
@@ -249,45 +249,15 @@ Argument command_line() {
                           "0 <= seed < 4294967296 or -1 for one from the clock")}),
       output(),
       threads()};
-#ifdef STAN_OPENCL
-  const auto greatest = std::numeric_limits<int>::max();
-  parts.push_back(Argument::category(
-      "opencl", "OpenCL options",
-      {from_minus_one("device", "Device, or -1 for that of the build", greatest, "-1 <= device"),
-       from_minus_one("platform", "Platform, or -1 for that of the build", greatest,
-                      "-1 <= platform")}));
-#endif
+  if (has_opencl()) {
+    const auto greatest = std::numeric_limits<int>::max();
+    parts.push_back(Argument::category(
+        "opencl", "OpenCL options",
+        {from_minus_one("device", "Device, or -1 for that of the build", greatest, "-1 <= device"),
+         from_minus_one("platform", "Platform, or -1 for that of the build", greatest,
+                        "-1 <= platform")}));
+  }
   return Argument::category("command", "The whole command", std::move(parts));
-}
-
-void print_info(std::ostream& out) {
-  const auto yes = [&out](const char* name, bool value) {
-    out << name << '=' << (value ? "true" : "false") << '\n';
-  };
-  out << "stan_version_major = " << stan::MAJOR_VERSION
-      << "\nstan_version_minor = " << stan::MINOR_VERSION
-      << "\nstan_version_patch = " << stan::PATCH_VERSION << '\n';
-#ifdef STAN_THREADS
-  yes("STAN_THREADS", true);
-#else
-  yes("STAN_THREADS", false);
-#endif
-  yes("STAN_MPI", false);
-#ifdef STAN_OPENCL
-  yes("STAN_OPENCL", true);
-#else
-  yes("STAN_OPENCL", false);
-#endif
-#ifdef STAN_NO_RANGE_CHECKS
-  yes("STAN_NO_RANGE_CHECKS", true);
-#else
-  yes("STAN_NO_RANGE_CHECKS", false);
-#endif
-#ifdef STAN_CPP_OPTIMS
-  yes("STAN_CPP_OPTIMS", true);
-#else
-  yes("STAN_CPP_OPTIMS", false);
-#endif
 }
 
 }  // namespace stanct

@@ -1,12 +1,10 @@
 // The program around every model: `path/to/model sample data file=… output file=…`.
+#include "flags.hpp"
 #include "session.hpp"
 
 #include <stan/callbacks/stream_writer.hpp>
 #include <stan/math/prim/core/init_threadpool_tbb.hpp>
 #include <stan/math/rev/core/profiling.hpp>
-#ifdef STAN_OPENCL
-#include <stan/math/opencl/opencl_context.hpp>
-#endif
 
 #include <chrono>
 #include <exception>
@@ -32,14 +30,12 @@ void set_threads(const Argument& arguments) {
   stan::math::init_threadpool_tbb(asked);
 }
 
-#ifdef STAN_OPENCL
 void select_device(const Argument& opencl) {
   const int device = opencl["device"].integer(), platform = opencl["platform"].integer();
   if ((device < 0) != (platform < 0))
     throw std::invalid_argument("Please set both device and platform OpenCL IDs.");
-  if (device >= 0) stan::math::opencl_context.select_device(platform, device);
+  if (device >= 0) select_opencl_device(platform, device);
 }
-#endif
 
 void check_files(const Argument& arguments) {
   const auto& output = arguments["output"];
@@ -88,9 +84,7 @@ int dispatch(const Session& session) {
 }
 
 int run(Argument& arguments) {
-#ifdef STAN_OPENCL
-  select_device(arguments["opencl"]);
-#endif
+  if (has_opencl()) select_device(arguments["opencl"]);
   set_threads(arguments);
   number_of_chains(arguments);  // refuses impossible combinations before the model is loaded
   check_files(arguments);

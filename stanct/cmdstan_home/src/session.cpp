@@ -1,9 +1,7 @@
 #include "session.hpp"
+#include "flags.hpp"
 
 #include <stan/version.hpp>
-#ifdef STAN_OPENCL
-#include <stan/math/opencl/opencl_context.hpp>
-#endif
 
 #include <ctime>
 #include <iostream>
@@ -18,16 +16,6 @@ std::string now() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", std::gmtime(&seconds));
   return text;
-}
-
-std::vector<std::pair<std::string, std::string>> opencl_device() {
-#ifdef STAN_OPENCL
-  using stan::math::opencl_context;
-  if (!opencl_context.platform().empty() && !opencl_context.device().empty())
-    return {{"opencl_platform_name", opencl_context.platform()[0].getInfo<CL_PLATFORM_NAME>()},
-            {"opencl_device_name", opencl_context.device()[0].getInfo<CL_DEVICE_NAME>()}};
-#endif
-  return {};
 }
 
 }  // namespace
@@ -127,9 +115,7 @@ void Session::write_header(stan::callbacks::writer& out, bool whole) const {
   for (const char* name : {"method", "id", "data", "init", "random", "output", "num_threads"})
     arguments[name].print(out);
   if (!whole) return;
-#ifdef STAN_OPENCL
-  arguments["opencl"].print(out);
-#endif
+  if (has_opencl()) arguments["opencl"].print(out);
   for (const auto& [name, value] : opencl_device()) out(name + " = " + value);
   for (const auto& line : model.model_compile_info()) out(line);
 }
@@ -145,9 +131,7 @@ void Session::write_configuration() const {
   out.write("start_datetime", now());
   for (const char* name : {"method", "id", "data", "init", "random", "output", "num_threads"})
     arguments[name].print(out);
-#ifdef STAN_OPENCL
-  arguments["opencl"].print(out);
-#endif
+  if (has_opencl()) arguments["opencl"].print(out);
   out.write("mpi_enabled", false);
   for (const auto& [name, value] : opencl_device()) out.write(name, value);
   for (const auto& line : model.model_compile_info()) {
