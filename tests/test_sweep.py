@@ -114,6 +114,17 @@ def test_posteriordb_is_known_by_its_posteriors(tmp_path: Path) -> None:
     assert "1 measured" in cost.report([measured], copies=2)
 
 
+def test_a_gradient_that_ends_half_way_is_not_timed(tmp_path: Path) -> None:
+    program = tmp_path / "nowhere.stan"
+    program.write_text(
+        "data { real y; } parameters { real x; } model { x ~ normal(y, 1); reject(x); }"
+    )
+    (tmp_path / "nowhere.data.json").write_text('{"y": 0.5}')
+    (case,) = find_cases(tmp_path, with_data=True)
+    measured = cost.measure(case, copies=2)
+    assert isinstance(measured, str) and "not finite" in measured
+
+
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StanctError, match="holds no Stan programs with data"):
         find_cases(tmp_path, with_data=True)
