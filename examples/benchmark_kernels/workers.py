@@ -16,7 +16,7 @@ import numpy as np
 import stanct
 
 RADON = Path(__file__).resolve().parent.parent / "radon"
-DRAWS = {"gibbs": 1000, "parallel_tempering": 500, "ais": 256}
+DRAWS = {"gibbs": 2500, "parallel_tempering": 500, "ais": 256}
 
 
 def main() -> None:
