@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from stanct.stan.program import Program
 from stanct.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell that puts the tests in the background has them, and what they start, ignore interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Worker processes import this file again, in an environment that it has already changed.
 GIVEN_CMDSTAN = os.environ.setdefault("STANCT_TEST_CMDSTAN", os.environ.get("CMDSTAN", ""))
 os.environ.pop("CMDSTAN", None)
