@@ -65,6 +65,18 @@ def test_exact_answers(
     assert evidence.method.startswith("smc" if resample else "ais")
 
 
+@pytest.mark.parametrize("resample", [False, True], ids=["ais", "smc"])
+def test_acceptance_by_beta_adds_up(resample: bool, seed: int) -> None:
+    done = run(gaussian(20), seed=seed, resample=resample)
+    bins = done.provenance["acceptance"]
+    tries, means = np.array(bins["transitions"]), np.array(bins["acceptance"], float)
+    _, transitions, accepted, _, _ = done.counts.sum(axis=0)
+    tenths = np.minimum((10 * done.betas[1:]).astype(int), 9)
+    assert np.array_equal(tries, done.log_weights.size * np.bincount(tenths, minlength=10))
+    assert tries.sum() == transitions and tries @ means == pytest.approx(accepted)
+    assert np.all((means > 0.6) & (means < 0.98))
+
+
 def test_two_errors_agree_when_the_weights_are_even(seed: int) -> None:
     evidence = run(skewed(), seed=seed).evidence
     assert evidence.within_error == pytest.approx(evidence.between_error, rel=0.25)

@@ -62,9 +62,11 @@ class ParticleRun(Run):
 
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
-        _, tries, _, divergent, rejected = self.counts.sum(axis=0)
+        _, tries, accepted, divergent, rejected = self.counts.sum(axis=0)
         divergences, rejections = divergent / max(tries, 1), rejected / max(tries, 1)
-        accept = min(a for a in self.provenance["acceptance"]["acceptance"] if a is not None)
+        # Runs saved by earlier versions have the mean alone.
+        bins = self.provenance.get("acceptance", {}).get("acceptance", [])
+        accept = min((a for a in bins if a is not None), default=accepted / max(tries, 1))
         spread = float(np.ptp(self.log_weights[np.isfinite(self.log_weights)]))
         more = "Use more temperatures, then more particles (draws=)."
 
@@ -81,7 +83,7 @@ class ParticleRun(Run):
                   f"The log weights spread over {spread:.3g}.",
                   "Nothing was tempered: the base is the target, or δ is constant."),
             check("acceptance", accept, 0.5, accept >= 0.5,
-                  f"HMC accepts {accept:.0%} of its transitions in one tenth of β.",
+                  f"HMC accepts {accept:.0%} of its transitions in the worst tenth of β.",
                   "Use a longer warm-up."),
             check("divergences", divergences, MOST_DIVERGENT, divergences <= MOST_DIVERGENT,
                   f"{divergences:.1%} of the transitions diverged.", "Raise target_accept."),
