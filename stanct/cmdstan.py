@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import threading
 import urllib.error
@@ -37,6 +38,8 @@ _INSTALL = "Run `stanct install-cmdstan`."
 _RELEASES = "https://github.com/stan-dev/cmdstan/releases"
 # Digits that bring every double back as it was.
 _DIGITS = 17
+# Of trajectories that are timed, not followed.
+_STEP = 1e-9
 
 
 @dataclass(frozen=True)
@@ -313,6 +316,35 @@ class CmdStan:
                 data, mode=mode, seed=seed, draws=draws, jacobian=True, sig_figs=_DIGITS
             )
             return _one_chain(fit.stan_variables())
+
+    def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
+        """Processor time of a process that takes one static trajectory and nothing else.
+
+        The steps are so short that every gradient is that of the start, the origin of the
+        unconstrained space; two lengths differ by the gradients alone.
+        """
+        import resource  # Unix has it, and nothing else here needs it
+
+        settings = [
+            *("sample", "num_samples=1", "num_warmup=0", "adapt", "engaged=0", "algorithm=hmc"),
+            *(f"stepsize={_STEP}", "engine=static", f"int_time={(steps + 0.5) * _STEP}"),
+        ]
+        executable = self.compiled(recipe.source)
+        with tempfile.TemporaryDirectory(prefix="stanct-") as folder:
+            (Path(folder) / "data.json").write_text(recipe.data)
+            tail = ["init=0", "data", "file=data.json", "random", "seed=1", "output", "refresh=0"]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done = subprocess.run(
+                [executable, *settings, *tail],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            raise EngineError(f"CmdStan failed.\n{done.stdout}")
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     @contextlib.contextmanager
     def _run(

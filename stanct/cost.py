@@ -1,14 +1,17 @@
 """What generated programs cost beside the user's own: `stanct cost`.
 
-Times are those of the processor, the least of several interleaved repetitions, through the C
-interface, so that Python and other work on the machine take no part.
+Times are those of the processor, the least of several interleaved repetitions, so that Python and
+other work on the machine take no part: through the C interface of the embedded engine, or within a
+trajectory of a program that CmdStan compiled.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from stanct.cmdstan import CmdStan
 from stanct.data import read_data
 from stanct.density import Density
 from stanct.embedded import Recipe
@@ -32,6 +36,9 @@ BOUND = 1.10
 FLOOR = 20.0
 _REPETITIONS = 9
 _SECONDS = 0.01
+# For a trajectory, whose process starts and ends too.
+_TRAJECTORY_REPETITIONS = 5
+_TRAJECTORY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,16 @@ class Cost:
     pseudo_extended: float
 
 
-def measure(case: Case, *, copies: int = 4) -> Cost | str:
+def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Cost | str:
     """Time the gradients of a program with data, and of those generated from it.
+
+    Parameters
+    ----------
+    copies
+        N of the pseudo-extended program.
+    engine
+        A CmdStan whose programs are timed at the origin; the embedded engine's if None, at a point
+        drawn near it.
 
     Returns
     -------
@@ -87,20 +102,24 @@ def measure(case: Case, *, copies: int = 4) -> Cost | str:
             "fixed_beta": [],
         }
         data = target.data.extended({target.prefix + name: value for name, value in extra.items()})
-        joint, pseudo_extended = (
-            make_density(Recipe(target.code(kind), data), program, target.data)
-            for kind in ("joint", "pseudo_extended")
-        )
+        recipes = [
+            Recipe(program.expanded, target.data.text),
+            target.density_recipe,
+            *(Recipe(target.code(kind), data) for kind in ("joint", "pseudo_extended")),
+        ]
+        if engine is not None:
+            own, density, one, all_copies = _compiled_times(engine, recipes)
+        else:
+            joint, pseudo_extended = (make_density(r, program, target.data) for r in recipes[2:])
+            z = np.random.default_rng(1).normal(size=(copies, dimension))
+            if not all(np.isfinite(original.log_density(0.3 * copy)) for copy in z):
+                return "The log density is not finite where it is timed; it may end half way."
+            points = [0.3 * z[0], 0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
+            own, density, one, all_copies = _times(
+                [original, target.density, joint, pseudo_extended], points
+            )
     except StanctError as error:
         return str(error)
-    rng = np.random.default_rng(1)
-    z = rng.normal(size=(copies, dimension))
-    points = [0.3 * z[0], 0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
-    if not all(np.isfinite(original.log_density(0.3 * copy)) for copy in z):
-        return "The log density is not finite where it is timed: an evaluation may end half way."
-    own, density, one, all_copies = _times(
-        [original, target.density, joint, pseudo_extended], points
-    )
     ratios = density / own, one / own, all_copies / own / copies
     return Cost(case.name, dimension, 1e6 * own, *ratios)
 
@@ -121,6 +140,27 @@ def _times(densities: Sequence[Density], points: Sequence[Array]) -> list[float]
             else:
                 least[k] = min(least[k], seconds)
     return least
+
+
+def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
+    """Seconds of processor time of one gradient of each program, by trajectories of two lengths."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(engine.compiled, [recipe.source for recipe in recipes]))
+    lengths = [_trajectory_length(engine, recipe) for recipe in recipes]
+    least = np.full((len(recipes), 2), np.inf)
+    for _ in range(_TRAJECTORY_REPETITIONS):
+        for k, (recipe, length) in enumerate(zip(recipes, lengths, strict=True)):
+            seconds = [engine.trajectory_seconds(recipe, steps) for steps in (length, 2 * length)]
+            least[k] = np.minimum(least[k], seconds)
+    return list(np.diff(least)[:, 0] / lengths)
+
+
+def _trajectory_length(engine: CmdStan, recipe: Recipe) -> int:
+    """Steps enough for a process to last."""
+    length, start = 1, engine.trajectory_seconds(recipe, 1)
+    while engine.trajectory_seconds(recipe, length) - start < _TRAJECTORY_SECONDS:
+        length *= 4
+    return length
 
 
 def _call(density: Density, x: Array) -> partial[int]:
@@ -144,9 +184,11 @@ def _call(density: Density, x: Array) -> partial[int]:
     )
 
 
-def measure_all(cases: Iterable[Case], *, copies: int = 4, seconds: float = 120) -> Iterator[Cost]:
+def measure_all(
+    cases: Iterable[Case], *, copies: int = 4, engine: CmdStan | None = None, seconds: float = 120
+) -> Iterator[Cost]:
     """Measure every case that can be measured, each in a process that a crash does not end."""
-    with Worker(partial(measure, copies=copies), seconds) as worker:
+    with Worker(partial(measure, copies=copies, engine=engine), seconds) as worker:
         for case in cases:
             try:
                 cost = worker(case)

@@ -33,6 +33,7 @@ from stanct.samplers import joint
 from stanct.target import Target
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
+NO_POINT = 'parameters { real x; } model { reject("no such ", "point"); }'
 STAN_MODELS, EXAMPLES = resource_folder("stan_models"), ROOT / "examples"
 GAUSSIAN = STAN_MODELS / "gaussian" / "gaussian.stan"
 
@@ -272,6 +273,16 @@ def model_target(name: str) -> Target:
 
 
 @pytest.mark.cmdstan
+def test_time_of_a_trajectory(engine: CmdStan) -> None:
+    """It grows with the steps, not with the process."""
+    recipe = target_of(LINE.source, LINE.data).density_recipe
+    short, long = (engine.trajectory_seconds(recipe, steps) for steps in (1, 400_000))
+    assert 0 < short < 0.5 and long > 3 * short
+    with pytest.raises(EngineError, match="no such point"):
+        engine.trajectory_seconds(Recipe(NO_POINT, "{}"), 1)
+
+
+@pytest.mark.cmdstan
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_log_densities_of_tempered_programs(
     name: str, engine: CmdStan, tmp_path: Path, rng: np.random.Generator
@@ -379,7 +390,7 @@ def test_a_run_on_a_base_by_cmdstan(engine: CmdStan, seed: int) -> None:
 
 @pytest.mark.cmdstan
 def test_chains_that_fail_are_told(engine: CmdStan) -> None:
-    recipe = Recipe('parameters { real x; } model { reject("no such ", "point"); }', "{}")
+    recipe = Recipe(NO_POINT, "{}")
     settings = {"seed": 1, "draws": 10, "step_size": 0.1, "inv_metric": np.ones(1)}
     with pytest.raises(EngineError) as caught:
         engine.draw(recipe, np.zeros((2, 1)), {"x": ()}, nuts=Nuts(threads=1), **settings)

@@ -8,11 +8,14 @@ import os
 import time
 import zipfile
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from stanct import cost
 from stanct.cli import main
+from stanct.cmdstan import CmdStan
+from stanct.embedded import Recipe
 from stanct.errors import StanctError
 from stanct.isolation import NoAnswerError, Worker
 from stanct.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
@@ -123,6 +126,29 @@ def test_a_gradient_that_ends_half_way_is_not_timed(tmp_path: Path) -> None:
     (case,) = find_cases(tmp_path, with_data=True)
     measured = cost.measure(case, copies=2)
     assert isinstance(measured, str) and "not finite" in measured
+
+
+class Clockwork:
+    """An engine whose programs take known times: a start, and a time for each step."""
+
+    def compiled(self, source: str) -> None:
+        assert "parameters" in source
+
+    def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
+        kinds = {"Pseudo-extended": 4.4e-4, "Joint": 1.2e-4, "Generated": 0.9e-4, "": 1e-4}
+        return 0.5 + steps * next(time for kind, time in kinds.items() if kind in recipe.source)
+
+
+def test_compiled_programs_are_timed_by_the_length_of_their_trajectories(tmp_path: Path) -> None:
+    (tmp_path / "normal.stan").write_text(NORMAL)
+    (tmp_path / "normal.data.json").write_text('{"N": 2, "y": [0.5, 1]}')
+    (case,) = find_cases(tmp_path, with_data=True)
+    measured = cost.measure(case, copies=4, engine=cast(CmdStan, Clockwork()))
+    assert isinstance(measured, cost.Cost)
+    assert measured.original == pytest.approx(100)
+    assert [measured.density, measured.joint, measured.pseudo_extended] == pytest.approx(
+        [0.9, 1.2, 1.1]
+    )
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
