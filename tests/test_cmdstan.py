@@ -277,7 +277,7 @@ def test_time_of_a_trajectory(engine: CmdStan) -> None:
     """It grows with the steps, not with the process."""
     recipe = target_of(LINE.source, LINE.data).density_recipe
     short, long = (engine.trajectory_seconds(recipe, steps) for steps in (1, 400_000))
-    assert 0 < short < 0.5 and long > 3 * short
+    assert 0 < 3 * short < long
     with pytest.raises(EngineError, match="no such point"):
         engine.trajectory_seconds(Recipe(NO_POINT, "{}"), 1)
 
