@@ -322,6 +322,11 @@ class CmdStan:
 
         The steps are so short that every gradient is that of the start, the origin of the
         unconstrained space; two lengths differ by the gradients alone.
+
+        Raises
+        ------
+        EngineError
+            The program does not compile, or its density is not finite at the origin.
         """
         import resource  # Unix has it, and nothing else here needs it
 

@@ -1,8 +1,8 @@
 """What generated programs cost beside the user's own: `stanct cost`.
 
-Times are those of the processor, the least of several interleaved repetitions, so that Python and
-other work on the machine take no part: through the C interface of the embedded engine, or within a
-trajectory of a program that CmdStan compiled.
+Times are those of the processor, the least of several interleaved repetitions: through the C
+interface of the embedded engine, or within a trajectory of a program that CmdStan compiled, so that
+Python takes no part. What else uses the memory still does, most where a gradient needs megabytes.
 """
 
 from __future__ import annotations
