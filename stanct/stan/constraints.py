@@ -258,6 +258,8 @@ class ParameterWriter:
         def write(source: str) -> list[str]:
             return self._transformed(target, spec, dims, source, indices)
 
+        if spec.base == "simplex":
+            return self._simplex(target, dims[0], source, scoped=bool(indices))
         # Only the loop over an array of these is a scope of its own.
         return self._narrow(write, source, source_type, scoped=bool(indices))
 
@@ -285,6 +287,16 @@ class ParameterWriter:
         if spec.base not in _WITHOUT_JACOBIAN:
             lines += self._add(function, source, arguments)
         return lines
+
+    def _simplex(self, target: str, size: str, source: str, *, scoped: bool) -> list[str]:
+        """Write the vector that sums to zero once, for the simplex and for its log Jacobian."""
+        value = self.call("sum_to_zero", [source])
+        if not self.jacobian:
+            return [f"{target} = softmax({value});"]
+        name = f"{self.prefix}centred"
+        lines = [f"vector[{size}] {name} = {value};", f"{target} = softmax({name});"]
+        lines += self._add("softmax", name, [])
+        return lines if scoped else ["{", *indented(lines), "}"]
 
     def _complex(self, target: str, base: str, dims: list[str], start: str) -> list[str]:
         """Real and imaginary parts alternate."""

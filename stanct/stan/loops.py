@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stanct.stan.constraints import minus, times
 from stanct.stan.lifting import ModelLoops, Term
@@ -34,6 +35,13 @@ class _Lines:
     behind: list[str] = field(default_factory=list[str])
 
 
+class _Sum(NamedTuple):
+    """Where terms go, and how."""
+
+    name: str
+    operator: str = "+="
+
+
 class LoopSums:
     """Redirects what the model block adds to the target, and takes densities out of its loops.
 
@@ -51,12 +59,25 @@ class LoopSums:
         self._in_place: dict[int, list[str]] = {}
         self._counters: dict[tuple[int, ...], str] = {}
         self._count = 0
+        self._leaving = {id(term.statement) for term in self._loops.terms}
 
     @property
     def leaves_terms(self) -> bool:
         """Whether loops still add to the target, term by term, when densities have left them."""
         return any(
             compound.word in ("for", "while")
+            for statement in walk(self._loops.statements)
+            if isinstance(statement, Tilde | Increment)
+            for compound in self._loops.outside(statement)
+        )
+
+    @property
+    def adds_once(self) -> bool:
+        """Whether no loop adds to the target more than one term each time round, if it is long."""
+        return all(
+            compound.word not in ("for", "while")
+            or self._is_short(compound)
+            or (self._is_worth_a_sum(compound) and self._adds_one(compound))
             for statement in walk(self._loops.statements)
             if isinstance(statement, Tilde | Increment)
             for compound in self._loops.outside(statement)
@@ -74,12 +95,14 @@ class LoopSums:
         by_loop
             Whether a loop that keeps terms collects them in a vector of its own.
         """
-        sums = self._sums(accumulator) if by_loop else {}
+        total = _Sum(accumulator)
+        sums = self._sums(total) if by_loop else {}
         factor = f"{weight} * " if weight else ""
         for term in self._loops.terms:
-            self._lift(term, f"{self._target(term.nest[0], sums, accumulator)} += {factor}")
+            target = self._target(term.nest[0], sums, total)
+            self._lift(term, f"{target.name} {target.operator} {factor}")
         for statement in self._loops.statements:
-            self._write(statement, sums, accumulator, weight)
+            self._write(statement, sums, total, weight)
 
     # What leaves its loops
 
@@ -130,7 +153,7 @@ class LoopSums:
 
     # What stays in its loop
 
-    def _sums(self, accumulator: str) -> dict[int, str]:
+    def _sums(self, total: _Sum) -> dict[int, _Sum]:
         """Give each loop that keeps terms a vector of sums; returns what its terms go to."""
         summed: list[Compound] = []
         for statement in walk(self._loops.statements):
@@ -138,54 +161,78 @@ class LoopSums:
                 for loop in self._loops.outside(statement):
                     if loop not in summed and self._is_worth_a_sum(loop):
                         summed.append(loop)
-        sums: dict[int, str] = {}
+        sums: dict[int, _Sum] = {}
         for number, loop in enumerate(summed, start=1):
             term, terms = f"{self._prefix}term{number}", f"{self._prefix}terms{number}"
-            lines = self._around(loop)
+            lines, element = self._around(loop), f"{terms}[{self._turn([loop])}]"
             lines.before.append(f"vector[{self._loops.length(loop)}] {terms};")
-            lines.first.append(f"real {term} = 0;")
-            lines.last.append(f"{terms}[{self._turn([loop])}] = {term};")
-            sums[id(loop)] = term
-        for loop in summed:
-            name = sums[id(loop)].replace("term", "terms")
-            target = self._target(loop, sums, accumulator)
-            self._around(loop).behind.append(f"{target} += sum({name});")
+            if self._adds_one(loop):
+                sums[id(loop)] = _Sum(element, "=")
+            else:
+                lines.first.append(f"real {term} = 0;")
+                lines.last.append(f"{element} = {term};")
+                sums[id(loop)] = _Sum(term)
+        for number, loop in enumerate(summed, start=1):
+            target = self._target(loop, sums, total)
+            line = f"{target.name} {target.operator} sum({self._prefix}terms{number});"
+            self._around(loop).behind.append(line)
         return sums
 
-    def _is_worth_a_sum(self, loop: Compound) -> bool:
-        bounds = self._loops.bounds(loop) if loop.word == "for" else []
-        if len(bounds) != 2 or self._loops.leaves_early(loop):
-            return False
-        last = self._loops.bound(bounds[1])
-        return not (last.isdecimal() and int(last) < _FEW)
+    def _adds_one(self, loop: Compound) -> bool:
+        """Tell whether each time round adds one term, by one statement wherever it branches."""
+        return self._terms(loop.body[0]) == 1
 
-    def _target(self, statement: Statement, sums: dict[int, str], accumulator: str) -> str:
+    def _terms(self, statement: Statement) -> int:
+        """Return how many terms a statement adds to the sum around it; 2 if that is not fixed."""
+        if isinstance(statement, Tilde | Increment):
+            # A truncation is subtracted by a statement of its own.
+            more = isinstance(statement, Tilde) and statement.truncated
+            return 0 if id(statement) in self._leaving else 1 + more
+        if not isinstance(statement, Compound):
+            return 0
+        each = [self._terms(inner) for inner in statement.body]
+        if statement.word == "if":
+            branches = {*each, 0} if len(each) == len(statement.heads) else {*each}
+            return branches.pop() if len(branches) == 1 else 2
+        if statement.word not in ("for", "while"):
+            return sum(each)
+        if any(each):
+            each = [1 if self._is_worth_a_sum(statement) else 2]
+        return sum(each) + sum(term.nest[0] is statement for term in self._loops.terms)
+
+    def _is_worth_a_sum(self, loop: Compound) -> bool:
+        is_range = loop.word == "for" and len(self._loops.bounds(loop)) == 2
+        return is_range and not self._is_short(loop) and not self._loops.leaves_early(loop)
+
+    def _is_short(self, loop: Compound) -> bool:
+        last = self._loops.bound(self._loops.bounds(loop)[-1]) if loop.word == "for" else ""
+        return last.isdecimal() and int(last) < _FEW
+
+    def _target(self, statement: Statement, sums: dict[int, _Sum], total: _Sum) -> _Sum:
         """Return where a statement adds: to the sum of the loop around it that has one."""
         for compound in reversed(self._loops.path[id(statement)]):
             if id(compound) in sums:
                 return sums[id(compound)]
-        return accumulator
+        return total
 
     # Edits
 
-    def _write(
-        self, statement: Statement, sums: dict[int, str], accumulator: str, weight: str
-    ) -> None:
+    def _write(self, statement: Statement, sums: dict[int, _Sum], total: _Sum, weight: str) -> None:
         """Edit a statement and all in it; outer lines first in front, last behind."""
-        rewriter = self._rewriter
         if id(statement) in self._in_place:
             self._replace(statement, self._in_place[id(statement)])
-        elif isinstance(statement, Tilde):
-            target = self._target(statement, sums, accumulator)
-            rewriter.tilde(statement, self._loops.seen[id(statement)], target, weight)
-        elif isinstance(statement, Increment):
-            target = self._target(statement, sums, accumulator)
-            rewriter.redirect(statement, self._loops.seen[id(statement)], target, weight)
+        elif isinstance(statement, Tilde | Increment):
+            name, operator = self._target(statement, sums, total)
+            scope, rewriter = self._loops.seen[id(statement)], self._rewriter
+            if isinstance(statement, Tilde):
+                rewriter.tilde(statement, scope, name, weight, operator)
+            else:
+                rewriter.redirect(statement, scope, name, weight, operator)
         elif isinstance(statement, Compound):
-            self._write_compound(statement, sums, accumulator, weight)
+            self._write_compound(statement, sums, total, weight)
 
     def _write_compound(
-        self, statement: Compound, sums: dict[int, str], accumulator: str, weight: str
+        self, statement: Compound, sums: dict[int, _Sum], total: _Sum, weight: str
     ) -> None:
         lines, tail = self._lines.get(id(statement)), ""
         if lines and self._is_emptied(statement):
@@ -194,7 +241,7 @@ class LoopSums:
         if lines:
             tail = self._open(statement, lines)
         for inner in statement.body:
-            self._write(inner, sums, accumulator, weight)
+            self._write(inner, sums, total, weight)
         if lines:
             self._close(statement, lines, tail)
 

@@ -123,10 +123,18 @@ class Rewriter:
                 self.redirect(statement, scope, accumulator, weight)
 
     def redirect(
-        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
+        self,
+        statement: Increment,
+        scope: Scope,
+        accumulator: str,
+        weight: str = "",
+        operator: str = "+=",
     ) -> None:
         """Send one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
         self.edits += self.redirection(statement, scope, accumulator, weight)
+        if operator != "+=":
+            place = self._syntax.tokens[statement.tokens.first + 1]
+            self.edits.append(Edit(place.start, place.end, operator))
 
     def redirection(
         self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
@@ -161,7 +169,14 @@ class Rewriter:
         self.functions.add("total")
         return f"{self.prefix}total"
 
-    def tilde(self, statement: Tilde, scope: Scope, accumulator: str, weight: str = "") -> None:
+    def tilde(
+        self,
+        statement: Tilde,
+        scope: Scope,
+        accumulator: str,
+        weight: str = "",
+        operator: str = "+=",
+    ) -> None:
         """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
@@ -171,9 +186,8 @@ class Rewriter:
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
         truncation = self._truncation(statement, scope, accumulator, weight)
         lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
-        self.edits.append(
-            Edit(start, start, f"{lead}{accumulator} += {_factor(weight)}{function}(")
-        )
+        head = f"{lead}{accumulator} {operator} {_factor(weight)}"
+        self.edits.append(Edit(start, start, f"{head}{function}("))
         variate_end = syntax.tokens[statement.variate.stop - 1].end
         name = syntax.tokens[statement.tilde + 1]
         if not statement.arguments:

@@ -94,7 +94,7 @@ def _prepare(
     """Make the edits that all these kinds share, but for what touches `target()`.
 
     The last value tells whether loops of the model still add to the target term by term; with
-    `by_loop` they do so to a vector of their own.
+    `by_loop` they do so to a vector of their own, as they do where each fills it once.
     """
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
@@ -105,8 +105,9 @@ def _prepare(
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
+    by_loop = by_loop or sums.adds_once
     sums.write(f"{prefix}log_p", by_loop=by_loop)
-    return rewriter, writer, sums.leaves_terms
+    return rewriter, writer, sums.leaves_terms and not by_loop
 
 
 def _touches_target(program: Program) -> bool:

@@ -147,8 +147,9 @@ transformed parameters {
   vector[T - 1] detection;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     {
       vector[(T - 1)] ct_y = ct_segment(ct_x, ct_at_survival, (T - 1));
       survival = ct_lower_upper_bound_vector(ct_y, 0, 1);

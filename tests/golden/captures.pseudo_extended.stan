@@ -141,8 +141,9 @@ transformed parameters {
     vector[T - 1] survival;
     vector[T - 1] detection;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     {
       vector[(T - 1)] ct_y = ct_segment(ct_x, ct_at_survival, (T - 1));
       survival = ct_lower_upper_bound_vector(ct_y, 0, 1);

@@ -75,8 +75,9 @@ transformed parameters {
   vector[3] x;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     y = ct_x[ct_at_y];
     x = segment(ct_x, ct_at_x, 3);
   }

@@ -77,8 +77,9 @@ transformed parameters {
     real y;
     vector[3] x;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     y = ct_x[ct_at_y];
     x = segment(ct_x, ct_at_x, 3);
 

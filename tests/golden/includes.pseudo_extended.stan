@@ -97,8 +97,9 @@ transformed parameters {
   for (ct_n in 1 : ct_N) {
     vector[N] tau;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     {
       vector[N] ct_y = ct_segment(ct_x, ct_at_tau, N);
       tau = ct_lower_bound_vector(ct_y, 0);

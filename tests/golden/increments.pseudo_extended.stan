@@ -84,8 +84,9 @@ transformed parameters {
     real mu;
     vector[2] lambda;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     mu = ct_x[ct_at_mu];
     lambda = segment(ct_x, ct_at_lambda, 2);
 

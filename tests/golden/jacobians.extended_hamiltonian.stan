@@ -77,6 +77,12 @@ functions {
     return lj;
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -89,8 +95,7 @@ functions {
 
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
   real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+    return ct_softmax_lj(ct_sum_to_zero(y));
   }
 
   // the piecewise-linear bias b(beta)
@@ -164,8 +169,9 @@ transformed parameters {
   real log_scale;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     raw = segment(ct_x, ct_at_raw, 3);
     {
       int ct_p = ct_at_logits;
@@ -198,26 +204,8 @@ transformed parameters {
   ct_log_jacobian += ct_count_lj(free); // has no value
   real<lower=0> sigma = exp(log_scale);
   ct_log_jacobian += log_scale;
-}
-model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) target += ct_beta * dirichlet_lpdf(w[k] | [1, 2, 3]');
-    target += ct_beta * normal_lpdf(between | low, 2);
-    target += ct_beta * normal_lpdf(y | w[1, 2] + between[1], sigma);
-    target += ct_beta * exponential_lpdf(sigma | 1);
-  }
-  // beta log |d x / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
-  // -b(xi): the bias
-  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
-  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
   {
     ct_log_p += gamma_lpdf(high | 2, 1);
     for (k in 1 : 2) ct_log_p += dirichlet_lpdf(w[k] | [1, 2, 3]');
@@ -225,6 +213,16 @@ generated quantities {
     ct_log_p += normal_lpdf(y | w[1, 2] + between[1], sigma);
     ct_log_p += exponential_lpdf(sigma | 1);
   }
+}
+model {
+  // beta log p(z): the tempered target
+  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // -b(xi): the bias
+  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()

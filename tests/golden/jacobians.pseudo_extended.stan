@@ -103,6 +103,12 @@ functions {
     return lj;
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -115,8 +121,7 @@ functions {
 
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
   real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+    return ct_softmax_lj(ct_sum_to_zero(y));
   }
 
   // the piecewise-linear bias b(beta)
@@ -187,8 +192,9 @@ transformed parameters {
     vector[2] free;
     real log_scale;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     raw = segment(ct_x, ct_at_raw, 3);
     {
       int ct_p = ct_at_logits;

@@ -111,8 +111,9 @@ transformed parameters {
   matrix[N, M] eta;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     a = ct_segment(ct_x, ct_at_a, G);
     b = ct_x[ct_at_b];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);

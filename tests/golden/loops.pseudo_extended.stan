@@ -113,8 +113,9 @@ transformed parameters {
     real sigma;
     matrix[N, M] eta;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     a = ct_segment(ct_x, ct_at_a, G);
     b = ct_x[ct_at_b];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
@@ -131,9 +132,7 @@ transformed parameters {
       ct_log_p += normal_lpdf(y | x, sigma);
       vector[N] ct_terms1;
       for (n in 1 : N) {
-        real ct_term1 = 0;
-        ct_term1 += std_normal_lpdf(x[n]) + b;
-        ct_terms1[n] = ct_term1;
+        ct_terms1[n] = std_normal_lpdf(x[n]) + b;
       }
       ct_log_p += sum(ct_terms1);
       ct_log_p += normal_lpdf(y | a[group], sigma);
@@ -194,13 +193,11 @@ transformed parameters {
       // a range that the outer loop sets
       vector[N] ct_terms2;
       for (n in 1 : N) {
-        real ct_term2 = 0;
         vector[max(0, M - (n - 1))] ct_each14;
         for (m in n : M) {
           ct_each14[m - (n - 1)] = eta[n, m];
         }
-        ct_term2 += logistic_lpdf(ct_each14 | b, 1);
-        ct_terms2[n] = ct_term2;
+        ct_terms2[n] = logistic_lpdf(ct_each14 | b, 1);
       }
       ct_log_p += sum(ct_terms2);
       if (N > 2)

@@ -184,8 +184,9 @@ transformed parameters {
   array[2] matrix[2, 2] pair;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     {
       vector[(K * (K - 1)) %/% 2] ct_y
         = ct_segment(ct_x, ct_at_L, (K * (K - 1)) %/% 2);

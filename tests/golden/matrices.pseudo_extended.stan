@@ -186,8 +186,9 @@ transformed parameters {
     matrix[K, K] Sigma;
     array[2] matrix[2, 2] pair;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     {
       vector[(K * (K - 1)) %/% 2] ct_y
         = ct_segment(ct_x, ct_at_L, (K * (K - 1)) %/% 2);

@@ -106,8 +106,9 @@ transformed parameters {
   real mu, log_tau;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     y_missing = to_array_1d(ct_segment(ct_x, ct_at_y_missing, N_missing));
     {
       vector[N_above] ct_y = ct_segment(ct_x, ct_at_y_above, N_above);

@@ -58,6 +58,12 @@ functions {
     return log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -66,15 +72,6 @@ functions {
     vector[N] w = y ./ sqrt(n .* (n + 1));
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
-  }
-
-  // simplex: softmax of a vector that sums to zero (isometric log ratio)
-  vector ct_simplex(vector y) {
-    return softmax(ct_sum_to_zero(y));
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
 
   // the piecewise-linear bias b(beta)
@@ -155,16 +152,20 @@ transformed parameters {
   vector[3] share;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     alpha = segment(ct_x, ct_at_alpha, 2);
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
     mix = ct_lower_upper_bound(ct_x[ct_at_mix], 0, 1);
     ct_log_jacobian += ct_lower_upper_bound_lj(ct_x[ct_at_mix], 0, 1);
     log_nu = ct_x[ct_at_log_nu];
-    share = ct_simplex(segment(ct_x, ct_at_share, 2));
-    ct_log_jacobian += ct_simplex_lj(segment(ct_x, ct_at_share, 2));
+    {
+      vector[3] ct_centred = ct_sum_to_zero(segment(ct_x, ct_at_share, 2));
+      share = softmax(ct_centred);
+      ct_log_jacobian += ct_softmax_lj(ct_centred);
+    }
   }
 
   vector[N] mu = alpha[group];

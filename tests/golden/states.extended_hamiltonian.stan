@@ -56,6 +56,12 @@ functions {
     return rows(y) < 2 ? 0 : sum(y[2 : rows(y)]);
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -64,15 +70,6 @@ functions {
     vector[N] w = y ./ sqrt(n .* (n + 1));
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
-  }
-
-  // simplex: softmax of a vector that sums to zero (isometric log ratio)
-  vector ct_simplex(vector y) {
-    return softmax(ct_sum_to_zero(y));
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
 
   // the piecewise-linear bias b(beta)
@@ -144,13 +141,15 @@ transformed parameters {
   real raw;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     {
       int ct_p = ct_at_move;
       for (ct_i1 in 1 : 2) {
-        move[ct_i1] = ct_simplex(segment(ct_x, ct_p, 1));
-        ct_log_jacobian += ct_simplex_lj(segment(ct_x, ct_p, 1));
+        vector[2] ct_centred = ct_sum_to_zero(segment(ct_x, ct_p, 1));
+        move[ct_i1] = softmax(ct_centred);
+        ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += 1;
       }
     }
@@ -162,31 +161,24 @@ transformed parameters {
   real<lower=0> sigma = smooth(raw);
   array[2] vector[2] log_into;
   for (k in 1 : 2) log_into[k] = log([move[1, k], move[2, k]]');
-}
-model {
-  // beta log p(theta, y), all constants kept
-  {
-    for (k in 1 : 2) target += ct_beta * dirichlet_lpdf(move[k] | [2, 2]');
-    target += ct_beta * normal_lpdf(mu | 0, 2);
-    target += ct_beta * std_normal_lpdf(raw);
-    target += ct_beta * forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
-  }
-  // beta log |d x / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
-  // -b(xi): the bias
-  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
-  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
   {
     for (k in 1 : 2) ct_log_p += dirichlet_lpdf(move[k] | [2, 2]');
     ct_log_p += normal_lpdf(mu | 0, 2);
     ct_log_p += std_normal_lpdf(raw);
     ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
   }
+}
+model {
+  // beta log p(z): the tempered target
+  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // -b(xi): the bias
+  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()

@@ -53,6 +53,12 @@ functions {
     return rows(y) < 2 ? 0 : sum(y[2 : rows(y)]);
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -61,15 +67,6 @@ functions {
     vector[N] w = y ./ sqrt(n .* (n + 1));
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
-  }
-
-  // simplex: softmax of a vector that sums to zero (isometric log ratio)
-  vector ct_simplex(vector y) {
-    return softmax(ct_sum_to_zero(y));
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
 
   // the piecewise-linear bias b(beta)
@@ -138,13 +135,15 @@ transformed parameters {
     vector[2] mu;
     real raw;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     {
       int ct_p = ct_at_move;
       for (ct_i1 in 1 : 2) {
-        move[ct_i1] = ct_simplex(segment(ct_x, ct_p, 1));
-        ct_log_jacobian += ct_simplex_lj(segment(ct_x, ct_p, 1));
+        vector[2] ct_centred = ct_sum_to_zero(segment(ct_x, ct_p, 1));
+        move[ct_i1] = softmax(ct_centred);
+        ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += 1;
       }
     }
@@ -201,7 +200,7 @@ generated quantities {
     {
       int ct_p = ct_at_move;
       for (ct_i1 in 1 : 2) {
-        move[ct_i1] = ct_simplex(segment(ct_x, ct_p, 1));
+        move[ct_i1] = softmax(ct_sum_to_zero(segment(ct_x, ct_p, 1)));
         ct_p += 1;
       }
     }

@@ -23,12 +23,17 @@ functions {
   }
 
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
   vector ct_simplex(vector y) {
     return softmax(ct_sum_to_zero(y));
   }
   real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+    return ct_softmax_lj(ct_sum_to_zero(y));
   }
 
   // column_stochastic_matrix: each column is a simplex
@@ -152,8 +157,9 @@ transformed parameters {
   array[2] matrix[2, 2] pairs;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     {
       vector[2 * N] ct_y = ct_segment(ct_x, ct_at_from, 2 * N);
       from = ct_column_stochastic_matrix(ct_y, 3, N);
@@ -176,17 +182,18 @@ transformed parameters {
       }
     }
   }
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  {
+    ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
+    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
+  }
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf(to_vector(from) | 0, 1);
-    target += ct_beta * normal_lpdf(to_vector(to) | 0, 1);
-    target += ct_beta * normal_lpdf(to_vector(field) | 0, 1);
-    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(pairs[s]) | 0, 1);
-  }
-  // beta log |d x / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // beta log p(z): the target
+  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
   // -b(beta): the bias
@@ -195,14 +202,6 @@ model {
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
-    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
-  }
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

@@ -27,12 +27,17 @@ functions {
   }
 
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
   vector ct_simplex(vector y) {
     return softmax(ct_sum_to_zero(y));
   }
   real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
+    return ct_softmax_lj(ct_sum_to_zero(y));
   }
 
   // column_stochastic_matrix: each column is a simplex
@@ -154,8 +159,9 @@ transformed parameters {
     matrix[3, N + 1] field;
     array[2] matrix[2, 2] pairs;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     {
       vector[2 * N] ct_y = ct_segment(ct_x, ct_at_from, 2 * N);
       from = ct_column_stochastic_matrix(ct_y, 3, N);

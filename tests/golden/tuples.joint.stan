@@ -27,6 +27,12 @@ functions {
     return n == 0 ? zeros_vector(0) : segment(x, start, n);
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -35,15 +41,6 @@ functions {
     vector[N] w = y ./ sqrt(n .* (n + 1));
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
-  }
-
-  // simplex: softmax of a vector that sums to zero (isometric log ratio)
-  vector ct_simplex(vector y) {
-    return softmax(ct_sum_to_zero(y));
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
 
   // what `target +=` adds for a scalar or a container
@@ -150,8 +147,9 @@ transformed parameters {
   complex_matrix[2, N] q;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     {
       int ct_p = ct_at_pair;
       pair.1 = ct_lower_bound(ct_x[ct_p], 0);
@@ -163,8 +161,11 @@ transformed parameters {
     {
       int ct_p = ct_at_nest;
       for (ct_i1 in 1 : 2) {
-        nest[ct_i1].1 = ct_simplex(segment(ct_x, ct_p, 2));
-        ct_log_jacobian += ct_simplex_lj(segment(ct_x, ct_p, 2));
+        {
+          vector[3] ct_centred = ct_sum_to_zero(segment(ct_x, ct_p, 2));
+          nest[ct_i1].1 = softmax(ct_centred);
+          ct_log_jacobian += ct_softmax_lj(ct_centred);
+        }
         ct_p += 2;
         nest[ct_i1].2.1 = ct_x[ct_p];
         ct_p += 1;

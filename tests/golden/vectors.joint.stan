@@ -35,6 +35,12 @@ functions {
     return n == 0 ? zeros_vector(0) : segment(x, start, n);
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -43,15 +49,6 @@ functions {
     vector[N] w = y ./ sqrt(n .* (n + 1));
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
-  }
-
-  // simplex: softmax of a vector that sums to zero (isometric log ratio)
-  vector ct_simplex(vector y) {
-    return softmax(ct_sum_to_zero(y));
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
 
   // unit_vector: y scaled to length one
@@ -141,22 +138,29 @@ transformed parameters {
   vector[1] trivial;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z : ct_diagonal .* ct_z);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z
+      : fma(ct_diagonal, ct_z, ct_base_mean);
     cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
     ct_log_jacobian += ct_ordered_lj(ct_segment(ct_x, ct_at_cut, K));
     scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));
     ct_log_jacobian += ct_positive_ordered_lj(ct_segment(ct_x, ct_at_scale, K));
-    weight = ct_simplex(ct_segment(ct_x, ct_at_weight, K - 1));
-    ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_at_weight, K - 1));
+    {
+      vector[K] ct_centred
+        = ct_sum_to_zero(ct_segment(ct_x, ct_at_weight, K - 1));
+      weight = softmax(ct_centred);
+      ct_log_jacobian += ct_softmax_lj(ct_centred);
+    }
     direction = ct_unit_vector(ct_segment(ct_x, ct_at_direction, K));
     ct_log_jacobian += ct_unit_vector_lj(ct_segment(ct_x, ct_at_direction, K));
     effect = ct_sum_to_zero(ct_segment(ct_x, ct_at_effect, K - 1));
     {
       int ct_p = ct_at_rows;
       for (ct_i1 in 1 : 2) {
-        rows[ct_i1] = ct_simplex(ct_segment(ct_x, ct_p, (K + 1) - 1));
-        ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_p, (K + 1) - 1));
+        vector[K + 1] ct_centred
+          = ct_sum_to_zero(ct_segment(ct_x, ct_p, (K + 1) - 1));
+        rows[ct_i1] = softmax(ct_centred);
+        ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += (K + 1) - 1;
       }
     }
@@ -170,35 +174,14 @@ transformed parameters {
         }
       }
     }
-    trivial = ct_simplex(ct_segment(ct_x, ct_at_trivial, 0));
-    ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_at_trivial, 0));
-  }
-}
-model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf(cut | 0, 2);
-    target += ct_beta * exponential_lpdf(scale | 0.5);
-    target += ct_beta * dirichlet_lpdf(weight | rep_vector(1.5, K));
-    target += ct_beta * normal_lpdf(direction[1] | 0.5, 0.2);
-    target += ct_beta * normal_lpdf(effect | 0, 1.5);
-    for (r in 1 : 2) {
-      target += ct_beta * dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
-      for (s in 1 : 2) target += ct_beta * normal_lpdf(cuts[r, s] | r, s);
+    {
+      vector[1] ct_centred = ct_sum_to_zero(ct_segment(ct_x, ct_at_trivial, 0));
+      trivial = softmax(ct_centred);
+      ct_log_jacobian += ct_softmax_lj(ct_centred);
     }
   }
-  // beta log |d x / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
   {
     ct_log_p += normal_lpdf(cut | 0, 2);
     ct_log_p += exponential_lpdf(scale | 0.5);
@@ -210,6 +193,18 @@ generated quantities {
       for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
     }
   }
+}
+model {
+  // beta log p(z): the target
+  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

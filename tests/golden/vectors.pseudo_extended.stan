@@ -39,6 +39,12 @@ functions {
     return n == 0 ? zeros_vector(0) : segment(x, start, n);
   }
 
+  // simplex: softmax of a vector that sums to zero (isometric log ratio)
+  real ct_softmax_lj(vector centred) {
+    int K = rows(centred);
+    return 0.5 * log(K) - K * log_sum_exp(centred);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -47,15 +53,6 @@ functions {
     vector[N] w = y ./ sqrt(n .* (n + 1));
     return append_row(reverse(cumulative_sum(reverse(w))), 0)
            - append_row(0, n .* w);
-  }
-
-  // simplex: softmax of a vector that sums to zero (isometric log ratio)
-  vector ct_simplex(vector y) {
-    return softmax(ct_sum_to_zero(y));
-  }
-  real ct_simplex_lj(vector y) {
-    int K = rows(y) + 1;
-    return 0.5 * log(K) - K * log_sum_exp(ct_sum_to_zero(y));
   }
 
   // unit_vector: y scaled to length one
@@ -143,22 +140,29 @@ transformed parameters {
     array[2, 2] vector[3] cuts;
     vector[1] trivial;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_base_mean
-      + (ct_is_dense ? ct_base_scale * ct_z[ct_n] : ct_diagonal .* ct_z[ct_n]);
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
+      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
     cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
     ct_log_jacobian += ct_ordered_lj(ct_segment(ct_x, ct_at_cut, K));
     scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));
     ct_log_jacobian += ct_positive_ordered_lj(ct_segment(ct_x, ct_at_scale, K));
-    weight = ct_simplex(ct_segment(ct_x, ct_at_weight, K - 1));
-    ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_at_weight, K - 1));
+    {
+      vector[K] ct_centred
+        = ct_sum_to_zero(ct_segment(ct_x, ct_at_weight, K - 1));
+      weight = softmax(ct_centred);
+      ct_log_jacobian += ct_softmax_lj(ct_centred);
+    }
     direction = ct_unit_vector(ct_segment(ct_x, ct_at_direction, K));
     ct_log_jacobian += ct_unit_vector_lj(ct_segment(ct_x, ct_at_direction, K));
     effect = ct_sum_to_zero(ct_segment(ct_x, ct_at_effect, K - 1));
     {
       int ct_p = ct_at_rows;
       for (ct_i1 in 1 : 2) {
-        rows[ct_i1] = ct_simplex(ct_segment(ct_x, ct_p, (K + 1) - 1));
-        ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_p, (K + 1) - 1));
+        vector[K + 1] ct_centred
+          = ct_sum_to_zero(ct_segment(ct_x, ct_p, (K + 1) - 1));
+        rows[ct_i1] = softmax(ct_centred);
+        ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += (K + 1) - 1;
       }
     }
@@ -172,8 +176,11 @@ transformed parameters {
         }
       }
     }
-    trivial = ct_simplex(ct_segment(ct_x, ct_at_trivial, 0));
-    ct_log_jacobian += ct_simplex_lj(ct_segment(ct_x, ct_at_trivial, 0));
+    {
+      vector[1] ct_centred = ct_sum_to_zero(ct_segment(ct_x, ct_at_trivial, 0));
+      trivial = softmax(ct_centred);
+      ct_log_jacobian += ct_softmax_lj(ct_centred);
+    }
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
     {
@@ -224,13 +231,14 @@ generated quantities {
       = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
     cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
     scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));
-    weight = ct_simplex(ct_segment(ct_x, ct_at_weight, K - 1));
+    weight = softmax(ct_sum_to_zero(ct_segment(ct_x, ct_at_weight, K - 1)));
     direction = ct_unit_vector(ct_segment(ct_x, ct_at_direction, K));
     effect = ct_sum_to_zero(ct_segment(ct_x, ct_at_effect, K - 1));
     {
       int ct_p = ct_at_rows;
       for (ct_i1 in 1 : 2) {
-        rows[ct_i1] = ct_simplex(ct_segment(ct_x, ct_p, (K + 1) - 1));
+        rows[ct_i1]
+          = softmax(ct_sum_to_zero(ct_segment(ct_x, ct_p, (K + 1) - 1)));
         ct_p += (K + 1) - 1;
       }
     }
@@ -243,6 +251,6 @@ generated quantities {
         }
       }
     }
-    trivial = ct_simplex(ct_segment(ct_x, ct_at_trivial, 0));
+    trivial = softmax(ct_sum_to_zero(ct_segment(ct_x, ct_at_trivial, 0)));
   }
 }

@@ -1,0 +1,144 @@
+"""Loops that keep terms: which fill an element of their vector at once, and what they sum to."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import target_of
+
+from stanct.target import Target
+from stanct.verify import compare
+
+DATA = {"N": 12, "M": 11, "y": [0.3, -1.2, 0.8, 2.0, 0.1, -0.6, 1.4, 0.0, -0.3, 0.9, 2.2, -1.1]}
+# Only a mixture keeps its loop: any other density would leave it.
+MIXTURE = "log_mix(0.3, normal_lpdf(y[n] | b, s), normal_lpdf(y[n] | -b, 2))"
+PROGRAM = """
+functions {
+  real own_lpdf(real y, real scale) {
+    return -abs(y) / scale - log(2 * scale);
+  }
+}
+data {
+  int<lower=0> N, M;
+  vector[N] y;
+}
+parameters {
+  real b;
+  real<lower=0> s;
+  simplex[3] w;
+  array[2] simplex[2] v;
+}
+model {
+  b ~ normal(0, 1);
+  s ~ lognormal(0, 1);
+  %s
+}
+"""
+
+FILLED_AT_ONCE = {
+    "increment": (f"for (n in 1 : N) target += {MIXTURE};", "ct_terms1[n] = log_mix("),
+    "tilde": ("for (n in 1 : N) y[n] ~ own(s);", "ct_terms1[n] = own_lpdf(y[n] | s);"),
+    "container": (
+        "for (n in 1 : N) { target += normal_lpdf(y[n] | b, s) * [0.3, w[2]]; }",
+        "ct_terms1[n] = sum(normal_lpdf(y[n] | b, s) * [0.3, w[2]]);",
+    ),
+    "offset": (f"for (n in 3 : N) target += {MIXTURE};", "ct_terms1[n - 2] = log_mix("),
+    "branches": (
+        f"""for (n in 1 : N) {{
+    if (y[n] > 1) y[n] ~ own(s);
+    else if (y[n] > 0) {{
+      real m = b;
+      target += normal_lpdf(y[n] | m, s);
+    }} else target += {MIXTURE};
+  }}""",
+        "else ct_terms1[n] = log_mix(",
+    ),
+    "block": (
+        f"for (n in 1 : N) {{ if (n < 0) reject(n); {{ target += {MIXTURE}; }} }}",
+        "{ ct_terms1[n] = log_mix(",
+    ),
+    "beside_one_that_leaves": (
+        f"for (n in 1 : N) {{ y[n] ~ normal(b, s); target += {MIXTURE}; }}",
+        "ct_terms1[n] = log_mix(",
+    ),
+    "inner_sum": (
+        f"for (m in 1 : M) {{ for (n in m : N) target += {MIXTURE} / m; }}",
+        "ct_terms1[m] = sum(ct_terms2);",
+    ),
+    "inner_density": (
+        "for (m in 1 : M) { for (n in m : N) y[n] ~ normal(b, s); }",
+        "ct_terms1[m] = normal_lpdf(ct_each1 | b, s);",
+    ),
+}
+ADDED_UP = {
+    "two_terms": f"for (n in 1 : N) {{ target += {MIXTURE}; y[n] ~ own(s); }}",
+    "no_else": f"for (n in 1 : N) {{ if (y[n] > 0) target += {MIXTURE}; }}",
+    "empty_branch": f"for (n in 1 : N) {{ if (y[n] > 0) target += {MIXTURE}; else {{ }} }}",
+    "branch_of_two": f"""for (n in 1 : N) {{
+    if (y[n] > 0) {{ target += {MIXTURE}; y[n] ~ own(s); }} else y[n] ~ own(s);
+  }}""",
+    "short_inner_loop": f"for (n in 1 : N) {{ for (k in 1 : 2) target += {MIXTURE} / k; }}",
+    "inner_sum_and_more": f"""for (m in 1 : M) {{
+    for (n in m : N) target += {MIXTURE};
+    target += b / m;
+  }}""",
+    "inner_sum_in_a_branch": f"""for (m in 1 : M) {{
+    if (m > 3) {{ for (n in m : N) target += {MIXTURE}; }}
+  }}""",
+    "truncation": "for (n in 1 : N) y[n] ~ normal(b, s) T[-3, ];",
+}
+NOT_SUMMED = {
+    "continue": f"for (n in 1 : N) {{ if (n == 3) continue; target += {MIXTURE}; }}",
+    "break": f"for (n in 1 : N) {{ if (n == 3) break; target += {MIXTURE}; }}",
+    "inner_loop_that_ends_early": f"""for (m in 1 : M) {{
+    for (n in m : N) {{ if (n > 8) continue; target += {MIXTURE}; }}
+    target += b / m;
+  }}""",
+    "short": "for (n in 1 : 3) y[n] ~ own(s);",
+}
+
+
+def loop(body: str) -> Target:
+    return target_of(PROGRAM % body, DATA)
+
+
+def agrees(target: Target) -> bool:
+    kinds = ("joint", "pseudo_extended", "extended_hamiltonian")
+    return all(compare(target, kind, points=4).passed for kind in kinds)
+
+
+@pytest.mark.parametrize("name", FILLED_AT_ONCE)
+def test_one_term_a_turn_is_assigned(name: str) -> None:
+    body, line = FILLED_AT_ONCE[name]
+    target = loop(body)
+    for kind in ("joint", "pseudo_extended"):
+        code = target.code(kind)
+        assert line in code
+        assert "ct_term1" not in code
+        # The turns are summed once, and β multiplies the sum.
+        assert "sum(ct_terms1);" in code
+        assert "ct_beta * log_mix" not in code
+    assert agrees(target)
+
+
+@pytest.mark.parametrize("name", ADDED_UP)
+def test_other_turns_add_up_their_terms(name: str) -> None:
+    target = loop(ADDED_UP[name])
+    code = target.code("pseudo_extended")
+    assert "real ct_term1 = 0;" in code
+    assert "] = ct_term1;" in code
+    assert code.count("ct_terms1[") == 1
+    assert agrees(target)
+
+
+@pytest.mark.parametrize("name", NOT_SUMMED)
+def test_loops_without_a_vector(name: str) -> None:
+    target = loop(NOT_SUMMED[name])
+    assert "ct_terms1" not in target.code("pseudo_extended")
+    assert agrees(target)
+
+
+def test_simplexes_share_the_centred_vector() -> None:
+    code = loop("w ~ dirichlet([2, 3, 4]');").code("joint")
+    assert code.count("= ct_sum_to_zero(") == 2
+    assert "w = softmax(ct_centred);" in code
+    assert code.count("ct_log_jacobian += ct_softmax_lj(ct_centred);") == 2
