@@ -73,9 +73,12 @@ class LoopSums:
 
     @property
     def adds_once(self) -> bool:
-        """Whether no loop adds to the target more than one term each time round, if it is long."""
+        """Whether no loop adds to the target more than one term each time round, if it is long.
+
+        Loops that add in branches do not count: the embedded engine can lose such a sum.
+        """
         return all(
-            compound.word not in ("for", "while")
+            compound.word not in ("for", "while", "if")
             or self._is_short(compound)
             or (self._is_worth_a_sum(compound) and self._adds_one(compound))
             for statement in walk(self._loops.statements)

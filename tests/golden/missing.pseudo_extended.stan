@@ -99,6 +99,7 @@ parameters {
 transformed parameters {
   vector[ct_N] ct_beta
     = ct_estimate_beta ? inv_logit(ct_u) : ct_fixed_beta;
+  vector[ct_N] ct_log_base; // log q(z)
   // delta: log base density minus log target density, both of z
   vector[ct_N] ct_delta;
   vector[ct_N] ct_log_weight; // log w
@@ -134,7 +135,8 @@ transformed parameters {
       ct_log_p += normal_lpdf(y_above | mu, hypot(tau, error));
     }
 
-    ct_delta[ct_n] = std_normal_lpdf(ct_z[ct_n])
+    ct_log_base[ct_n] = std_normal_lpdf(ct_z[ct_n]);
+    ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
     ct_log_weight[ct_n]
       = ct_bias_value(ct_beta[ct_n], ct_bias_beta, ct_bias)
@@ -146,7 +148,7 @@ model {
   target += log_sum_exp(ct_log_weight) - log(ct_N);
   for (ct_n in 1 : ct_N) {
     // log q(z_i) - beta_i delta_i: copy i between base and target
-    target += std_normal_lpdf(ct_z[ct_n])
+    target += ct_log_base[ct_n]
               - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // -b(beta_i): the bias
     target += -ct_bias_value(ct_beta[ct_n], ct_bias_beta, ct_bias);
