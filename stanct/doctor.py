@@ -9,7 +9,7 @@ import subprocess
 
 import numpy as np
 
-from stanct import __version__, cmdstan, embedded
+from stanct import __version__, embedded, homes
 from stanct.assemble import is_current
 from stanct.density import Density
 from stanct.embedded import Recipe
@@ -55,7 +55,7 @@ def examine() -> tuple[str, bool]:
     lines.append("Engines")
     works, words = _embedded()
     lines.append(f"  embedded: {words}")
-    home = cmdstan.find()
+    home = homes.find()
     lines.append(f"  cmdstan: {_cmdstan(home)}")
     lines.append(f"  OpenCL: {_opencl()}")
     chosen = "embedded" if home is None else "cmdstan"
@@ -64,7 +64,7 @@ def examine() -> tuple[str, bool]:
     return "\n".join(lines), healthy and works
 
 
-def _cmdstan(home: cmdstan.Home | None) -> str:
+def _cmdstan(home: homes.Home | None) -> str:
     threads = f"{os.cpu_count()} cores for chains and for reduce_sum"
     if home is None:
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from stanct import cmdstan, embedded
+from stanct import cmdstan, embedded, homes
 from stanct.chains import Engine
 from stanct.data import Source, read_data
 from stanct.density import Density
@@ -311,7 +311,7 @@ def _engine(engine: str | Engine, method: str) -> Engine:
             remedy=f"Leave out engine=, or use one of {', '.join(BY_NUTS)}.",
         )
     if engine == "auto":
-        home = cmdstan.find()
+        home = homes.find()
         return embedded if home is None else cmdstan.CmdStan(home)
     return cmdstan.CmdStan.here() if isinstance(engine, str) else engine
 

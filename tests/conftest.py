@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from browser import FOUND, Browser, chromium
 
-from stanct import cmdstan
+from stanct import homes
 from stanct.data import StanData, read_data
 from stanct.stan.program import Program
 from stanct.target import Target
@@ -26,7 +26,7 @@ GIVEN_CMDSTAN = os.environ.setdefault("STANCT_TEST_CMDSTAN", os.environ.get("CMD
 os.environ.pop("CMDSTAN", None)
 if GIVEN_CMDSTAN:
     os.environ["CMDSTAN"] = GIVEN_CMDSTAN
-FOUND_CMDSTAN = cmdstan.find()
+FOUND_CMDSTAN = homes.find()
 # Only tests that ask for `cmdstan_home` use it: "auto" means embedded in all others, and in the
 # processes that they start.
 os.environ["CMDSTAN"] = str(ROOT / "no-cmdstan-here")
@@ -51,7 +51,7 @@ def target_of(source: str, data: dict | None = None, name: str = "model") -> Tar
 
 
 @pytest.fixture(scope="session")
-def cmdstan_home() -> cmdstan.Home:
+def cmdstan_home() -> homes.Home:
     home = FOUND_CMDSTAN
     if home is None:
         pytest.skip("no CmdStan on this machine: stanct install-cmdstan")

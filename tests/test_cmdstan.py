@@ -17,15 +17,16 @@ import pytest
 from conftest import ROOT, target_of
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
-from stanct import cmdstan, embedded
+from stanct import embedded, homes
 from stanct.base import GaussianBase
 from stanct.cli import main
-from stanct.cmdstan import CACHE_VARIABLE, CmdStan, Home
+from stanct.cmdstan import CACHE_VARIABLE, CmdStan
 from stanct.density import Density
 from stanct.doctor import OPENCL_PACKAGES, opencl_devices
 from stanct.embedded import Nuts, Recipe
 from stanct.errors import EngineError, SamplingError
 from stanct.fits import fit_base
+from stanct.homes import Home
 from stanct.model import temper
 from stanct.path import Array, Bias
 from stanct.resources import resource_folder
@@ -122,18 +123,18 @@ def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CMDSTAN", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     dot = tmp_path / ".cmdstan"
-    assert cmdstan.find() is None
+    assert homes.find() is None
     for name in ("cmdstan-stanct", "cmdstan-2.30.0"):
         (dot / name / "bin").mkdir(parents=True)
         (dot / name / "bin" / "stanc").touch()
         (dot / name / "makefile").write_text("CMDSTAN_VERSION := 2.30.0\n")
         if name == "cmdstan-stanct":
             (dot / name / "stanct.json").touch()
-        found = cmdstan.find()
+        found = homes.find()
         assert found is not None and found.path.name == name
         assert found.assembled == (name == "cmdstan-stanct")
     (dot / "cmdstan-2.30.0" / "bin" / "stanc").unlink()
-    assert cmdstan.find() is None
+    assert homes.find() is None
 
 
 def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +151,7 @@ def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     data = GAUSSIAN.with_name("gaussian.data.json")
     model.sample(data)
-    monkeypatch.setattr(cmdstan, "find", lambda: home)
+    monkeypatch.setattr(homes, "find", lambda: home)
     model.sample(data)
     model.sample(data, engine="embedded")
     assert asked == [embedded, CmdStan(home), embedded]
@@ -167,7 +168,7 @@ def test_doctor_says_what_is_there(
 ) -> None:
     main(["doctor"])
     assert "cmdstan: none; add it: stanct install-cmdstan\n" in capsys.readouterr().out
-    monkeypatch.setattr(cmdstan, "find", lambda: home)
+    monkeypatch.setattr(homes, "find", lambda: home)
     main(["doctor"])
     told = capsys.readouterr().out
     assert f"cmdstan: CmdStan 2.39.0 (official) in {home.path}; " in told

@@ -11,6 +11,7 @@ from conftest import SEED, target_of
 from test_execution import pool
 
 import stanct
+from stanct import tact_kernels
 from stanct.base import GaussianBase
 from stanct.batches import StochasticTarget
 from stanct.errors import SamplingError, StanctError
@@ -118,7 +119,7 @@ def test_the_biasing_force_learns_the_mean_energy() -> None:
     """A normal in D dimensions has mean energy ½ D T at temperature T."""
     found = wide_run(bias="force")
     centres = (np.arange(100) + 0.5) / 100 * Coupling().wall
-    heat = np.array([1 / tact.compiled.coupling(xi, 1 / 3, 1.0, 3.0)[0] for xi in centres])
+    heat = np.array([1 / tact_kernels.coupling(xi, 1 / 3, 1.0, 3.0)[0] for xi in centres])
     energy = found.bias[1] - found.bias[1, :20].mean()
     assert np.mean((energy - 7.5 * (heat - 1)) / heat) == pytest.approx(0, abs=0.5)
 
@@ -199,7 +200,7 @@ def test_a_run_that_died_goes_on_from_its_checkpoint(
     """Killed in the warm-up and again among the draws, it ends as if it had not been."""
     settings = {"noise": (1.0, 1.0), "draws": 60, "warmup": 100, "chains": 2}
     whole = run(MODES, **settings)
-    real = tact.compiled.run_looks
+    real = tact_kernels.run_looks
     for lives in (5, 7):
         calls = iter(range(lives))
 
@@ -208,10 +209,10 @@ def test_a_run_that_died_goes_on_from_its_checkpoint(
                 raise MemoryError
             return real(*arguments)
 
-        monkeypatch.setattr(tact.compiled, "run_looks", mortal)
+        monkeypatch.setattr(tact_kernels, "run_looks", mortal)
         with pytest.raises(MemoryError):
             run(MODES, checkpoint=tmp_path / "folder", **settings)
-    monkeypatch.setattr(tact.compiled, "run_looks", real)
+    monkeypatch.setattr(tact_kernels, "run_looks", real)
     again = run(MODES, checkpoint=tmp_path / "folder", **settings)
     assert (again.z == whole.z).all() and (again.trace == whole.trace).all()
     assert (again.noise == whole.noise).all() and again.gradients == whole.gradients
@@ -227,14 +228,14 @@ def test_patience_bounds_the_gradients() -> None:
 
 
 def test_an_interrupt_keeps_finished_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = tact.compiled.run_looks, iter(range(40))
+    real, calls = tact_kernels.run_looks, iter(range(40))
 
     def impatient(*arguments: Any) -> Any:
         if next(calls, None) is None:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(tact.compiled, "run_looks", impatient)
+    monkeypatch.setattr(tact_kernels, "run_looks", impatient)
     found = run(MODES, draws=4000, warmup=100, chains=2, threads=1)
     assert 0 < found.draws < 4000 and "interrupted" in found.warnings
 

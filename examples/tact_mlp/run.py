@@ -27,7 +27,8 @@ from network import DIMENSION, NoisyPosterior, accuracy, adam, momentum_sgd
 
 from stanct.batches import StochasticTarget
 from stanct.errors import SamplingError
-from stanct.samplers.tact import SETTLE, VARIANTS, Coupling, sample
+from stanct.samplers.tact import VARIANTS, Coupling, sample
+from stanct.walkers import SETTLE
 
 BATCH = 128
 # Looks of a sampler, of which half settle the chain and teach it its bias and half collect.
