@@ -110,15 +110,10 @@ def agrees(target: Target) -> bool:
 def test_one_term_a_turn_is_assigned(name: str) -> None:
     body, line = FILLED_AT_ONCE[name]
     target = loop(body)
-    # The embedded engine does not find the density of every joint program that sums branches.
-    kinds = ("pseudo_extended",) if name == "branches" else ("joint", "pseudo_extended")
-    for kind in kinds:
-        code = target.code(kind)
-        assert line in code
-        assert "ct_term1" not in code
-        # The turns are summed once, and β multiplies the sum.
-        assert "sum(ct_terms1);" in code
-        assert "ct_beta * log_mix" not in code
+    code = target.code("pseudo_extended")
+    assert line in code
+    assert "ct_term1" not in code
+    assert "+= sum(ct_terms1);" in code
     assert agrees(target)
 
 
@@ -136,6 +131,16 @@ def test_other_turns_add_up_their_terms(name: str) -> None:
 def test_loops_without_a_vector(name: str) -> None:
     target = loop(NOT_SUMMED[name])
     assert "ct_terms1" not in target.code("pseudo_extended")
+    assert agrees(target)
+
+
+def test_terms_that_are_all_equal() -> None:
+    """The embedded engine loses a vector of them, unless it stands in the loop over copies."""
+    target = loop(
+        "for (n in 1 : N) target += log_mix(0.4, bernoulli_logit_lpmf(1 | b), "
+        "bernoulli_logit_lpmf(0 | b));"
+    )
+    assert "ct_terms1[n] = log_mix(" in target.code("pseudo_extended")
     assert agrees(target)
 
 

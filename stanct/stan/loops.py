@@ -71,21 +71,6 @@ class LoopSums:
             for compound in self._loops.outside(statement)
         )
 
-    @property
-    def adds_once(self) -> bool:
-        """Whether no loop adds to the target more than one term each time round, if it is long.
-
-        Loops that add in branches do not count: the embedded engine can lose such a sum.
-        """
-        return all(
-            compound.word not in ("for", "while", "if")
-            or self._is_short(compound)
-            or (self._is_worth_a_sum(compound) and self._adds_one(compound))
-            for statement in walk(self._loops.statements)
-            if isinstance(statement, Tilde | Increment)
-            for compound in self._loops.outside(statement)
-        )
-
     def write(self, accumulator: str, weight: str = "", *, by_loop: bool = False) -> None:
         """Make the edits.
 

@@ -94,7 +94,8 @@ def _prepare(
     """Make the edits that all these kinds share, but for what touches `target()`.
 
     The last value tells whether loops of the model still add to the target term by term; with
-    `by_loop` they do so to a vector of their own, as they do where each fills it once.
+    `by_loop` they do so to a vector of their own. That is for loops over copies: elsewhere the
+    embedded engine makes −inf of such a vector where all of its terms happen to be equal.
     """
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
@@ -105,9 +106,8 @@ def _prepare(
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
-    by_loop = by_loop or sums.adds_once
     sums.write(f"{prefix}log_p", by_loop=by_loop)
-    return rewriter, writer, sums.leaves_terms and not by_loop
+    return rewriter, writer, sums.leaves_terms
 
 
 def _touches_target(program: Program) -> bool:

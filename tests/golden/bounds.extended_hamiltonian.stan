@@ -317,8 +317,34 @@ transformed parameters {
         += ct_lower_upper_bound_lj(ct_y, negative_infinity(), positive_infinity());
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
+    target += ct_beta * gamma_lpdf(f | 2, 3);
+    target += ct_beta * normal_lpdf(g | 1, 1);
+    target += ct_beta * student_t_lpdf(h | 4, 0, 1);
+    target += ct_beta * normal_lpdf(i | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(j) | 0, 3);
+    target += ct_beta * beta_lpdf(k | 2, 2);
+    target += ct_beta * normal_lpdf(to_array_1d(l) | 1, 2);
+    target += ct_beta * normal_lpdf(m[1] | 0, 1);
+    target += ct_beta * normal_lpdf(m[2] | f, 1);
+    target += ct_beta * normal_lpdf(to_vector(n) | 0, 1);
+    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(o[s]) | s, 1);
+    target += ct_beta * std_normal_lpdf(p);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // -b(xi): the bias
+  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
     ct_log_p += gamma_lpdf(f | 2, 3);
@@ -334,16 +360,6 @@ transformed parameters {
     for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
     ct_log_p += std_normal_lpdf(p);
   }
-}
-model {
-  // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // -b(xi): the bias
-  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
-  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()

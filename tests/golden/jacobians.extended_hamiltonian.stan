@@ -204,8 +204,26 @@ transformed parameters {
   ct_log_jacobian += ct_count_lj(free); // has no value
   real<lower=0> sigma = exp(log_scale);
   ct_log_jacobian += log_scale;
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * gamma_lpdf(high | 2, 1);
+    for (k in 1 : 2) target += ct_beta * dirichlet_lpdf(w[k] | [1, 2, 3]');
+    target += ct_beta * normal_lpdf(between | low, 2);
+    target += ct_beta * normal_lpdf(y | w[1, 2] + between[1], sigma);
+    target += ct_beta * exponential_lpdf(sigma | 1);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // -b(xi): the bias
+  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += gamma_lpdf(high | 2, 1);
     for (k in 1 : 2) ct_log_p += dirichlet_lpdf(w[k] | [1, 2, 3]');
@@ -213,16 +231,6 @@ transformed parameters {
     ct_log_p += normal_lpdf(y | w[1, 2] + between[1], sigma);
     ct_log_p += exponential_lpdf(sigma | 1);
   }
-}
-model {
-  // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // -b(xi): the bias
-  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
-  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()

@@ -196,19 +196,18 @@ transformed parameters {
   ct_log_jacobian += ct_count_lj(free); // has no value
   real<lower=0> sigma = exp(log_scale);
   ct_log_jacobian += log_scale;
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    ct_log_p += gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) ct_log_p += dirichlet_lpdf(w[k] | [1, 2, 3]');
-    ct_log_p += normal_lpdf(between | low, 2);
-    ct_log_p += normal_lpdf(y | w[1, 2] + between[1], sigma);
-    ct_log_p += exponential_lpdf(sigma | 1);
-  }
 }
 model {
-  // beta log p(z): the target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * gamma_lpdf(high | 2, 1);
+    for (k in 1 : 2) target += ct_beta * dirichlet_lpdf(w[k] | [1, 2, 3]');
+    target += ct_beta * normal_lpdf(between | low, 2);
+    target += ct_beta * normal_lpdf(y | w[1, 2] + between[1], sigma);
+    target += ct_beta * exponential_lpdf(sigma | 1);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
   // -b(beta): the bias
@@ -217,6 +216,15 @@ model {
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
+  {
+    ct_log_p += gamma_lpdf(high | 2, 1);
+    for (k in 1 : 2) ct_log_p += dirichlet_lpdf(w[k] | [1, 2, 3]');
+    ct_log_p += normal_lpdf(between | low, 2);
+    ct_log_p += normal_lpdf(y | w[1, 2] + between[1], sigma);
+    ct_log_p += exponential_lpdf(sigma | 1);
+  }
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

@@ -161,24 +161,31 @@ transformed parameters {
   real<lower=0> sigma = smooth(raw);
   array[2] vector[2] log_into;
   for (k in 1 : 2) log_into[k] = log([move[1, k], move[2, k]]');
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    for (k in 1 : 2) ct_log_p += dirichlet_lpdf(move[k] | [2, 2]');
-    ct_log_p += normal_lpdf(mu | 0, 2);
-    ct_log_p += std_normal_lpdf(raw);
-    ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
-  }
 }
 model {
-  // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // beta log p(theta, y), all constants kept
+  {
+    for (k in 1 : 2) target += ct_beta * dirichlet_lpdf(move[k] | [2, 2]');
+    target += ct_beta * normal_lpdf(mu | 0, 2);
+    target += ct_beta * std_normal_lpdf(raw);
+    target += ct_beta * forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // -b(xi): the bias
   target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
+  {
+    for (k in 1 : 2) ct_log_p += dirichlet_lpdf(move[k] | [2, 2]');
+    ct_log_p += normal_lpdf(mu | 0, 2);
+    ct_log_p += std_normal_lpdf(raw);
+    ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+  }
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()

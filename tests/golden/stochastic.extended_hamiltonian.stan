@@ -190,24 +190,31 @@ transformed parameters {
       }
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
-    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
-  }
 }
 model {
-  // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(to_vector(from) | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(to) | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(field) | 0, 1);
+    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(pairs[s]) | 0, 1);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // -b(xi): the bias
   target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
+  {
+    ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
+    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
+  }
   // log weight of this draw for the posterior: draws off the plateau have none
   real ct_log_weight_target
     = ct_beta < 1 ? negative_infinity()

@@ -182,18 +182,17 @@ transformed parameters {
       }
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
-    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
-  }
 }
 model {
-  // beta log p(z): the target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(to_vector(from) | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(to) | 0, 1);
+    target += ct_beta * normal_lpdf(to_vector(field) | 0, 1);
+    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(pairs[s]) | 0, 1);
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
   // -b(beta): the bias
@@ -202,6 +201,14 @@ model {
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
+  {
+    ct_log_p += normal_lpdf(to_vector(from) | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(to) | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(field) | 0, 1);
+    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(pairs[s]) | 0, 1);
+  }
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

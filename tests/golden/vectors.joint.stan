@@ -180,8 +180,32 @@ transformed parameters {
       ct_log_jacobian += ct_softmax_lj(ct_centred);
     }
   }
-
-  real ct_log_p = 0; // log p(theta, y), all constants kept
+}
+model {
+  // beta log p(theta, y), all constants kept
+  {
+    target += ct_beta * normal_lpdf(cut | 0, 2);
+    target += ct_beta * exponential_lpdf(scale | 0.5);
+    target += ct_beta * dirichlet_lpdf(weight | rep_vector(1.5, K));
+    target += ct_beta * normal_lpdf(direction[1] | 0.5, 0.2);
+    target += ct_beta * normal_lpdf(effect | 0, 1.5);
+    for (r in 1 : 2) {
+      target += ct_beta * dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
+      for (s in 1 : 2) target += ct_beta * normal_lpdf(cuts[r, s] | r, s);
+    }
+  }
+  // beta log |d x / d z|: with it, the target's density of z
+  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // (1 - beta) log N(z; 0, I): the base
+  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
+  // -b(beta): the bias
+  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+}
+generated quantities {
+  // log p(theta, y), all constants kept, of the draw
+  real ct_log_p = 0;
   {
     ct_log_p += normal_lpdf(cut | 0, 2);
     ct_log_p += exponential_lpdf(scale | 0.5);
@@ -193,18 +217,6 @@ transformed parameters {
       for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
     }
   }
-}
-model {
-  // beta log p(z): the target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * std_normal_lpdf(ct_z);
-  // -b(beta): the bias
-  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
-}
-generated quantities {
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
