@@ -12,7 +12,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,6 +163,7 @@ class _Pointer:
 
     @contextlib.contextmanager
     def using(self, home: Home) -> Iterator[None]:
+        """Have cmdstanpy use a home as long as the context lasts."""
         path = str(home.path)
         with self._turn:
             self._turn.wait_for(lambda: self._users == 0 or os.environ.get("CMDSTAN") == path)
@@ -184,9 +184,4 @@ class _Pointer:
                 self._turn.notify_all()
 
 
-_pointer = _Pointer()
-
-
-def using(home: Home) -> AbstractContextManager[None]:
-    """Have cmdstanpy use a home as long as the context lasts; who wants another one waits."""
-    return _pointer.using(home)
+using = _Pointer().using

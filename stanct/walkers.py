@@ -1,7 +1,8 @@
 """Chains of TACT-HMC: where they start, the bias that they learn together, what they collect.
 
-A chain is a walker of [TACT] Algorithm 1 with its random streams; looks are its draws at λ = 1 and
-what they cost. Blocks of looks go over threads, and chains share their bias between blocks.
+A chain is a walker of [TACT] Algorithm 1 with its random streams. It is looked at now and then, and
+a look at λ = 1 collects a draw. Blocks of looks go over threads; in the warm-up chains share what
+they have learned of the bias between them.
 """
 
 from __future__ import annotations

@@ -189,12 +189,11 @@ class LoopSums:
         return sum(each) + sum(term.nest[0] is statement for term in self._loops.terms)
 
     def _is_worth_a_sum(self, loop: Compound) -> bool:
-        is_range = loop.word == "for" and len(self._loops.bounds(loop)) == 2
-        return is_range and not self._is_short(loop) and not self._loops.leaves_early(loop)
-
-    def _is_short(self, loop: Compound) -> bool:
-        last = self._loops.bound(self._loops.bounds(loop)[-1]) if loop.word == "for" else ""
-        return last.isdecimal() and int(last) < _FEW
+        bounds = self._loops.bounds(loop) if loop.word == "for" else []
+        if len(bounds) != 2 or self._loops.leaves_early(loop):
+            return False
+        last = self._loops.bound(bounds[1])
+        return not (last.isdecimal() and int(last) < _FEW)
 
     def _target(self, statement: Statement, sums: dict[int, _Sum], total: _Sum) -> _Sum:
         """Return where a statement adds: to the sum of the loop around it that has one."""
