@@ -28,7 +28,7 @@ from stanct.isolation import NoAnswerError, Worker
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.sweep import Case, load_data
-from stanct.target import Target, make_density
+from stanct.target import Target, make_density, whitening_data
 
 Array = np.ndarray
 
@@ -91,9 +91,7 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
         original = make_density(Recipe(program.expanded, target.data.text), program, target.data)
         dimension = original.dimension
         extra = {
-            "D": dimension,
-            "base_mean": np.zeros(dimension),
-            "base_scale": 0.3 * np.eye(dimension),
+            **whitening_data(np.zeros(dimension), np.full(dimension, 0.3)),
             "K": 2,
             "bias_beta": np.array([0.0, 1.0]),
             "bias": np.array([0.0, 1.0]),

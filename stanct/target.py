@@ -171,13 +171,27 @@ class Target:
 
 def _base_and_bias(base: GaussianBase, bias: Bias) -> dict[str, Any]:
     """What the whitened programs read of base and bias, names without prefix."""
+    diagonal = np.diag(base.scale)
+    is_dense = np.count_nonzero(base.scale) > base.dimension
     return {
-        "D": base.dimension,
-        "base_mean": base.mean,
-        "base_scale": base.scale,
+        **whitening_data(base.mean, base.scale if is_dense else diagonal),
         "K": bias.beta.size,
         "bias_beta": bias.beta,
         "bias": bias.value,
+    }
+
+
+def whitening_data(mean: Array, scale: Array) -> dict[str, Any]:
+    """What the whitened programs read of m, shape (D,), and L, names without prefix.
+
+    `scale` is L, shape (D, D), or its diagonal, shape (D,), where it has no other entries.
+    """
+    is_dense = scale.ndim == 2
+    return {
+        "D": mean.size,
+        "base_mean": mean,
+        "is_dense": int(is_dense),
+        "base_scale": scale if is_dense else scale[:, None],
     }
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from stanct.base import GaussianBase
 from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import StanctError
 from stanct.path import Bias
 from stanct.stan.codegen import KINDS
-from stanct.target import Target, make_density
+from stanct.target import Target, make_density, whitening_data
 
 Array = np.ndarray
 _COPIES = 2
@@ -125,9 +124,9 @@ def _generated(target: Target, kind: str, extra: dict[str, object]) -> Density:
 def _whitened(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
     """The kinds that move in z, and their formulas from log p(z) and its gradient."""
     density, dimension = target.density, target.density.dimension
-    base = GaussianBase(rng.normal(size=dimension) / 4, np.diag(rng.uniform(0.3, 0.6, dimension)))
-    log_det = np.log(np.diag(base.scale)).sum()
-    extra = {"D": dimension, "base_mean": base.mean, "base_scale": base.scale}
+    mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
+    log_det = np.log(diagonal).sum()
+    extra = whitening_data(mean, diagonal)
     copies = 1
     if kind == "extended_hamiltonian":
         programs = [_generated(target, kind, extra | coupling) for coupling in _COUPLINGS]
@@ -139,9 +138,9 @@ def _whitened(target: Target, kind: str, rng: np.random.Generator, points: int) 
         programs = [_generated(target, kind, extra)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
-        evaluated = [density.log_density_gradient(base.mean + base.scale @ row) for row in z]
+        evaluated = [density.log_density_gradient(mean + diagonal * row) for row in z]
         log_p = np.array([value for value, _ in evaluated]) + log_det
-        by_z = np.array([gradient for _, gradient in evaluated]) @ base.scale
+        by_z = np.array([gradient for _, gradient in evaluated]) * diagonal
         found = programs[k % len(programs)].log_density_gradient(np.append(z, u))
         if kind == "extended_hamiltonian":
             coupling = _COUPLINGS[k % len(programs)]

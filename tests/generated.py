@@ -91,6 +91,7 @@ def base_data(dimension: int, knots: Array = KNOTS, bias: Array = BIAS) -> dict[
     return {
         "ct_D": dimension,
         "ct_base_mean": (rng.normal(size=dimension) * 0.2).tolist(),
+        "ct_is_dense": 1,
         "ct_base_scale": scale.tolist(),
         "ct_K": len(knots),
         "ct_bias_beta": knots.tolist(),

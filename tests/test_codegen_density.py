@@ -85,6 +85,38 @@ def test_joint_is_the_formula(name: str) -> None:
         )
 
 
+COUPLING = {"xi_0": 0.3, "xi_1": 0.8, "wall": 1.0, "power": 2, "beta_min": 0.1}
+
+
+@pytest.mark.parametrize("kind", ["joint", "pseudo_extended", "extended_hamiltonian"])
+def test_a_diagonal_scale_is_the_matrix_of_it(kind: str) -> None:
+    """Density, gradient and whatever a draw saves, L given whole or by its diagonal."""
+    program = Program.from_file(PROGRAMS / "vectors.stan")
+    code = generate(program, kind)
+    dimension = load(program.expanded, DATA["vectors"]).param_unc_num()
+    diagonal = np.linspace(0.3, 0.9, dimension)
+    copies = 2 if kind == "pseudo_extended" else 1
+    rest = DATA["vectors"] | base_data(dimension)
+    rest |= {"ct_N": copies, "ct_estimate_beta": 1, "ct_fixed_beta": [], "ct_bias_xi": KNOTS}
+    rest |= {f"ct_{name}": value for name, value in COUPLING.items()}
+    whole = {"ct_is_dense": 1, "ct_base_scale": np.diag(diagonal)}
+    short = {"ct_is_dense": 0, "ct_base_scale": diagonal[:, None]}
+    dense, sparse = (load(code, rest | scale) for scale in (whole, short))
+    rng = np.random.default_rng(SEED)
+    for _ in range(3):
+        at = rng.normal(size=copies * (dimension + 1))
+        (wanted, slope), (found, found_slope) = (
+            model.log_density_gradient(at) for model in (dense, sparse)
+        )
+        assert found == pytest.approx(wanted, rel=1e-12)
+        np.testing.assert_allclose(found_slope, slope, rtol=1e-10, atol=1e-12)
+        saved = [
+            model.param_constrain(at, include_tp=True, include_gq=True, rng=model.new_rng(1))
+            for model in (dense, sparse)
+        ]
+        np.testing.assert_allclose(saved[1], saved[0], rtol=1e-11, atol=1e-13)
+
+
 @pytest.mark.parametrize("name", ["vectors", "matrices", "bounds"])
 def test_joint_gradient_against_differences(name: str) -> None:
     program = Program.from_file(PROGRAMS / f"{name}.stan")
@@ -241,7 +273,8 @@ TRANSFORMS: dict[str, tuple[str, str, int]] = {
 def standard_base(dimension: int) -> dict[str, Any]:
     return base_data(dimension) | {
         "ct_base_mean": [0.0] * dimension,
-        "ct_base_scale": np.eye(dimension).tolist(),
+        "ct_is_dense": 0,
+        "ct_base_scale": np.ones((dimension, 1)).tolist(),
     }
 
 

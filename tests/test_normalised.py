@@ -394,7 +394,8 @@ def test_joint_program(name: str) -> None:
     dimension = DIMENSION.get(name) or load(source, data).param_unc_num()
     base = base_data(dimension) | {
         "ct_base_mean": [0.0] * dimension,
-        "ct_base_scale": np.eye(dimension).tolist(),
+        "ct_is_dense": 0,
+        "ct_base_scale": np.ones((dimension, 1)).tolist(),
     }
     joint = load(code, data | base)
     names = joint.param_names(include_tp=True, include_gq=True)

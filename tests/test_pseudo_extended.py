@@ -133,7 +133,7 @@ def test_fixed_beta_at_both_ends() -> None:
 
 def test_marginal_of_the_weighted_copy_is_the_target() -> None:
     """Integrate over both copies: E[sum of normalised w f(x)] is the target's E[f]."""
-    base = {"ct_D": 1, "ct_base_mean": [0.5], "ct_base_scale": [[2.0]], "ct_K": 2}
+    base = {"ct_D": 1, "ct_base_mean": [0.5], "ct_is_dense": 0, "ct_base_scale": [[2.0]], "ct_K": 2}
     base |= {"ct_bias_beta": [0.0, 1.0], "ct_bias": [0.0, 0.3]}
     source = "parameters { real a; } model { a ~ normal(1, 0.8); target += 0.2; }"
     model = pseudo_extended(source, {}, base, 2, [0.2, 0.6])

@@ -99,7 +99,9 @@ data {
   // Base N(m, L L') of the unconstrained parameters.
   int<lower=1> ct_D;
   vector[ct_D] ct_base_mean;
-  matrix[ct_D, ct_D] ct_base_scale; // L, lower triangular
+  // L, lower triangular, or its diagonal where that is all there is.
+  int<lower=0, upper=1> ct_is_dense;
+  matrix[ct_D, ct_is_dense ? ct_D : 1] ct_base_scale;
   // Bias b at its knots in beta; [0, 1] and [0, log zeta] for a linear one.
   int<lower=2> ct_K;
   vector<lower=0, upper=1>[ct_K] ct_bias_beta; // 0, ..., 1, ascending
@@ -123,10 +125,8 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  // A diagonal L needs no matrix product.
-  vector[ct_D] ct_diagonal = diagonal(ct_base_scale);
-  int ct_is_dense
-    = max(abs(ct_base_scale - diag_matrix(ct_diagonal))) > 0;
+  vector[ct_D] ct_diagonal
+    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
@@ -220,8 +220,9 @@ generated quantities {
   real log_nu;
   vector[3] share;
   {
-    vector[ct_D] ct_x
-      = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    vector[ct_D] ct_x = ct_is_dense
+      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
+      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
     alpha = segment(ct_x, ct_at_alpha, 2);
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     mix = ct_lower_upper_bound(ct_x[ct_at_mix], 0, 1);
