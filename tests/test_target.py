@@ -1,7 +1,8 @@
-"""From draws of constrained variables back to unconstrained points."""
+"""Draws back to unconstrained points, what generated programs read, and whose fault an error is."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from conftest import target_of
 from scipy.stats import kstest, norm
 
+from stanct.base import GaussianBase
 from stanct.embedded import Block, CompilerMessageError, compile_program
 from stanct.errors import EngineError, ProgramError
+from stanct.path import Bias
 from stanct.stan.program import Program
 from stanct.target import Target, check_program, make_density
 
@@ -49,6 +52,24 @@ def test_a_unit_vector_gets_its_length_back(rng: np.random.Generator) -> None:
     direction = found[:, 1:] / np.linalg.norm(found[:, 1:], axis=1, keepdims=True)
     assert direction == pytest.approx(points[0, :, 1:] / length)
     assert kstest(found[:, 2], norm.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_programs_read_a_diagonal_base_as_its_diagonal(
+    rng: np.random.Generator, is_dense: bool
+) -> None:
+    """And either way the density is β log p(z) + (1 − β) log N(z; 0, I) + log β(1 − β)."""
+    target = target_of("parameters { vector[3] a; } model { a ~ normal(1, 2); }")
+    scale = np.diag([0.5, 1.0, 2.0]) + is_dense * np.tril(np.full((3, 3), 0.3), -1)
+    base = GaussianBase(np.array([0.1, 0.2, 0.3]), scale)
+    recipe = target.joint_recipe(base, Bias.linear(0.0))
+    shape = np.shape(json.loads(recipe.data)["ct_base_scale"])
+    assert shape == ((3, 3) if is_dense else (3, 1))
+    z, beta = rng.standard_normal(3), 1 / (1 + np.exp(-0.4))
+    log_p = norm.logpdf(base.unwhiten(z), 1, 2).sum() + base.log_det_scale
+    wanted = beta * log_p + (1 - beta) * norm.logpdf(z).sum() + np.log(beta * (1 - beta))
+    found = make_density(recipe, target.program, target.data).log_density(np.append(z, 0.4))
+    assert found == pytest.approx(wanted, rel=1e-12)
 
 
 def test_values_on_a_bound_are_left_out(rng: np.random.Generator) -> None:
