@@ -134,6 +134,20 @@ def test_loops_without_a_vector(name: str) -> None:
     assert agrees(target)
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("{ ", " }"), ("", "")])
+@pytest.mark.parametrize("branch", ["", "if (N > 0)\n    "])
+def test_a_comment_stays_with_its_loop(branch: str, opening: str, closing: str) -> None:
+    """Sums follow behind the line that it is on, and inside of the braces that they need."""
+    nested = f"{opening}for (k in 1 : M) target += {MIXTURE};{closing}"
+    text = f"{branch}for (n in 1 : N) {nested} // of all\n  b ~ normal(0, 2);"
+    target = target_of(PROGRAM % text, DATA)
+    lines = [line.strip() for line in target.code("pseudo_extended").splitlines()]
+    sums = [k for k, line in enumerate(lines) if "sum(ct_terms" in line]
+    last = max(sums) if opening else min(sums)
+    assert [k for k, line in enumerate(lines) if line.endswith("// of all")] == [last - 1]
+    assert compare(target, "pseudo_extended").passed
+
+
 def test_terms_that_are_all_equal() -> None:
     """The embedded engine loses a vector of them, unless it stands in the loop over copies."""
     target = loop(

@@ -12,6 +12,7 @@ element of a vector, which is summed behind the loop.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, wal
 
 # Times round that need no vector for what they add.
 _FEW = 10
+
+_COMMENT = re.compile(r"[ \t]*//[^\n]*")
 
 
 @dataclass(slots=True)
@@ -285,6 +288,9 @@ class LoopSums:
     def _close(self, loop: Compound, lines: _Lines, tail: str) -> None:
         edits = self._rewriter.edits
         end = self._syntax.tokens[loop.tokens.stop - 1].end
+        # A comment on a loop's last line is about the loop.
+        comment = _COMMENT.match(self._rewriter.program.expanded, end)
+        end = comment.end() if comment else end
         indent = self._rewriter.indent(self._syntax.start(loop.tokens.first))
         last = "".join(f"  {line}\n{indent}" for line in lines.last)
         if self._is_block(loop.body[0]):
