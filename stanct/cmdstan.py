@@ -47,10 +47,14 @@ class CmdStan:
         The CmdStan that compiles.
     opencl
         Build with OpenCL, which moves the functions that Stan has kernels for to the device.
+    optimise
+        Let stanc optimise by its `--O1`: gradients in many dimensions cost less. A program whose
+        optimised form does not compile is built without, and so is every one with OpenCL.
     """
 
     home: Home
     opencl: bool = False
+    optimise: bool = True
 
     @property
     def NAME(self) -> str:  # noqa: N802 (as the constant of the module `embedded`)
@@ -81,12 +85,15 @@ class CmdStan:
             stanc or the C++ compiler refuse the program; their messages are in the error.
         """
         flags = self._flags(source)
-        told = "\0".join([source, *sorted(flags), str(self.home.path), self.home.version])
+        optimise = self.optimise and not self.opencl
+        told = "\0".join(
+            [source, *sorted(flags), *["O1"] * optimise, str(self.home.path), self.home.version]
+        )
         key = hashlib.sha256(told.encode()).hexdigest()[:24]
         folder = _cache_folder() / key
         executable = folder / "model"
         if not executable.exists():
-            _build(source, flags, folder, self.home)
+            _build(source, flags, folder, self.home, optimise=optimise)
         return executable
 
     def adapt(
@@ -268,13 +275,11 @@ def _cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "stanct" / "cmdstan"
 
 
-def _build(source: str, flags: list[str], folder: Path, home: Home) -> None:
+def _build(source: str, flags: list[str], folder: Path, home: Home, *, optimise: bool) -> None:
     """Compile beside `folder` and rename: it exists only once its program is finished.
 
     Who builds the same program at the same time does the work twice; the first to finish wins.
     """
-    import cmdstanpy
-
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
@@ -286,8 +291,7 @@ def _build(source: str, flags: list[str], folder: Path, home: Home) -> None:
     try:
         program = workshop / "model.stan"
         program.write_text(source, encoding="utf-8")
-        with cmdstanpy.disable_logging(), using(home):
-            cmdstanpy.compile_stan_file(program, cpp_options=dict.fromkeys(flags, "TRUE"))
+        _compile(program, flags, home, optimise=optimise)
         (workshop / "model.hpp").unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # another build of the same program was faster
             workshop.rename(folder)
@@ -299,6 +303,23 @@ def _build(source: str, flags: list[str], folder: Path, home: Home) -> None:
         ) from error
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> None:
+    import cmdstanpy
+
+    stanc = {"O1": True} if optimise else {}
+    try:
+        with cmdstanpy.disable_logging(), using(home):
+            cmdstanpy.compile_stan_file(
+                program, stanc_options=stanc, cpp_options=dict.fromkeys(flags, "TRUE")
+            )
+    except (ValueError, RuntimeError):
+        # stanc's optimiser has written C++ that is none before (its issues 1150 and 1463).
+        if not optimise:
+            raise
+        program.with_suffix(".hpp").unlink(missing_ok=True)
+        _compile(program, flags, home, optimise=False)
 
 
 def _values(position: Array, shapes: Shapes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -52,7 +52,8 @@ class Cost:
     dimension
         D, the number of unconstrained parameters.
     original
-        Time of one gradient of the user's program, in microseconds.
+        Time of one gradient of the user's program, in microseconds; with CmdStan as that compiles
+        it by default, the generated ones as `stanct` does.
     density
         That of the density program, which keeps the constants that NUTS drops, relative to it.
     joint
@@ -141,14 +142,20 @@ def _times(densities: Sequence[Density], points: Sequence[Array]) -> list[float]
 
 
 def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
-    """Seconds of processor time of one gradient of each program, by trajectories of two lengths."""
+    """Seconds of processor time of one gradient of each program, by trajectories of two lengths.
+
+    The first is the user's own.
+    """
+    plain = replace(engine, optimise=False)
+    engines = [plain, *[engine] * (len(recipes) - 1)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(engine.compiled, [recipe.source for recipe in recipes]))
-    lengths = [_trajectory_length(engine, recipe) for recipe in recipes]
+        jobs = zip(engines, recipes, strict=True)
+        list(pool.map(lambda job: job[0].compiled(job[1].source), jobs))
+    lengths = [_trajectory_length(*job) for job in zip(engines, recipes, strict=True)]
     least = np.full((len(recipes), 2), np.inf)
     for _ in range(_TRAJECTORY_REPETITIONS):
-        for k, (recipe, length) in enumerate(zip(recipes, lengths, strict=True)):
-            seconds = [engine.trajectory_seconds(recipe, steps) for steps in (length, 2 * length)]
+        for k, (own, recipe, length) in enumerate(zip(engines, recipes, lengths, strict=True)):
+            seconds = [own.trajectory_seconds(recipe, steps) for steps in (length, 2 * length)]
             least[k] = np.minimum(least[k], seconds)
     return list(np.diff(least)[:, 0] / lengths)
 

@@ -53,8 +53,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 def compiler(monkeypatch: pytest.MonkeyPatch, calls: list[dict], wait: float = 0) -> None:
     """Replace the compiler by one that copies the source and remembers how it was called."""
 
-    def compile_stan_file(source: Path, *, cpp_options: dict) -> str:
-        calls.append(cpp_options)
+    def compile_stan_file(source: Path, *, stanc_options: dict, cpp_options: dict) -> str:
+        calls.append(stanc_options | cpp_options)
         barrier.wait(wait or None)
         source.with_suffix("").write_text(source.read_text())
         return str(source.with_suffix(""))
@@ -73,11 +73,13 @@ def test_a_program_is_compiled_once(home: Home, monkeypatch: pytest.MonkeyPatch)
         CmdStan(home).compiled(SOURCE + " "),
         CmdStan(home, opencl=True).compiled(SOURCE),
         CmdStan(Home(home.path, "2.40.0", False)).compiled(SOURCE),
+        CmdStan(home, optimise=False).compiled(SOURCE),
     ]
-    assert len({first, *others}) == 4
-    assert calls == [{}, {}, {"STAN_OPENCL": "TRUE"}, {}]
+    assert len({first, *others}) == 5
+    o1 = {"O1": True}
+    assert calls == [o1, o1, {"STAN_OPENCL": "TRUE"}, o1, {}]
     CmdStan(home).compiled("functions { } // reduce_sum(f, x, 1)")
-    assert calls[-1] == {"STAN_THREADS": "TRUE"}
+    assert calls[-1] == o1 | {"STAN_THREADS": "TRUE"}
 
 
 def test_two_builds_of_one_program_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +112,24 @@ def test_a_build_that_fails_leaves_nothing(
     with pytest.raises(EngineError, match=r"(?s)CmdStan 2\.39\.0.*cc1plus: out of memory"):
         CmdStan(home).compiled(SOURCE)
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_program_that_cannot_be_optimised(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built as it was written; of two failures the second is told."""
+    calls: list[dict] = []
+
+    def compile_stan_file(source: Path, *, stanc_options: dict, cpp_options: dict) -> str:
+        calls.append(stanc_options)
+        if stanc_options or "broken" in source.read_text():
+            raise ValueError(f"cc1plus: {len(calls)}")
+        source.with_suffix("").touch()
+        return str(source.with_suffix(""))
+
+    monkeypatch.setattr(cmdstanpy, "compile_stan_file", compile_stan_file)
+    assert CmdStan(home).compiled(SOURCE).exists()
+    assert calls == [{"O1": True}, {}]
+    with pytest.raises(EngineError, match="cc1plus: 4"):
+        CmdStan(home).compiled("broken")
 
 
 def test_a_cache_that_cannot_be_written(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

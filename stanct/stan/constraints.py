@@ -67,6 +67,9 @@ def minus(left: str, right: str) -> str:
         return str(int(left) - int(right))
     if right == "0":
         return left
+    less = re.fullmatch(r"(\w+) - (\d+)", left)
+    if less and right.isdecimal():
+        return f"{less[1]} - {int(less[2]) + int(right)}"
     return f"{_atom(left)} - {_atom(right)}"
 
 
@@ -75,6 +78,14 @@ def _half_of_product(left: str, right: str) -> str:
         return str(int(left) * int(right) // 2)
     # `%/%` binds tighter than `*`.
     return f"({times(left, right)}) %/% 2"
+
+
+def _before(place: str) -> str:
+    """Write the place before one, which may end with a number that was added or subtracted."""
+    ends = re.fullmatch(r"(.*) ([+-]) (\d+)", place)
+    number = int(ends[2] + ends[3]) - 1 if ends else -1
+    head = ends[1] if ends else place
+    return f"{head} {'+' if number > 0 else '-'} {abs(number)}" if number else head
 
 
 def _atom(expression: str) -> str:
@@ -150,20 +161,23 @@ class ParameterWriter:
             return times(minus(dims[0], "1"), minus(dims[1], "1"))
         return times(*dims)
 
-    def write(self, name: str, name_token: int, spec: TypeSpec) -> list[str]:
-        """Return the Stan lines that compute one parameter and add to the log Jacobian."""
-        self._check(name, name_token, spec)
-        return [part for line in self._parameter(name, spec) for part in wrapped(line)]
+    def write(self, name: str, name_token: int, spec: TypeSpec, behind: str) -> list[str]:
+        """Return the Stan lines that compute one parameter and add to the log Jacobian.
 
-    def _parameter(self, name: str, spec: TypeSpec) -> list[str]:
+        `behind` names the place in the unconstrained vector where the next one begins.
+        """
+        self._check(name, name_token, spec)
+        return [part for line in self._parameter(name, spec, behind) for part in wrapped(line)]
+
+    def _parameter(self, name: str, spec: TypeSpec, behind: str) -> list[str]:
         start = f"{self.prefix}at_{name}"
         if spec.base == "tuple" or (spec.array and not self._vectorises(spec)):
             position = f"{self.prefix}p"
             lines = self._elements(name, spec, position, ())
             return ["{", f"{_INDENT}int {position} = {start};", *indented(lines), "}"]
         if spec.array:
-            return self._real_array(name, spec, start)
-        return self._one(name, spec, start, ())
+            return self._real_array(name, spec, start, behind)
+        return self._one(name, spec, start, behind, ())
 
     def _check(self, name: str, name_token: int, spec: TypeSpec) -> None:
         wrong = {"int": "an integer", "void": "void"}.get(spec.base)
@@ -190,11 +204,11 @@ class ParameterWriter:
         bounds = [self.shapes.shape(bound, self.scope) for bound in spec.constraints.values()]
         return all(shape is not None and shape.rank == 0 for shape in bounds)
 
-    def _real_array(self, name: str, spec: TypeSpec, start: str) -> list[str]:
+    def _real_array(self, name: str, spec: TypeSpec, start: str, behind: str) -> list[str]:
         size = self.syntax.text(spec.array[0])
-        segment = self._segment(start, size)
+        slice_ = self._slice(start, behind)
         if not spec.constraints:
-            return [f"{name} = to_array_1d({segment});"]
+            return [f"{name} = to_array_1d({slice_});"]
         function, bounds = self.bounds(spec)
 
         def write(source: str) -> list[str]:
@@ -202,7 +216,7 @@ class ParameterWriter:
             added = self._add(f"{function}_vector", source, bounds)
             return [f"{name} = to_array_1d({value});", *added]
 
-        return self._narrow(write, segment, f"vector[{size}]", scoped=False)
+        return self._narrow(write, slice_, f"vector[{size}]", scoped=False)
 
     def _narrow(
         self,
@@ -238,22 +252,25 @@ class ParameterWriter:
             for k, part in enumerate(spec.elements):
                 lines += self._elements(f"{element}.{k + 1}", part, position, indices + mine)
         else:
-            lines = self._one(element, spec, position, mine)
-            lines.append(f"{position} += {self.element_size(spec)};")
+            size = self.element_size(spec)
+            lines = self._one(element, spec, position, plus(position, size), mine)
+            lines.append(f"{position} += {size};")
         for loop in reversed(loops):
             lines = [loop, *indented(lines), "}"]
         return lines
 
-    def _one(self, target: str, spec: TypeSpec, start: str, indices: tuple[str, ...]) -> list[str]:
-        """Write one parameter, or one element of an array of them, that begins at `start`."""
+    def _one(
+        self, target: str, spec: TypeSpec, start: str, behind: str, indices: tuple[str, ...]
+    ) -> list[str]:
+        """Write one parameter, or one element of an array of them, `start`, ..., `behind` - 1."""
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
-            return self._complex(target, spec.base, dims, start)
+            return self._complex(target, spec.base, dims, start, behind)
         if spec.base == "real":
             source, source_type = f"{self.prefix}x[{start}]", "real"
         else:
             size = self.element_size(spec)
-            source, source_type = self._segment(start, size), f"vector[{size}]"
+            source, source_type = self._slice(start, behind), f"vector[{size}]"
 
         def write(source: str) -> list[str]:
             return self._transformed(target, spec, dims, source, indices)
@@ -298,12 +315,14 @@ class ParameterWriter:
         lines += self._add("softmax", name, [])
         return lines if scoped else ["{", *indented(lines), "}"]
 
-    def _complex(self, target: str, base: str, dims: list[str], start: str) -> list[str]:
+    def _complex(
+        self, target: str, base: str, dims: list[str], start: str, behind: str
+    ) -> list[str]:
         """Real and imaginary parts alternate."""
         x, i = f"{self.prefix}x", f"{self.prefix}k"
         if base == "complex":
             return [f"{target} = to_complex({x}[{start}], {x}[{start} + 1]);"]
-        pair = self._segment(start, times("2", *dims))
+        pair = self._slice(start, behind)
         parts = f"{self.prefix}parts"
         halves = f"to_complex({parts}[1, {i}], {parts}[2, {i}])"
         count = times(*dims)
@@ -323,11 +342,8 @@ class ParameterWriter:
             lines += [f"for ({i} in 1 : {count}) {{", f"  {target}[{i}] = {halves};", "}"]
         return ["{", *indented(lines), "}"]
 
-    def _segment(self, start: str, size: str) -> str:
-        x = f"{self.prefix}x"
-        if size.isdecimal() and int(size) > 0:
-            return f"segment({x}, {start}, {size})"
-        return self.call("segment", [x, start, size])
+    def _slice(self, start: str, behind: str) -> str:
+        return f"{self.prefix}x[{start} : {_before(behind)}]"
 
     def bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
         """Return the transform's function and its bounds for one element of the array.

@@ -5,7 +5,7 @@ These are `joint`, `pseudo_extended` and `extended_hamiltonian`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from stanct.stan.checks import check_lines
 from stanct.stan.constraints import ParameterWriter, plus
@@ -15,7 +15,7 @@ from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Increment, Range
+from stanct.stan.syntax import Declare, Increment, Range, TypeSpec
 from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions
 
 
@@ -69,8 +69,8 @@ def pseudo_extended(program: Program, prefix: str) -> str:
         program.syntax, rewriter.shapes, writer.scope, prefix, jacobian=False
     )
     chosen_fills: list[str] = []
-    for _, name, spec in program.parameter_declarations():
-        chosen_fills += without_jacobian.write(program.syntax.word(name), name, spec)
+    for (_, name, spec), behind in _with_ends(program, prefix):
+        chosen_fills += without_jacobian.write(program.syntax.word(name), name, spec, behind)
     return render(
         "pseudo_extended.stan.jinja",
         program,
@@ -126,8 +126,8 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
     tokens = program.syntax.tokens
     fills: list[str] = []
     sizes: list[tuple[str, str]] = []
-    for statement, name, spec in program.parameter_declarations():
-        fills += writer.write(program.syntax.word(name), name, spec)
+    for (statement, name, spec), behind in _with_ends(program, prefix):
+        fills += writer.write(program.syntax.word(name), name, spec, behind)
         sizes.append((program.syntax.word(name), writer.size(spec)))
         first, last = spec.base_range.first, spec.base_range.stop - 1
         if name == statement.names[0][0]:
@@ -201,6 +201,15 @@ def _refuse_repetition(rewriter: Rewriter) -> None:
                 f"generated quantities, where Stan forbids the call of `{name}`.",
                 "Add its terms in the model block, and compute its value by a plain function.",
             )
+
+
+def _with_ends(
+    program: Program, prefix: str
+) -> Iterator[tuple[tuple[Declare, int, TypeSpec], str]]:
+    """Give each parameter the name of the place behind it in the unconstrained vector."""
+    declarations = list(program.parameter_declarations())
+    starts = [f"{prefix}at_{program.syntax.word(name)}" for _, name, _ in declarations]
+    return zip(declarations, [*starts[1:], f"{prefix}end"], strict=False)
 
 
 def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:

@@ -121,11 +121,6 @@ functions {
     return sum(log(sigma));
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -228,9 +223,12 @@ transformed parameters {
     vector[N] p;
     real q;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
-      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    }
     a = ct_x[ct_at_a];
     b = ct_lower_bound(ct_x[ct_at_b], -1);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_b], -1);
@@ -240,34 +238,28 @@ transformed parameters {
     ct_log_jacobian += ct_lower_upper_bound_lj(ct_x[ct_at_d], b, b + exp(a));
     e = ct_offset_multiplier(ct_x[ct_at_e], a, 2);
     ct_log_jacobian += ct_offset_multiplier_lj(ct_x[ct_at_e], a, 2);
+    f = ct_lower_bound_vector(ct_x[ct_at_f : ct_at_g - 1], 0);
+    ct_log_jacobian += ct_lower_bound_vector_lj(ct_x[ct_at_f : ct_at_g - 1], 0);
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_f, N);
-      f = ct_lower_bound_vector(ct_y, 0);
-      ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
-    }
-    {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_g, N);
+      vector[N] ct_y = ct_x[ct_at_g : ct_at_h - 1];
       g = ct_lower_bound_vectors(ct_y, floor_of);
       ct_log_jacobian += ct_lower_bound_vectors_lj(ct_y, floor_of);
     }
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_h, N);
+      vector[N] ct_y = ct_x[ct_at_h : ct_at_i - 1];
       h = ct_lower_upper_bound_vectors(ct_y, floor_of, rep_vector(10, N));
       ct_log_jacobian
         += ct_lower_upper_bound_vectors_lj(ct_y, floor_of, rep_vector(10, N));
     }
     {
-      vector[M] ct_y = ct_segment(ct_x, ct_at_i, M);
+      vector[M] ct_y = ct_x[ct_at_i : ct_at_j - 1];
       i = ct_lower_upper_bound_vector(ct_y, -2, 3)';
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, -2, 3);
     }
+    j = to_matrix(ct_upper_bound_vector(ct_x[ct_at_j : ct_at_k - 1], 1), N, 2);
+    ct_log_jacobian += ct_upper_bound_vector_lj(ct_x[ct_at_j : ct_at_k - 1], 1);
     {
-      vector[2 * N] ct_y = ct_segment(ct_x, ct_at_j, 2 * N);
-      j = to_matrix(ct_upper_bound_vector(ct_y, 1), N, 2);
-      ct_log_jacobian += ct_upper_bound_vector_lj(ct_y, 1);
-    }
-    {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_k, N);
+      vector[N] ct_y = ct_x[ct_at_k : ct_at_l - 1];
       k = to_array_1d(ct_lower_upper_bound_vector(ct_y, 0, 1));
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, 0, 1);
     }
@@ -284,7 +276,7 @@ transformed parameters {
     {
       int ct_p = ct_at_m;
       for (ct_i1 in 1 : 2) {
-        vector[N] ct_y = ct_segment(ct_x, ct_p, N);
+        vector[N] ct_y = ct_x[ct_p : ct_p + N - 1];
         m[ct_i1]
           = ct_offset_multiplier_vectors(ct_y, centres[ct_i1], rep_vector(2, N));
         ct_log_jacobian
@@ -292,16 +284,16 @@ transformed parameters {
         ct_p += N;
       }
     }
-    n = to_matrix(segment(ct_x, ct_at_n, 6), 2, 3);
+    n = to_matrix(ct_x[ct_at_n : ct_at_o - 1], 2, 3);
     {
       int ct_p = ct_at_o;
       for (ct_i1 in 1 : 2) {
-        o[ct_i1] = to_matrix(ct_segment(ct_x, ct_p, 2 * M), 2, M);
+        o[ct_i1] = to_matrix(ct_x[ct_p : ct_p + 2 * M - 1], 2, M);
         ct_p += 2 * M;
       }
     }
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_p, N);
+      vector[N] ct_y = ct_x[ct_at_p : ct_at_q - 1];
       p = ct_offset_multiplier_vectors(ct_y, rep_vector(0, N), f);
       ct_log_jacobian
         += ct_offset_multiplier_vectors_lj(ct_y, rep_vector(0, N), f);
@@ -372,27 +364,27 @@ generated quantities {
   vector[N] p;
   real q;
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
-      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    }
     a = ct_x[ct_at_a];
     b = ct_lower_bound(ct_x[ct_at_b], -1);
     c = ct_upper_bound(ct_x[ct_at_c], top);
     d = ct_lower_upper_bound(ct_x[ct_at_d], b, b + exp(a));
     e = ct_offset_multiplier(ct_x[ct_at_e], a, 2);
-    f = ct_lower_bound_vector(ct_segment(ct_x, ct_at_f, N), 0);
-    g = ct_lower_bound_vectors(ct_segment(ct_x, ct_at_g, N), floor_of);
+    f = ct_lower_bound_vector(ct_x[ct_at_f : ct_at_g - 1], 0);
+    g = ct_lower_bound_vectors(ct_x[ct_at_g : ct_at_h - 1], floor_of);
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_h, N);
+      vector[N] ct_y = ct_x[ct_at_h : ct_at_i - 1];
       h = ct_lower_upper_bound_vectors(ct_y, floor_of, rep_vector(10, N));
     }
-    i = ct_lower_upper_bound_vector(ct_segment(ct_x, ct_at_i, M), -2, 3)';
+    i = ct_lower_upper_bound_vector(ct_x[ct_at_i : ct_at_j - 1], -2, 3)';
+    j = to_matrix(ct_upper_bound_vector(ct_x[ct_at_j : ct_at_k - 1], 1), N, 2);
     {
-      vector[2 * N] ct_y = ct_segment(ct_x, ct_at_j, 2 * N);
-      j = to_matrix(ct_upper_bound_vector(ct_y, 1), N, 2);
-    }
-    {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_k, N);
+      vector[N] ct_y = ct_x[ct_at_k : ct_at_l - 1];
       k = to_array_1d(ct_lower_upper_bound_vector(ct_y, 0, 1));
     }
     {
@@ -407,22 +399,22 @@ generated quantities {
     {
       int ct_p = ct_at_m;
       for (ct_i1 in 1 : 2) {
-        vector[N] ct_y = ct_segment(ct_x, ct_p, N);
+        vector[N] ct_y = ct_x[ct_p : ct_p + N - 1];
         m[ct_i1]
           = ct_offset_multiplier_vectors(ct_y, centres[ct_i1], rep_vector(2, N));
         ct_p += N;
       }
     }
-    n = to_matrix(segment(ct_x, ct_at_n, 6), 2, 3);
+    n = to_matrix(ct_x[ct_at_n : ct_at_o - 1], 2, 3);
     {
       int ct_p = ct_at_o;
       for (ct_i1 in 1 : 2) {
-        o[ct_i1] = to_matrix(ct_segment(ct_x, ct_p, 2 * M), 2, M);
+        o[ct_i1] = to_matrix(ct_x[ct_p : ct_p + 2 * M - 1], 2, M);
         ct_p += 2 * M;
       }
     }
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_p, N);
+      vector[N] ct_y = ct_x[ct_at_p : ct_at_q - 1];
       p = ct_offset_multiplier_vectors(ct_y, rep_vector(0, N), f);
     }
     {

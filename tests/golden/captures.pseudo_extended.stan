@@ -69,11 +69,6 @@ functions {
            + sum(log_inv_logit(y)) + sum(log_inv_logit(-y));
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -143,16 +138,19 @@ transformed parameters {
     vector[T - 1] survival;
     vector[T - 1] detection;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
-      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    }
     {
-      vector[(T - 1)] ct_y = ct_segment(ct_x, ct_at_survival, (T - 1));
+      vector[(T - 1)] ct_y = ct_x[ct_at_survival : ct_at_detection - 1];
       survival = ct_lower_upper_bound_vector(ct_y, 0, 1);
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, 0, 1);
     }
     {
-      vector[(T - 1)] ct_y = ct_segment(ct_x, ct_at_detection, (T - 1));
+      vector[(T - 1)] ct_y = ct_x[ct_at_detection : ct_end - 1];
       detection = ct_lower_upper_bound_vector(ct_y, 0, 1);
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, 0, 1);
     }
@@ -204,15 +202,18 @@ generated quantities {
   vector[T - 1] survival;
   vector[T - 1] detection;
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
-      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    }
     {
-      vector[(T - 1)] ct_y = ct_segment(ct_x, ct_at_survival, (T - 1));
+      vector[(T - 1)] ct_y = ct_x[ct_at_survival : ct_at_detection - 1];
       survival = ct_lower_upper_bound_vector(ct_y, 0, 1);
     }
     {
-      vector[(T - 1)] ct_y = ct_segment(ct_x, ct_at_detection, (T - 1));
+      vector[(T - 1)] ct_y = ct_x[ct_at_detection : ct_end - 1];
       detection = ct_lower_upper_bound_vector(ct_y, 0, 1);
     }
   }

@@ -12,13 +12,6 @@
 
 // Transformed parameters that Stan checks against their constraints.
 functions {
-  // From unconstrained y; _lj is the log absolute Jacobian determinant.
-
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -84,10 +77,13 @@ transformed parameters {
   vector[J] a;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
-    a = ct_segment(ct_x, ct_at_a, J);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
+    a = ct_x[ct_at_a : ct_end - 1];
   }
 
   // the scales

@@ -37,11 +37,6 @@ functions {
     return min(x) >= 0;
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -106,10 +101,13 @@ transformed parameters {
   for (ct_n in 1 : ct_N) {
     vector[J] a;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
-      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
-    a = ct_segment(ct_x, ct_at_a, J);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    }
+    a = ct_x[ct_at_a : ct_end - 1];
 
     // the scales
     vector[J] sigma = exp(a);
@@ -168,10 +166,13 @@ generated quantities {
   int ct_chosen = categorical_rng(softmax(ct_log_weight));
   vector[J] a;
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
-      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
-    a = ct_segment(ct_x, ct_at_a, J);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    }
+    a = ct_x[ct_at_a : ct_end - 1];
   }
 
   // the scales

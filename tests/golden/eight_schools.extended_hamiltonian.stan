@@ -39,11 +39,6 @@ functions {
     return rows(y) * log(sigma);
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -114,14 +109,17 @@ transformed parameters {
   array[J] real theta;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     mu = ct_x[ct_at_mu];
     tau = ct_lower_bound(ct_x[ct_at_tau], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_tau], 0);
     {
-      vector[J] ct_y = ct_segment(ct_x, ct_at_theta, J);
+      vector[J] ct_y = ct_x[ct_at_theta : ct_end - 1];
       theta = to_array_1d(ct_offset_multiplier_vector(ct_y, mu, tau));
       ct_log_jacobian += ct_offset_multiplier_vector_lj(ct_y, mu, tau);
     }

@@ -76,11 +76,14 @@ transformed parameters {
   vector[3] x;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     y = ct_x[ct_at_y];
-    x = segment(ct_x, ct_at_x, 3);
+    x = ct_x[ct_at_x : ct_end - 1];
   }
 
   real ct_log_p = 0; // log p(theta, y), all constants kept

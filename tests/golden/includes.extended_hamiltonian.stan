@@ -34,11 +34,6 @@ functions {
     return sum(y);
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -103,11 +98,14 @@ transformed parameters {
   vector[N] tau;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_tau, N);
+      vector[N] ct_y = ct_x[ct_at_tau : ct_end - 1];
       tau = ct_lower_bound_vector(ct_y, 0);
       ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
     }

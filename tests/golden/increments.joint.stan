@@ -83,11 +83,14 @@ transformed parameters {
   vector[2] lambda;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     mu = ct_x[ct_at_mu];
-    lambda = segment(ct_x, ct_at_lambda, 2);
+    lambda = ct_x[ct_at_lambda : ct_end - 1];
   }
 
   vector[2] log_lambda = -log1p_exp(-lambda); // {{ not a template }}

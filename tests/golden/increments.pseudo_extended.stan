@@ -86,11 +86,14 @@ transformed parameters {
     real mu;
     vector[2] lambda;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
-      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    }
     mu = ct_x[ct_at_mu];
-    lambda = segment(ct_x, ct_at_lambda, 2);
+    lambda = ct_x[ct_at_lambda : ct_end - 1];
 
     vector[2] log_lambda = -log1p_exp(-lambda); // {{ not a template }}
 
@@ -144,11 +147,14 @@ generated quantities {
   real mu;
   vector[2] lambda;
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
-      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    }
     mu = ct_x[ct_at_mu];
-    lambda = segment(ct_x, ct_at_lambda, 2);
+    lambda = ct_x[ct_at_lambda : ct_end - 1];
   }
 
   vector[2] log_lambda = -log1p_exp(-lambda); // {{ not a template }}

@@ -169,18 +169,21 @@ transformed parameters {
   real log_scale;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
-    raw = segment(ct_x, ct_at_raw, 3);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
+    raw = ct_x[ct_at_raw : ct_at_logits - 1];
     {
       int ct_p = ct_at_logits;
       for (ct_i1 in 1 : 2) {
-        logits[ct_i1] = segment(ct_x, ct_p, 2);
+        logits[ct_i1] = ct_x[ct_p : ct_p + 1];
         ct_p += 2;
       }
     }
-    free = segment(ct_x, ct_at_free, 2);
+    free = ct_x[ct_at_free : ct_at_log_scale - 1];
     log_scale = ct_x[ct_at_log_scale];
   }
 

@@ -100,9 +100,12 @@ transformed parameters {
     sigma;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     mu = ct_x[ct_at_mu];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);

@@ -28,11 +28,6 @@ functions {
     return y;
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -112,14 +107,17 @@ transformed parameters {
   matrix[N, M] eta;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
-    a = ct_segment(ct_x, ct_at_a, G);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
+    a = ct_x[ct_at_a : ct_at_b - 1];
     b = ct_x[ct_at_b];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
-    eta = to_matrix(ct_segment(ct_x, ct_at_eta, N * M), N, M);
+    eta = to_matrix(ct_x[ct_at_eta : ct_end - 1], N, M);
   }
 }
 model {
@@ -149,8 +147,8 @@ model {
     }
     target += ct_beta * normal_lpdf(y | ct_each1, 1);
     // an expression, behind a comment, in a part of the range
-    array[max(0, (N - 1) - 1)] int ct_each2;
-    vector[max(0, (N - 1) - 1)] ct_each3;
+    array[max(0, N - 2)] int ct_each2;
+    vector[max(0, N - 2)] ct_each3;
     for (n in 2 : (N - 1)) { // all but two
       ct_each2[n - 1] = trials[n];
       ct_each3[n - 1] = exp(b) + x[n] ^ 2 + y[n - 1] ^ 2;
@@ -275,8 +273,8 @@ generated quantities {
     }
     ct_log_p += normal_lpdf(y | ct_each1, 1);
     // an expression, behind a comment, in a part of the range
-    array[max(0, (N - 1) - 1)] int ct_each2;
-    vector[max(0, (N - 1) - 1)] ct_each3;
+    array[max(0, N - 2)] int ct_each2;
+    vector[max(0, N - 2)] ct_each3;
     for (n in 2 : (N - 1)) { // all but two
       ct_each2[n - 1] = trials[n];
       ct_each3[n - 1] = exp(b) + x[n] ^ 2 + y[n - 1] ^ 2;

@@ -113,11 +113,6 @@ functions {
     return lj;
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -192,44 +187,40 @@ transformed parameters {
   array[2] matrix[2, 2] pair;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     {
-      vector[(K * (K - 1)) %/% 2] ct_y
-        = ct_segment(ct_x, ct_at_L, (K * (K - 1)) %/% 2);
+      vector[(K * (K - 1)) %/% 2] ct_y = ct_x[ct_at_L : ct_at_C - 1];
       L = ct_cholesky_factor_corr(ct_y, K);
       ct_log_jacobian += ct_cholesky_factor_corr_lj(ct_y, K);
     }
     {
-      vector[(K * (K + 1)) %/% 2] ct_y
-        = ct_segment(ct_x, ct_at_C, (K * (K + 1)) %/% 2);
+      vector[(K * (K + 1)) %/% 2] ct_y = ct_x[ct_at_C : ct_at_tall - 1];
       C = ct_cholesky_factor_cov(ct_y, K, K);
       ct_log_jacobian += ct_cholesky_factor_cov_lj(ct_y, K, K);
     }
     {
       vector[(K * (K + 1)) %/% 2 + ((K + 2) - K) * K] ct_y
-        = ct_segment(ct_x, ct_at_tall, (K * (K + 1)) %/% 2 + ((K + 2) - K) * K);
+        = ct_x[ct_at_tall : ct_at_Omega - 1];
       tall = ct_cholesky_factor_cov(ct_y, K + 2, K);
       ct_log_jacobian += ct_cholesky_factor_cov_lj(ct_y, K + 2, K);
     }
     {
-      vector[(K * (K - 1)) %/% 2] ct_y
-        = ct_segment(ct_x, ct_at_Omega, (K * (K - 1)) %/% 2);
+      vector[(K * (K - 1)) %/% 2] ct_y = ct_x[ct_at_Omega : ct_at_Sigma - 1];
       Omega = ct_corr_matrix(ct_y, K);
       ct_log_jacobian += ct_corr_matrix_lj(ct_y, K);
     }
-    {
-      vector[(K * (K + 1)) %/% 2] ct_y
-        = ct_segment(ct_x, ct_at_Sigma, (K * (K + 1)) %/% 2);
-      Sigma = ct_cov_matrix(ct_y, K);
-      ct_log_jacobian += ct_cov_matrix_lj(ct_y, K);
-    }
+    Sigma = ct_cov_matrix(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
+    ct_log_jacobian += ct_cov_matrix_lj(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
     {
       int ct_p = ct_at_pair;
       for (ct_i1 in 1 : 2) {
-        pair[ct_i1] = ct_corr_matrix(segment(ct_x, ct_p, 1), 2);
-        ct_log_jacobian += ct_corr_matrix_lj(segment(ct_x, ct_p, 1), 2);
+        pair[ct_i1] = ct_corr_matrix(ct_x[ct_p : ct_p], 2);
+        ct_log_jacobian += ct_corr_matrix_lj(ct_x[ct_p : ct_p], 2);
         ct_p += 1;
       }
     }

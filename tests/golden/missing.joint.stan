@@ -24,11 +24,6 @@ functions {
     return sum(y);
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -107,16 +102,19 @@ transformed parameters {
   real mu, log_tau;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
-    y_missing = to_array_1d(ct_segment(ct_x, ct_at_y_missing, N_missing));
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
+    y_missing = to_array_1d(ct_x[ct_at_y_missing : ct_at_y_above - 1]);
     {
-      vector[N_above] ct_y = ct_segment(ct_x, ct_at_y_above, N_above);
+      vector[N_above] ct_y = ct_x[ct_at_y_above : ct_at_truth - 1];
       y_above = ct_lower_bound_vector(ct_y, limit);
       ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, limit);
     }
-    truth = ct_segment(ct_x, ct_at_truth, N);
+    truth = ct_x[ct_at_truth : ct_at_mu - 1];
     mu = ct_x[ct_at_mu];
     log_tau = ct_x[ct_at_log_tau];
   }

@@ -31,11 +31,6 @@ functions {
     return y;
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -114,11 +109,14 @@ transformed parameters {
   real scale;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     alpha = ct_x[ct_at_alpha];
-    theta = ct_segment(ct_x, ct_at_theta, K);
+    theta = ct_x[ct_at_theta : ct_at_scale - 1];
     scale = ct_lower_bound(ct_x[ct_at_scale], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_scale], 0);
   }

@@ -145,17 +145,20 @@ transformed parameters {
   vector[3] share;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
-    alpha = segment(ct_x, ct_at_alpha, 2);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
+    alpha = ct_x[ct_at_alpha : ct_at_sigma - 1];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
     mix = ct_lower_upper_bound(ct_x[ct_at_mix], 0, 1);
     ct_log_jacobian += ct_lower_upper_bound_lj(ct_x[ct_at_mix], 0, 1);
     log_nu = ct_x[ct_at_log_nu];
     {
-      vector[3] ct_centred = ct_sum_to_zero(segment(ct_x, ct_at_share, 2));
+      vector[3] ct_centred = ct_sum_to_zero(ct_x[ct_at_share : ct_end - 1]);
       share = softmax(ct_centred);
       ct_log_jacobian += ct_softmax_lj(ct_centred);
     }

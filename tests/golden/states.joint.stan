@@ -134,20 +134,23 @@ transformed parameters {
   real raw;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     {
       int ct_p = ct_at_move;
       for (ct_i1 in 1 : 2) {
-        vector[2] ct_centred = ct_sum_to_zero(segment(ct_x, ct_p, 1));
+        vector[2] ct_centred = ct_sum_to_zero(ct_x[ct_p : ct_p]);
         move[ct_i1] = softmax(ct_centred);
         ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += 1;
       }
     }
-    mu = ct_ordered(segment(ct_x, ct_at_mu, 2));
-    ct_log_jacobian += ct_ordered_lj(segment(ct_x, ct_at_mu, 2));
+    mu = ct_ordered(ct_x[ct_at_mu : ct_at_raw - 1]);
+    ct_log_jacobian += ct_ordered_lj(ct_x[ct_at_mu : ct_at_raw - 1]);
     raw = ct_x[ct_at_raw];
   }
 

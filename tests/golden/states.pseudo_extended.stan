@@ -137,20 +137,23 @@ transformed parameters {
     vector[2] mu;
     real raw;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
-      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    }
     {
       int ct_p = ct_at_move;
       for (ct_i1 in 1 : 2) {
-        vector[2] ct_centred = ct_sum_to_zero(segment(ct_x, ct_p, 1));
+        vector[2] ct_centred = ct_sum_to_zero(ct_x[ct_p : ct_p]);
         move[ct_i1] = softmax(ct_centred);
         ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += 1;
       }
     }
-    mu = ct_ordered(segment(ct_x, ct_at_mu, 2));
-    ct_log_jacobian += ct_ordered_lj(segment(ct_x, ct_at_mu, 2));
+    mu = ct_ordered(ct_x[ct_at_mu : ct_at_raw - 1]);
+    ct_log_jacobian += ct_ordered_lj(ct_x[ct_at_mu : ct_at_raw - 1]);
     raw = ct_x[ct_at_raw];
 
     real sigma = smooth(raw);
@@ -198,17 +201,20 @@ generated quantities {
   vector[2] mu;
   real raw;
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
-      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    }
     {
       int ct_p = ct_at_move;
       for (ct_i1 in 1 : 2) {
-        move[ct_i1] = softmax(ct_sum_to_zero(segment(ct_x, ct_p, 1)));
+        move[ct_i1] = softmax(ct_sum_to_zero(ct_x[ct_p : ct_p]));
         ct_p += 1;
       }
     }
-    mu = ct_ordered(segment(ct_x, ct_at_mu, 2));
+    mu = ct_ordered(ct_x[ct_at_mu : ct_at_raw - 1]);
     raw = ct_x[ct_at_raw];
   }
 

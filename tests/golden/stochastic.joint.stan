@@ -66,11 +66,6 @@ functions {
     return lj;
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // sum_to_zero_matrix: columns, then rows, that sum to zero
   matrix ct_sum_to_zero_matrix(vector y, int M, int N) {
     matrix[M - 1, N - 1] free = to_matrix(y, M - 1, N - 1);
@@ -158,27 +153,30 @@ transformed parameters {
   array[2] matrix[2, 2] pairs;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     {
-      vector[2 * N] ct_y = ct_segment(ct_x, ct_at_from, 2 * N);
+      vector[2 * N] ct_y = ct_x[ct_at_from : ct_at_to - 1];
       from = ct_column_stochastic_matrix(ct_y, 3, N);
       ct_log_jacobian += ct_column_stochastic_matrix_lj(ct_y, 3, N);
     }
     {
-      vector[2 * (N - 1)] ct_y = ct_segment(ct_x, ct_at_to, 2 * (N - 1));
+      vector[2 * (N - 1)] ct_y = ct_x[ct_at_to : ct_at_field - 1];
       to = ct_row_stochastic_matrix(ct_y, 2, N);
       ct_log_jacobian += ct_row_stochastic_matrix_lj(ct_y, 2, N);
     }
     field
-      = ct_sum_to_zero_matrix(ct_segment(ct_x, ct_at_field, 2 * ((N + 1) - 1)), 3, N + 1);
+      = ct_sum_to_zero_matrix(ct_x[ct_at_field : ct_at_pairs - 1], 3, N + 1);
     {
       int ct_p = ct_at_pairs;
       for (ct_i1 in 1 : 2) {
-        vector[2] ct_y = segment(ct_x, ct_p, 2);
-        pairs[ct_i1] = ct_row_stochastic_matrix(ct_y, 2, 2);
-        ct_log_jacobian += ct_row_stochastic_matrix_lj(ct_y, 2, 2);
+        pairs[ct_i1] = ct_row_stochastic_matrix(ct_x[ct_p : ct_p + 1], 2, 2);
+        ct_log_jacobian
+          += ct_row_stochastic_matrix_lj(ct_x[ct_p : ct_p + 1], 2, 2);
         ct_p += 2;
       }
     }

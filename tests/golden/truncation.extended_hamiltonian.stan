@@ -70,11 +70,6 @@ functions {
     return log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
@@ -148,16 +143,19 @@ transformed parameters {
   vector[N] rate;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     mu = ct_x[ct_at_mu];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
     theta = ct_lower_upper_bound(ct_x[ct_at_theta], 0.5, 2.5);
     ct_log_jacobian += ct_lower_upper_bound_lj(ct_x[ct_at_theta], 0.5, 2.5);
     {
-      vector[N] ct_y = ct_segment(ct_x, ct_at_rate, N);
+      vector[N] ct_y = ct_x[ct_at_rate : ct_end - 1];
       rate = ct_lower_bound_vector(ct_y, 0);
       ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
     }

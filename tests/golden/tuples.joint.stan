@@ -22,11 +22,6 @@ functions {
     return y;
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
   real ct_softmax_lj(vector centred) {
     int K = rows(centred);
@@ -148,22 +143,25 @@ transformed parameters {
   complex_matrix[2, N] q;
   real ct_log_jacobian = 0; // log |d theta / d x|
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z
-      : fma(ct_diagonal, ct_z, ct_base_mean);
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z;
+    } else {
+      ct_x = fma(ct_diagonal, ct_z, ct_base_mean);
+    }
     {
       int ct_p = ct_at_pair;
       pair.1 = ct_lower_bound(ct_x[ct_p], 0);
       ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_p], 0);
       ct_p += 1;
-      pair.2 = ct_segment(ct_x, ct_p, N);
+      pair.2 = ct_x[ct_p : ct_p + N - 1];
       ct_p += N;
     }
     {
       int ct_p = ct_at_nest;
       for (ct_i1 in 1 : 2) {
         {
-          vector[3] ct_centred = ct_sum_to_zero(segment(ct_x, ct_p, 2));
+          vector[3] ct_centred = ct_sum_to_zero(ct_x[ct_p : ct_p + 1]);
           nest[ct_i1].1 = softmax(ct_centred);
           ct_log_jacobian += ct_softmax_lj(ct_centred);
         }
@@ -179,14 +177,14 @@ transformed parameters {
     }
     z = to_complex(ct_x[ct_at_z], ct_x[ct_at_z + 1]);
     {
-      matrix[2, N] ct_parts = to_matrix(ct_segment(ct_x, ct_at_w, 2 * N), 2, N);
+      matrix[2, N] ct_parts = to_matrix(ct_x[ct_at_w : ct_at_q - 1], 2, N);
       for (ct_k in 1 : N) {
         w[ct_k] = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
       }
     }
     {
       matrix[2, 2 * N] ct_parts
-        = to_matrix(ct_segment(ct_x, ct_at_q, 4 * N), 2, 2 * N);
+        = to_matrix(ct_x[ct_at_q : ct_end - 1], 2, 2 * N);
       int ct_k = 1;
       for (ct_col in 1 : N) {
         for (ct_row in 1 : 2) {

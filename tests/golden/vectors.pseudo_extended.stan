@@ -34,11 +34,6 @@ functions {
     return sum(y);
   }
 
-  // segment() of length zero is an error at the end of a vector
-  vector ct_segment(vector x, int start, int n) {
-    return n == 0 ? zeros_vector(0) : segment(x, start, n);
-  }
-
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
   real ct_softmax_lj(vector centred) {
     int K = rows(centred);
@@ -142,27 +137,36 @@ transformed parameters {
     array[2, 2] vector[3] cuts;
     vector[1] trivial;
     real ct_log_jacobian = 0; // log |d theta / d x|
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_n]
-      : fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
-    cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
-    ct_log_jacobian += ct_ordered_lj(ct_segment(ct_x, ct_at_cut, K));
-    scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));
-    ct_log_jacobian += ct_positive_ordered_lj(ct_segment(ct_x, ct_at_scale, K));
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+    }
+    cut = ct_ordered(ct_x[ct_at_cut : ct_at_scale - 1]);
+    ct_log_jacobian += ct_ordered_lj(ct_x[ct_at_cut : ct_at_scale - 1]);
+    {
+      vector[K] ct_y = ct_x[ct_at_scale : ct_at_weight - 1];
+      scale = ct_positive_ordered(ct_y);
+      ct_log_jacobian += ct_positive_ordered_lj(ct_y);
+    }
     {
       vector[K] ct_centred
-        = ct_sum_to_zero(ct_segment(ct_x, ct_at_weight, K - 1));
+        = ct_sum_to_zero(ct_x[ct_at_weight : ct_at_direction - 1]);
       weight = softmax(ct_centred);
       ct_log_jacobian += ct_softmax_lj(ct_centred);
     }
-    direction = ct_unit_vector(ct_segment(ct_x, ct_at_direction, K));
-    ct_log_jacobian += ct_unit_vector_lj(ct_segment(ct_x, ct_at_direction, K));
-    effect = ct_sum_to_zero(ct_segment(ct_x, ct_at_effect, K - 1));
+    {
+      vector[K] ct_y = ct_x[ct_at_direction : ct_at_effect - 1];
+      direction = ct_unit_vector(ct_y);
+      ct_log_jacobian += ct_unit_vector_lj(ct_y);
+    }
+    effect = ct_sum_to_zero(ct_x[ct_at_effect : ct_at_rows - 1]);
     {
       int ct_p = ct_at_rows;
       for (ct_i1 in 1 : 2) {
         vector[K + 1] ct_centred
-          = ct_sum_to_zero(ct_segment(ct_x, ct_p, (K + 1) - 1));
+          = ct_sum_to_zero(ct_x[ct_p : ct_p + (K + 1) - 2]);
         rows[ct_i1] = softmax(ct_centred);
         ct_log_jacobian += ct_softmax_lj(ct_centred);
         ct_p += (K + 1) - 1;
@@ -172,14 +176,14 @@ transformed parameters {
       int ct_p = ct_at_cuts;
       for (ct_i1 in 1 : 2) {
         for (ct_i2 in 1 : 2) {
-          cuts[ct_i1, ct_i2] = ct_ordered(segment(ct_x, ct_p, 3));
-          ct_log_jacobian += ct_ordered_lj(segment(ct_x, ct_p, 3));
+          cuts[ct_i1, ct_i2] = ct_ordered(ct_x[ct_p : ct_p + 2]);
+          ct_log_jacobian += ct_ordered_lj(ct_x[ct_p : ct_p + 2]);
           ct_p += 3;
         }
       }
     }
     {
-      vector[1] ct_centred = ct_sum_to_zero(ct_segment(ct_x, ct_at_trivial, 0));
+      vector[1] ct_centred = ct_sum_to_zero(ct_x[ct_at_trivial : ct_end - 1]);
       trivial = softmax(ct_centred);
       ct_log_jacobian += ct_softmax_lj(ct_centred);
     }
@@ -230,19 +234,21 @@ generated quantities {
   array[2, 2] vector[3] cuts;
   vector[1] trivial;
   {
-    vector[ct_D] ct_x = ct_is_dense
-      ? ct_base_mean + ct_base_scale * ct_z[ct_chosen]
-      : fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
-    cut = ct_ordered(ct_segment(ct_x, ct_at_cut, K));
-    scale = ct_positive_ordered(ct_segment(ct_x, ct_at_scale, K));
-    weight = softmax(ct_sum_to_zero(ct_segment(ct_x, ct_at_weight, K - 1)));
-    direction = ct_unit_vector(ct_segment(ct_x, ct_at_direction, K));
-    effect = ct_sum_to_zero(ct_segment(ct_x, ct_at_effect, K - 1));
+    vector[ct_D] ct_x;
+    if (ct_is_dense) {
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+    } else {
+      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+    }
+    cut = ct_ordered(ct_x[ct_at_cut : ct_at_scale - 1]);
+    scale = ct_positive_ordered(ct_x[ct_at_scale : ct_at_weight - 1]);
+    weight = softmax(ct_sum_to_zero(ct_x[ct_at_weight : ct_at_direction - 1]));
+    direction = ct_unit_vector(ct_x[ct_at_direction : ct_at_effect - 1]);
+    effect = ct_sum_to_zero(ct_x[ct_at_effect : ct_at_rows - 1]);
     {
       int ct_p = ct_at_rows;
       for (ct_i1 in 1 : 2) {
-        rows[ct_i1]
-          = softmax(ct_sum_to_zero(ct_segment(ct_x, ct_p, (K + 1) - 1)));
+        rows[ct_i1] = softmax(ct_sum_to_zero(ct_x[ct_p : ct_p + (K + 1) - 2]));
         ct_p += (K + 1) - 1;
       }
     }
@@ -250,11 +256,11 @@ generated quantities {
       int ct_p = ct_at_cuts;
       for (ct_i1 in 1 : 2) {
         for (ct_i2 in 1 : 2) {
-          cuts[ct_i1, ct_i2] = ct_ordered(segment(ct_x, ct_p, 3));
+          cuts[ct_i1, ct_i2] = ct_ordered(ct_x[ct_p : ct_p + 2]);
           ct_p += 3;
         }
       }
     }
-    trivial = softmax(ct_sum_to_zero(ct_segment(ct_x, ct_at_trivial, 0)));
+    trivial = softmax(ct_sum_to_zero(ct_x[ct_at_trivial : ct_end - 1]));
   }
 }
