@@ -55,7 +55,7 @@ class Cost:
         Time of one gradient of the user's program, in microseconds; with CmdStan as that compiles
         it by default, the generated ones as `stanct` does.
     density
-        That of the density program, which keeps the constants that NUTS drops, relative to it.
+        That of the density program, which keeps the constants that `~` drops, relative to it.
     joint
         That of the joint program with a diagonal base, relative to the user's.
     pseudo_extended
@@ -107,19 +107,21 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
             *(Recipe(target.code(kind), data) for kind in ("joint", "pseudo_extended")),
         ]
         if engine is not None:
-            own, density, one, all_copies = _compiled_times(engine, recipes)
+            own, whole, one, all_copies = _compiled_times(engine, recipes)
         else:
-            joint, pseudo_extended = (make_density(r, program, target.data) for r in recipes[2:])
+            density, joint, pseudo_extended = (
+                make_density(recipe, program, target.data) for recipe in recipes[1:]
+            )
             z = np.random.default_rng(1).normal(size=(copies, dimension))
             if not all(np.isfinite(original.log_density(0.3 * copy)) for copy in z):
                 return "The log density is not finite where it is timed; it may end half way."
             points = [0.3 * z[0], 0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
-            own, density, one, all_copies = _times(
-                [original, target.density, joint, pseudo_extended], points
+            own, whole, one, all_copies = _times(
+                [original, density, joint, pseudo_extended], points
             )
     except StanctError as error:
         return str(error)
-    ratios = density / own, one / own, all_copies / own / copies
+    ratios = whole / own, one / own, all_copies / own / copies
     return Cost(case.name, dimension, 1e6 * own, *ratios)
 
 

@@ -34,7 +34,7 @@ class Density:
     """The log density of a Stan program with its data, Jacobian of the transform included.
 
     `log_density(x)` is −φ(x) = log p(θ(x), y) + log |∂θ/∂x|. Constants are kept only where the
-    program keeps them; the *density program* of `TemperedModel` keeps all.
+    program keeps them, as the *density program* of `TemperedModel` does, or the recipe has them.
 
     One object holds one engine handle. Log densities can be evaluated from any thread, but the
     engine does not promise that two threads may use one handle at once: give each its own
@@ -44,7 +44,7 @@ class Density:
     Parameters
     ----------
     recipe
-        Program text and data.
+        Program text, data, and a constant.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -79,6 +79,11 @@ class Density:
         """D, the number of unconstrained parameters."""
         return self._dimension
 
+    @property
+    def constant(self) -> float:
+        """What the log density has beside that of the function at `address`."""
+        return self.recipe.constant
+
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the constrained parameters, e.g. ``theta.1.2``, last index slowest."""
@@ -95,7 +100,7 @@ class Density:
             value = self._model.log_density(np.ascontiguousarray(x, float))
         except RuntimeError:
             return -np.inf
-        return value if value < np.inf else -np.inf
+        return value + self.constant if value < np.inf else -np.inf
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """−φ and its gradient, shape (D,); (−inf, zeros) where Stan rejects the point."""
@@ -105,7 +110,7 @@ class Density:
             return -np.inf, np.zeros(self.dimension)
         if not value < np.inf:
             return -np.inf, np.zeros(self.dimension)
-        return value, np.asarray(gradient)
+        return value + self.constant, np.asarray(gradient)
 
     def log_densities(self, points: Array) -> Array:
         """−φ at every row of `points`, shapes (n, D) to (n,)."""

@@ -63,15 +63,18 @@ class Recipe:
         Stan program, includes resolved.
     data
         JSON text of the data block's variables.
+    constant
+        What the log density has beside the program's.
     """
 
     source: str = field(repr=False)
     data: str = field(repr=False)
+    constant: float = 0.0
 
     @functools.cached_property
     def key(self) -> str:
-        """SHA-256 over both texts."""
-        return hashlib.sha256(f"{self.source}\0{self.data}".encode()).hexdigest()
+        """SHA-256 over all of it."""
+        return hashlib.sha256(f"{self.source}\0{self.data}\0{self.constant}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,7 @@ def _pilots(
 ) -> tuple[list[LocalFit], int]:
     """Short NUTS chains, each with the moments of its own draws, and the gradients spent."""
     block, gradients = embedded.run_nuts(
-        target.density_recipe,
+        target.density.recipe,
         np.array(starts),
         seed=stan_seed(seed),
         warmup=PILOT_WARMUP,

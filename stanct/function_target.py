@@ -70,6 +70,11 @@ class FunctionDensity:
         """Not used by the callback."""
         return 0
 
+    @property
+    def constant(self) -> float:
+        """The callback returns the whole log density."""
+        return 0.0
+
     def _call(
         self,
         _handle: int,

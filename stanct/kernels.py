@@ -123,7 +123,7 @@ def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch:
     """Put v(z) and ∇v(z) into `value` and `gradient`; returns OK, REJECTED or DIVERGED."""
     return _evaluate(
         problem.call, problem.handle, problem.mean, problem.lower, problem.diagonal,
-        problem.factors, problem.stretch, problem.log_det, z, gradient, value, scratch.x,
+        problem.factors, problem.stretch, problem.added, z, gradient, value, scratch.x,
         scratch.x_gradient,
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def _evaluate(
     diagonal: Array,
     factors: Array,
     stretch: Array,
-    log_det: float,
+    added: float,
     z: Array,
     gradient: Array,
     value: Array,
@@ -165,7 +165,7 @@ def _evaluate(
         gradient[:] = 0.0
         # A trajectory that left for infinity is no fault of the program's.
         return REJECTED if np.isfinite(z.sum()) else DIVERGED
-    value[0] += log_det
+    value[0] += added
     if lower.size > 0:
         for i in range(dimension):
             gradient[i] = 0.0
@@ -247,7 +247,7 @@ def leapfrog(
     """
     # Taken out here, because an array from a tuple costs a count of references each time.
     pull, x, inner = scratch.base_gradient, scratch.x, scratch.x_gradient
-    call, handle, log_det = problem.call, problem.handle, problem.log_det
+    call, handle, added = problem.call, problem.handle, problem.added
     mean, lower, diagonal = problem.mean, problem.lower, problem.diagonal
     factors, stretch = problem.factors, problem.stretch
     mixture = problem.components.share.size > 0
@@ -258,7 +258,7 @@ def leapfrog(
         for i in range(z.size):
             z[i] += step * momentum[i]
         status = _evaluate(
-            call, handle, mean, lower, diagonal, factors, stretch, log_det, z, gradient, value,
+            call, handle, mean, lower, diagonal, factors, stretch, added, z, gradient, value,
             x, inner,
         )  # fmt: skip
         if status != OK:

@@ -12,6 +12,7 @@ import numpy as np
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.chains import stan_seed
+from stanct.constants import added_once
 from stanct.data import StanData, explain
 from stanct.density import Density
 from stanct.embedded import Block, CompilerMessageError, Recipe
@@ -54,7 +55,7 @@ class Target:
 
     @property
     def density(self) -> Density:
-        """The target's log density, −φ, all constants kept; made once.
+        """The target's log density, −φ, with all constants; made once.
 
         Raises
         ------
@@ -67,7 +68,8 @@ class Target:
 
     @cached_property
     def _density(self) -> Density:
-        return make_density(self.density_recipe, self.program, self.data)
+        whole = make_density(self.density_recipe, self.program, self.data)
+        return added_once(whole, self.program)
 
     def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
         """The joint program with data, base and bias."""

@@ -38,6 +38,11 @@ class CallableDensity(Protocol):
         """Its first argument."""
         ...
 
+    @property
+    def constant(self) -> float:
+        """What the log density has beside what the function returns."""
+        ...
+
 
 class Components(NamedTuple):
     """A mixture Σ_k π_k N(a_k, A_k A_kᵀ) in whitened coordinates; K = 0 is the standard normal.
@@ -76,8 +81,9 @@ class Problem(NamedTuple):
         L, where it is triangular; shape (0, 0) where it is a diagonal with a low rank.
     diagonal, factors, stretch : shapes (D,), (r, D) and (r,)
         L = diag(d) (I + Σ_j stretch_j u_j u_jᵀ) with the rows u_j of `factors`.
-    log_det
-        log det L.
+    added
+        What the log density of z has beside what the function returns: log det L, and the density's
+        constant.
     components
         Of a mixture, in whitened coordinates; none for the standard normal.
     """
@@ -89,7 +95,7 @@ class Problem(NamedTuple):
     diagonal: Array
     factors: Array
     stretch: Array
-    log_det: float
+    added: float
     components: Components
 
 
@@ -180,7 +186,7 @@ def make_problem(density: CallableDensity, base: AnyBase) -> Problem:
         np.ascontiguousarray(diagonal),
         np.ascontiguousarray(factors),
         np.ascontiguousarray(stretch),
-        base.log_det_scale,
+        base.log_det_scale + density.constant,
         _make_components(base),
     )
 

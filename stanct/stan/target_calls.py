@@ -24,6 +24,16 @@ def calls_of_lp_functions(program: Program) -> bool:
     )
 
 
+def touches_target(program: Program) -> bool:
+    """Tell whether the model reads the target, or adds to it by functions ending in `_lp`."""
+    block, word = program.blocks.get("model"), program.syntax.word
+    reads = block is not None and any(
+        word(token) == "target" and word(token + 1) == "("
+        for token in range(block.opening, block.closing)
+    )
+    return reads or calls_of_lp_functions(program)
+
+
 class TargetCalls:
     """The calls of one program that touch Stan's target.
 

@@ -16,7 +16,7 @@ from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
 from stanct.stan.syntax import Declare, Increment, Range, TypeSpec
-from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions
+from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions, touches_target
 
 
 def joint(program: Program, prefix: str) -> str:
@@ -102,22 +102,12 @@ def _prepare(
     rewriter.normalise_names()
     rewriter.keep_constants()
     writer = ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
-    if _touches_target(program):
+    if touches_target(program):
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
     sums.write(f"{prefix}log_p", by_loop=by_loop)
     return rewriter, writer, sums.leaves_terms
-
-
-def _touches_target(program: Program) -> bool:
-    """Tell whether the model reads the target, or adds to it by functions ending in `_lp`."""
-    block, word = program.blocks.get("model"), program.syntax.word
-    reads = block is not None and any(
-        word(token) == "target" and word(token + 1) == "("
-        for token in range(block.opening, block.closing)
-    )
-    return reads or calls_of_lp_functions(program)
 
 
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
