@@ -139,7 +139,7 @@ class Target:
 
     @property
     def programs(self) -> dict[str, str]:
-        """The generated program that Python samplers evaluate, by kind."""
+        """The generated program whose density Python samplers evaluate, by kind."""
         return {"density": self.code("density")}
 
     @property
