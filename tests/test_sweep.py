@@ -7,6 +7,7 @@ import json
 import os
 import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -128,13 +129,18 @@ def test_a_gradient_that_ends_half_way_is_not_timed(tmp_path: Path) -> None:
     assert isinstance(measured, str) and "not finite" in measured
 
 
+@dataclass(frozen=True)
 class Clockwork:
     """An engine whose programs take known times: a start, and a time for each step."""
+
+    optimise: bool = True
 
     def compiled(self, source: str) -> None:
         assert "parameters" in source
 
     def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
+        # Only what was generated is optimised.
+        assert self.optimise == ("Generated" in recipe.source)
         kinds = {"Pseudo-extended": 4.4e-4, "Joint": 1.2e-4, "Generated": 0.9e-4, "": 1e-4}
         return 0.5 + steps * next(time for kind, time in kinds.items() if kind in recipe.source)
 

@@ -19,12 +19,15 @@ functions {
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
-    if (K == 2) return values[1] + (values[2] - values[1]) * beta;
-    vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
-    vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
     real b = values[1];
-    for (k in 1 : (K - 1)) {
-      b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+    if (K == 2) {
+      b += (values[2] - values[1]) * beta;
+    } else {
+      vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
+      vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
+      for (k in 1 : (K - 1)) {
+        b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+      }
     }
     return b;
   }

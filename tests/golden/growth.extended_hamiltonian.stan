@@ -27,46 +27,45 @@ functions {
 
   // lower=: theta = lb + exp(y); an infinite bound is no bound
   real ct_lower_bound(real y, real lb) {
-    if (lb == negative_infinity()) return y;
-    return lb + exp(y);
+    return lb == negative_infinity() ? y : lb + exp(y);
   }
   real ct_lower_bound_lj(real y, real lb) {
-    if (lb == negative_infinity()) return 0;
-    return y;
+    return lb == negative_infinity() ? 0 : y;
   }
 
   // upper=: theta = ub - exp(y)
   real ct_upper_bound(real y, real ub) {
-    if (ub == positive_infinity()) return y;
-    return ub - exp(y);
+    return ub == positive_infinity() ? y : ub - exp(y);
   }
   real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
+    return ub == positive_infinity() ? 0 : y;
   }
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
-    if (lb == negative_infinity()) return ct_upper_bound(y, ub);
-    if (ub == positive_infinity()) return ct_lower_bound(y, lb);
     if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
-    return lb + (ub - lb) * inv_logit(y);
+    return lb == negative_infinity() ? ct_upper_bound(y, ub)
+           : ub == positive_infinity() ? ct_lower_bound(y, lb)
+           : lb + (ub - lb) * inv_logit(y);
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
-    if (lb == negative_infinity()) return ct_upper_bound_lj(y, ub);
-    if (ub == positive_infinity()) return ct_lower_bound_lj(y, lb);
-    return log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
+    return lb == negative_infinity() ? ct_upper_bound_lj(y, ub)
+           : ub == positive_infinity() ? ct_lower_bound_lj(y, lb)
+           : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
-    if (K == 2) return values[1] + (values[2] - values[1]) * beta;
-    vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
-    vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
     real b = values[1];
-    for (k in 1 : (K - 1)) {
-      b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+    if (K == 2) {
+      b += (values[2] - values[1]) * beta;
+    } else {
+      vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
+      vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
+      for (k in 1 : (K - 1)) {
+        b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+      }
     }
     return b;
   }

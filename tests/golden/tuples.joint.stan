@@ -14,12 +14,10 @@ functions {
 
   // lower=: theta = lb + exp(y); an infinite bound is no bound
   real ct_lower_bound(real y, real lb) {
-    if (lb == negative_infinity()) return y;
-    return lb + exp(y);
+    return lb == negative_infinity() ? y : lb + exp(y);
   }
   real ct_lower_bound_lj(real y, real lb) {
-    if (lb == negative_infinity()) return 0;
-    return y;
+    return lb == negative_infinity() ? 0 : y;
   }
 
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
@@ -31,11 +29,14 @@ functions {
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
-    if (N == 0) return zeros_vector(1);
-    vector[N] n = linspaced_vector(N, 1, N);
-    vector[N] w = y ./ sqrt(n .* (n + 1));
-    return append_row(reverse(cumulative_sum(reverse(w))), 0)
-           - append_row(0, n .* w);
+    vector[N + 1] theta = zeros_vector(N + 1);
+    if (N > 0) {
+      vector[N] n = linspaced_vector(N, 1, N);
+      vector[N] w = y ./ sqrt(n .* (n + 1));
+      theta = append_row(reverse(cumulative_sum(reverse(w))), 0)
+              - append_row(0, n .* w);
+    }
+    return theta;
   }
 
   // what `target +=` adds for a scalar or a container
@@ -63,23 +64,24 @@ functions {
 
   // upper=: theta = ub - exp(y)
   real ct_upper_bound(real y, real ub) {
-    if (ub == positive_infinity()) return y;
-    return ub - exp(y);
+    return ub == positive_infinity() ? y : ub - exp(y);
   }
   real ct_upper_bound_lj(real y, real ub) {
-    if (ub == positive_infinity()) return 0;
-    return y;
+    return ub == positive_infinity() ? 0 : y;
   }
 
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
-    if (K == 2) return values[1] + (values[2] - values[1]) * beta;
-    vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
-    vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
     real b = values[1];
-    for (k in 1 : (K - 1)) {
-      b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+    if (K == 2) {
+      b += (values[2] - values[1]) * beta;
+    } else {
+      vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
+      vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
+      for (k in 1 : (K - 1)) {
+        b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+      }
     }
     return b;
   }

@@ -15,8 +15,9 @@ functions {
   // ordered: the first element is free, each later one adds exp(y)
   vector ct_ordered(vector y) {
     int K = rows(y);
-    if (K < 2) return y;
-    return y[1] + append_row(0, cumulative_sum(exp(y[2 : K])));
+    vector[K] theta = y;
+    if (K > 1) theta = y[1] + append_row(0, cumulative_sum(exp(y[2 : K])));
+    return theta;
   }
   real ct_ordered_lj(vector y) {
     return rows(y) < 2 ? 0 : sum(y[2 : rows(y)]);
@@ -39,11 +40,14 @@ functions {
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
-    if (N == 0) return zeros_vector(1);
-    vector[N] n = linspaced_vector(N, 1, N);
-    vector[N] w = y ./ sqrt(n .* (n + 1));
-    return append_row(reverse(cumulative_sum(reverse(w))), 0)
-           - append_row(0, n .* w);
+    vector[N + 1] theta = zeros_vector(N + 1);
+    if (N > 0) {
+      vector[N] n = linspaced_vector(N, 1, N);
+      vector[N] w = y ./ sqrt(n .* (n + 1));
+      theta = append_row(reverse(cumulative_sum(reverse(w))), 0)
+              - append_row(0, n .* w);
+    }
+    return theta;
   }
 
   // unit_vector: y scaled to length one
@@ -59,12 +63,15 @@ functions {
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
     int K = rows(knots);
-    if (K == 2) return values[1] + (values[2] - values[1]) * beta;
-    vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
-    vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
     real b = values[1];
-    for (k in 1 : (K - 1)) {
-      b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+    if (K == 2) {
+      b += (values[2] - values[1]) * beta;
+    } else {
+      vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
+      vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
+      for (k in 1 : (K - 1)) {
+        b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
+      }
     }
     return b;
   }
