@@ -7,14 +7,13 @@ a binomial regression. The user's own program and one number are then the densit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from stanct.density import Density
 from stanct.stan.program import Program
-from stanct.stan.syntax import Compound, Simple, Statement, Tilde, walk
+from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tilde, walk
 from stanct.stan.target_calls import touches_target
 
 # Whose constants cost as much as the rest of them.
@@ -23,8 +22,11 @@ _COUNT_NAMES = """
     poisson_log poisson_log_glm
 """
 _COUNTS = frozenset(_COUNT_NAMES.split())
-_POINTS, _ATTEMPTS = 10, 40
-_TOLERANCE = 1e-11
+_SCALES = (1.0, 0.3, 0.1, 0.03, 0.01)
+_POINTS, _ATTEMPTS = 5, 8
+# A difference of larger numbers is none that a constant can be taken from.
+_LARGEST = 1e7
+_TOLERANCE = 1e-12
 
 
 def added_once(density: Density, program: Program) -> Density:
@@ -43,25 +45,34 @@ def added_once(density: Density, program: Program) -> Density:
         own = Density(replace(density.recipe, source=program.expanded))
     except ValueError:
         return density
-    rng, dropped, values = np.random.default_rng(0), list[float](), list[float]()
-    for _ in range(_ATTEMPTS):
-        x = rng.normal(size=density.dimension)
+    found = _differences(density, own)
+    if len(found) < _POINTS:
+        return density
+    # The difference of the smallest values is the most accurate.
+    magnitude, constant = min(found)
+    for other, difference in found:
+        # Whatever the text says, what is dropped must be the same everywhere.
+        if abs(difference - constant) > _TOLERANCE * max(1.0, magnitude, other):
+            return density
+    return Density(replace(own.recipe, constant=constant))
+
+
+def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
+    """Magnitudes of a density's values at a few points, and how much larger it is than `own`."""
+    rng, found = np.random.default_rng(0), list[tuple[float, float]]()
+    for scale in np.repeat(_SCALES, _ATTEMPTS):
+        x = rng.normal(scale=scale, size=density.dimension)
         value, less = density.log_density(x), own.log_density(x)
-        if np.isfinite(value) and np.isfinite(less):
-            values.append(value)
-            dropped.append(value - less)
-        if len(dropped) == _POINTS:
+        magnitude = max(abs(value), abs(less))
+        if magnitude < _LARGEST:
+            found.append((magnitude, value - less))
+        if len(found) == _POINTS:
             break
-    else:
-        return density
-    # Whatever the text says, what is dropped must be the same everywhere.
-    if np.ptp(dropped) > _TOLERANCE * max(1.0, *np.abs(values)):
-        return density
-    return Density(replace(own.recipe, constant=float(np.median(dropped))))
+    return found
 
 
 def drops_constants(program: Program) -> bool:
-    """Tell whether `~` drops costly constants of a program, and these whatever the parameters."""
+    """Tell whether `~` drops costly constants of a program, the same whatever the parameters."""
     model = program.blocks.get("model")
     if model is None or touches_target(program):
         return False
@@ -76,18 +87,55 @@ def drops_constants(program: Program) -> bool:
         isinstance(statement, Tilde) and statement.distribution in _COUNTS
         for statement in walk(model.statements)
     )
-    return counts and not _branches(model.statements)
+    return counts and not _Choices(program).found
 
 
-def _branches(statements: Sequence[Statement]) -> bool:
-    """Tell whether a `~` stands where it may be left out."""
-    for statement in walk(statements):
-        if isinstance(statement, Simple) and statement.word in ("break", "continue"):
-            return True
-        if (
-            isinstance(statement, Compound)
-            and statement.word in ("if", "while")
-            and any(isinstance(inner, Tilde) for inner in walk(statement.body))
-        ):
-            return True
-    return False
+class _Choices:
+    """Looks for what parameters may choose: branches, times round, and integers.
+
+    Attributes
+    ----------
+    found
+        Whether there is any, or may be.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._syntax = program.syntax
+        self._fixed = {declaration.name for declaration in program.data}
+        self._integers: set[str] = set()
+        blocks = [program.blocks.get(f"transformed {name}") for name in ("data", "parameters")]
+        before, after = (block.statements if block else () for block in blocks)
+        for statement in walk(before):
+            if isinstance(statement, Declare):
+                self._fixed |= self._declared(statement)
+        model = program.blocks["model"].statements
+        self.found = any(self._chooses(statement) for statement in (*walk(after), *walk(model)))
+
+    def _chooses(self, statement: Statement) -> bool:
+        if isinstance(statement, Declare) and statement.type.base == "int":
+            self._integers |= self._declared(statement)
+            return not all(value is None or self._is_fixed(value) for _, value in statement.names)
+        if isinstance(statement, Assign):
+            name = self._syntax.word(statement.left.first)
+            return name in self._integers and not self._is_fixed(statement.value)
+        if not isinstance(statement, Compound) or not statement.heads:
+            return False
+        heads = statement.heads
+        if statement.word == "for":
+            variable, over = heads[0].first, Range(heads[0].first + 2, heads[0].stop)
+            self._fixed.add(self._syntax.word(variable))
+            heads = [over]
+        return not all(self._is_fixed(head) for head in heads)
+
+    def _declared(self, statement: Declare) -> set[str]:
+        return {self._syntax.word(name) for name, _ in statement.names}
+
+    def _is_fixed(self, tokens: Range) -> bool:
+        """Tell whether an expression names nothing but data, counters and functions."""
+        syntax = self._syntax
+        return all(
+            syntax.tokens[token].kind != "name"
+            or syntax.word(token + 1) == "("
+            or syntax.word(token) in self._fixed | self._integers
+            for token in range(*tokens)
+        )

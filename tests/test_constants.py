@@ -21,6 +21,9 @@ VALUES = {"N": 6, "y": COUNTS, "n": [15] * 6, "x": np.linspace(-1, 1, 12).reshap
 LINE = "parameters { real a; vector[2] b; } "
 PRIOR = "a ~ normal(0, 2); b ~ normal(0, 1); "
 
+# What the priors of `PRIOR` lose.
+LOST = np.log(2) + 1.5 * np.log(2 * np.pi)
+
 KEPT_ONCE = {
     "poisson": LINE + "model {" + PRIOR + "y ~ poisson(exp(a + x * b)); }",
     "poisson_log": LINE + "model {" + PRIOR + "y ~ poisson_log(a + x * b); }",
@@ -33,6 +36,10 @@ KEPT_ONCE = {
     + "model {"
     + PRIOR
     + "for (i in 1 : N) y[i] ~ poisson(exp(a + x[i] * b)) T[ , 20]; }",
+    "branch on data": LINE
+    + "model {"
+    + PRIOR
+    + "for (i in 1 : N) { int k = n[i]; if (k > y[i]) y[i] ~ poisson_log(a + x[i] * b); } }",
     "beta_binomial": "parameters { vector<lower=0>[2] s; } "
     "model { s ~ gamma(2, 1); y ~ beta_binomial(n, s[1], s[2]); }",
     "multinomial": "parameters { simplex[N] p; } model { y ~ multinomial(p); }",
@@ -69,6 +76,15 @@ def test_the_constant_is_that_of_the_formula() -> None:
             assert np.isclose(own.log_density(x), likelihood + prior, rtol=1e-12)
 
 
+def test_a_steep_density(rng: np.random.Generator) -> None:
+    """Of values like −1e50 no constant can be seen; those of moderate ones are taken."""
+    steep = {**VALUES, "x": (60 * np.array(VALUES["x"])).tolist()}
+    target = target_of(DATA + KEPT_ONCE["poisson_log"], steep)
+    values = [target.density.log_density(x) for x in rng.normal(size=(20, 3))]
+    assert min(values) < -1e20
+    assert np.isclose(target.density.constant, -np.sum(gammaln(np.array(COUNTS) + 1)) - LOST)
+
+
 NOT_CONSTANT = {
     "a branch on a parameter": "if (a > 0) y ~ poisson_log(rep_vector(a, N));",
     "a loop left early": "for (i in 1 : N) { if (a > i) break; y[i] ~ poisson_log(a); }",
@@ -87,10 +103,22 @@ def test_where_it_could_depend_on_a_parameter(statements: str, rng: np.random.Ge
         assert found.log_density(x) == whole.log_density(x)
 
 
-def test_what_the_text_shows() -> None:
-    """A loop that a parameter ends, functions that drop constants or add to the target."""
-    loop = "int i = 1; while (i < a) { y[i] ~ poisson_log(a); i += 1; }"
-    assert not drops_constants(Program.from_source(DATA + LINE + "model {" + loop + " }"))
+CHOSEN = {
+    "a loop that a parameter ends": "int i = 1; while (i < a) { y[i] ~ poisson_log(a); i += 1; }",
+    "an index": "int i = a > 3 ? 1 : 6; y[i] ~ poisson_log(a);",
+    "an index assigned later": "int i = 1; if (N > 3) i += a > 0; y[i] ~ poisson_log(a);",
+    "an index in a branch": "int i = 1; if (a > 3) i = 6; y[i] ~ poisson_log(a);",
+    "a range": "for (i in 1 : (N - (a > 0))) y[i] ~ poisson_log(a);",
+}
+
+
+@pytest.mark.parametrize("statements", CHOSEN.values(), ids=CHOSEN)
+def test_what_a_parameter_chooses(statements: str) -> None:
+    """Not all of this is legal, and the engine runs less; the text is enough."""
+    assert not drops_constants(Program.from_source(DATA + LINE + f"model {{ {statements} }}"))
+
+
+def test_functions_that_drop_constants_themselves() -> None:
     body = "{ if (a > 0) return poisson_log_lupmf(y | a); return 0; }"
     own = f"functions {{ real count_lpmf(int y, real a) {body} }} "
     model = "model {" + PRIOR + "for (i in 1 : N) y[i] ~ count(a); y ~ poisson(1); }"
