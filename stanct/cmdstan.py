@@ -315,7 +315,7 @@ def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> 
                 program, stanc_options=stanc, cpp_options=dict.fromkeys(flags, "TRUE")
             )
     except (ValueError, RuntimeError):
-        # stanc's optimiser has written C++ that is none before (its issues 1150 and 1463).
+        # stanc's optimiser has written C++ that is none before (its issue 1150).
         if not optimise:
             raise
         program.with_suffix(".hpp").unlink(missing_ok=True)

@@ -22,6 +22,11 @@ _COUNT_NAMES = """
     poisson_log poisson_log_glm
 """
 _COUNTS = frozenset(_COUNT_NAMES.split())
+# Where these stand among parameters, an integer may depend on them.
+_DECISIONS = frozenset({"?", "<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"})
+_INTEGERS = frozenset(
+    {"int_step", "is_inf", "is_nan", "rank", "sort_indices_asc", "sort_indices_desc"}
+)
 _SCALES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _POINTS, _ATTEMPTS = 5, 8
 # A difference of larger numbers is none that a constant can be taken from.
@@ -103,6 +108,10 @@ class _Choices:
         self._syntax = program.syntax
         self._fixed = {declaration.name for declaration in program.data}
         self._integers: set[str] = set()
+        functions = program.blocks.get("functions")
+        self._deciding = _DECISIONS | _INTEGERS
+        if functions:
+            self._deciding |= {self._syntax.word(each.name) for each in functions.functions}
         blocks = [program.blocks.get(f"transformed {name}") for name in ("data", "parameters")]
         before, after = (block.statements if block else () for block in blocks)
         for statement in walk(before):
@@ -112,9 +121,15 @@ class _Choices:
         self.found = any(self._chooses(statement) for statement in (*walk(after), *walk(model)))
 
     def _chooses(self, statement: Statement) -> bool:
+        if isinstance(statement, Tilde):
+            decides = any(self._syntax.word(t) in self._deciding for t in range(*statement.tokens))
+            return decides and not self._is_fixed(statement.tokens)
         if isinstance(statement, Declare) and statement.type.base == "int":
             self._integers |= self._declared(statement)
             return not all(value is None or self._is_fixed(value) for _, value in statement.names)
+        if isinstance(statement, Declare):
+            # A name that was a counter's elsewhere.
+            return bool(self._declared(statement) & (self._fixed | self._integers))
         if isinstance(statement, Assign):
             name = self._syntax.word(statement.left.first)
             return name in self._integers and not self._is_fixed(statement.value)

@@ -108,6 +108,9 @@ CHOSEN = {
     "an index": "int i = a > 3 ? 1 : 6; y[i] ~ poisson_log(a);",
     "an index assigned later": "int i = 1; if (N > 3) i += a > 0; y[i] ~ poisson_log(a);",
     "an index in a branch": "int i = 1; if (a > 3) i = 6; y[i] ~ poisson_log(a);",
+    "an index in place": "y[a > 0 ? 1 : 2] ~ poisson_log(a);",
+    "an index by a function": "y[1 + int_step(a)] ~ poisson_log(a);",
+    "a counter's name": "for (i in 1 : N) { } { real i = a; if (i > 0) y ~ poisson(2); }",
     "a range": "for (i in 1 : (N - (a > 0))) y[i] ~ poisson_log(a);",
 }
 
