@@ -96,6 +96,7 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
             "K": 2,
             "bias_beta": np.array([0.0, 1.0]),
             "bias": np.array([0.0, 1.0]),
+            "log_g": np.array([0.0, -1.0]),
             "N": copies,
             "estimate_beta": 1,
             "fixed_beta": [],

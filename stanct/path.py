@@ -13,6 +13,7 @@ equations 17 and 20, for the linear bias b(β) = β log ζ; here b is piecewise 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import logsumexp as _logsumexp
@@ -132,19 +133,48 @@ class Bias(_Table):
     def from_curve(
         cls, beta: Array, log_z: Array, *, tolerance: float = 0.3, most: int = 32
     ) -> Bias:
-        """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β).
+        """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β)."""
+        return cls(*_coarsest(beta, log_z, tolerance=tolerance, most=most))
 
-        Knots are inserted where the error is largest, so that the steep part near β = 0 gets them.
-        """
-        beta, log_z = np.asarray(beta, float), np.asarray(log_z, float) - log_z[0]
-        chosen = [0, beta.size - 1]
-        while len(chosen) < most:
-            error = np.abs(np.interp(beta, beta[chosen], log_z[chosen]) - log_z)
-            worst = int(error.argmax())
-            if error[worst] <= tolerance:
-                break
-            chosen = sorted({*chosen, worst})
-        return cls(beta[chosen], log_z[chosen])
+
+@dataclass(frozen=True)
+class CopyBias(_Table):
+    """The bias b(β) of pseudo-extended copies and the prior g(β) of their β ([PE] 8).
+
+    Both log g and b are straight between common knots. With the best bias, b(β) = log z(β), each β
+    has density g, whether its copy is the target's or not.
+
+    Parameters
+    ----------
+    beta : shape (K,)
+        Knots, increasing from 0 to 1.
+    value, log_prior : shape (K,)
+        b and log g at the knots, natural log; both begin with 0.
+    """
+
+    log_prior: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "log_prior", _knots(self.beta, self.log_prior)[1])
+
+    @classmethod
+    def linear(cls, log_zeta: float) -> CopyBias:
+        """The bias β log ζ and a uniform prior."""
+        return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]), np.zeros(2))
+
+    @classmethod
+    def from_curves(
+        cls, beta: Array, log_z: Array, log_prior: Array, *, tolerance: float = 0.3, most: int = 32
+    ) -> CopyBias:
+        """The coarsest that is within `tolerance` of both estimated curves."""
+        curves = _coarsest(beta, log_z, log_prior, tolerance=tolerance, most=most)
+        return cls(*curves)
+
+    @cached_property
+    def of_the_path(self) -> Bias:
+        """b − log g, the bias under which x and β of a copy that is not the target's move."""
+        return Bias(self.beta, self.value - self.log_prior)
 
 
 @dataclass(frozen=True)
@@ -206,6 +236,24 @@ def sigmoidal_ladder(temperatures: int) -> Array:
 def tempered(beta: float, delta: Array) -> Array:
     """−β δ; 0 at β = 0 even where δ is infinite, because there the target does not matter."""
     return np.zeros(np.shape(delta)) if beta == 0 else -beta * np.asarray(delta, float)
+
+
+def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
+    """The fewest knots of piecewise-linear curves that keep to theirs, and the curves there.
+
+    Knots are inserted where the error is largest, so that the steep part near β = 0 gets them.
+    """
+    beta, stacked = np.asarray(beta, float), np.array(curves, float)
+    stacked -= stacked[:, :1]
+    chosen = [0, beta.size - 1]
+    while len(chosen) < most:
+        straight = [np.interp(beta, beta[chosen], curve[chosen]) for curve in stacked]
+        error = np.abs(straight - stacked).max(axis=0)
+        worst = int(error.argmax())
+        if error[worst] <= tolerance:
+            break
+        chosen = sorted({*chosen, worst})
+    return [beta[chosen], *stacked[:, chosen]]
 
 
 def _knots(beta: Array, value: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from stanct.data import StanData, explain
 from stanct.density import Density
 from stanct.embedded import Block, CompilerMessageError, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError
-from stanct.path import Bias
+from stanct.path import Bias, CopyBias
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 
@@ -78,9 +78,9 @@ class Target:
         return Recipe(self.code("joint"), self.data.extended(extra))
 
     def pseudo_extended_recipe(
-        self, base: GaussianBase, bias: Bias, copies: int, fixed_beta: Array | None
+        self, base: GaussianBase, bias: CopyBias, copies: int, fixed_beta: Array | None
     ) -> Recipe:
-        """The pseudo-extended program with data, base, bias, and N copies.
+        """The pseudo-extended program with data, base, bias and prior, and N copies.
 
         Parameters
         ----------
@@ -89,6 +89,7 @@ class Target:
         """
         names = {
             **_base_and_bias(base, bias),
+            "log_g": bias.log_prior,
             "N": copies,
             "estimate_beta": int(fixed_beta is None),
             "fixed_beta": np.zeros(0) if fixed_beta is None else fixed_beta,
@@ -171,7 +172,7 @@ class Target:
         return {k: v for k, v in variables.items() if not k.startswith(self.prefix)}
 
 
-def _base_and_bias(base: GaussianBase, bias: Bias) -> dict[str, Any]:
+def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:
     """What the whitened programs read of base and bias, names without prefix."""
     diagonal = np.diag(base.scale)
     is_dense = np.count_nonzero(base.scale) > base.dimension

@@ -22,6 +22,7 @@ _Pair = tuple[tuple[float, Array], tuple[float, Array]]
 """Log density and gradient: those of the program and those of its formula."""
 
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
+_LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
 _COUPLINGS: tuple[dict[str, Any], ...] = tuple(
     {"xi_0": 0.3, "xi_1": 1.0, "wall": 1.6, "power": power, "beta_min": lowest}
     | {"K": _BIAS.beta.size, "bias_xi": _BIAS.beta, "bias": _BIAS.value}
@@ -135,6 +136,7 @@ def _whitened(target: Target, kind: str, rng: np.random.Generator, points: int) 
         if kind == "pseudo_extended":
             copies = _COPIES
             extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
+            extra |= {"log_g": _LOG_PRIOR.value}
         programs = [_generated(target, kind, extra)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
@@ -158,21 +160,22 @@ def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Arr
     beta, rest = special.expit(u), special.expit(-u)
     log_base = _log_normal(z)
     value = np.sum(beta * log_p + rest * log_base)
-    value += np.sum(special.log_expit(u) + special.log_expit(-u) - _bias(beta))
+    value += np.sum(special.log_expit(u) + special.log_expit(-u) - _BIAS(beta))
     along_z = beta[:, None] * by_z - rest[:, None] * z
-    along_u = beta * rest * (log_p - log_base - _slope(beta)) + rest - beta
+    along_u = beta * rest * (log_p - log_base - _slope(_BIAS, beta)) + rest - beta
     return value, np.append(along_z, along_u)
 
 
 def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
-    """log (1/N) Σ w, log w = −(1 − β) δ − b(1) + b(β), and its gradient: [PE] 8 beside the rest."""
+    """log (1/N) Σ w + Σ log g, log w = −(1 − β) δ − b(1) + b(β): [PE] 8 beside the rest."""
     beta, rest = special.expit(u), special.expit(-u)
     delta = _log_normal(z) - log_p
-    log_weight = -rest * delta - _BIAS.value[-1] + _bias(beta)
+    log_weight = -rest * delta - _BIAS.value[-1] + _BIAS(beta)
     share = special.softmax(log_weight)
     along_z = (share * rest)[:, None] * (z + by_z)
-    along_u = share * beta * rest * (delta + _slope(beta))
-    return special.logsumexp(log_weight) - np.log(len(u)), np.append(along_z, along_u)
+    along_u = beta * rest * (share * (delta + _slope(_BIAS, beta)) + _slope(_LOG_PRIOR, beta))
+    value = special.logsumexp(log_weight) - np.log(len(u)) + np.sum(_LOG_PRIOR(beta))
+    return value, np.append(along_z, along_u)
 
 
 def _extended_hamiltonian(
@@ -190,9 +193,9 @@ def _extended_hamiltonian(
         inside = min(s, 1)
         beta = 1 - (1 - lowest) * (3 * inside**2 - 2 * inside**3)
         fall = -(1 - lowest) * 6 * inside * (1 - inside)
-    value = beta * log_p[0] - _bias(abs(share))
+    value = beta * log_p[0] - float(_BIAS(abs(share)))
     value += special.log_expit(u[0]) + special.log_expit(-u[0])
-    by_share = np.sign(share) * (fall * wall / (end - start) * log_p[0] - _slope(abs(share)))
+    by_share = np.sign(share) * (fall * wall / (end - start) * log_p[0] - _slope(_BIAS, abs(share)))
     along_u = by_share * (1 - share**2) / 2 - share
     return float(value), np.append(beta * by_z, along_u)
 
@@ -208,7 +211,7 @@ def _prior_likelihood(
     jacobian = special.log_expit(u) + special.log_expit(-u)
     for x in rng.normal(size=(points, density.dimension)) / 2:
         ends = [program.log_density_gradient(np.append(x, value)) for value in u]
-        path = np.array([value for value, _ in ends]) + _bias(beta) - jacobian
+        path = np.array([value for value, _ in ends]) + _BIAS(beta) - jacobian
         slopes = np.array([gradient[:-1] for _, gradient in ends])
         reach = (1 - beta[1]) / (beta[1] - beta[0])
         found = path[1] + reach * (path[1] - path[0]), slopes[1] + reach * (slopes[1] - slopes[0])
@@ -219,13 +222,9 @@ def _log_normal(z: Array) -> Array:
     return -0.5 * np.sum(z**2 + np.log(2 * np.pi), axis=1)
 
 
-def _bias(at: Array) -> Array:
-    return np.interp(at, _BIAS.beta, _BIAS.value)
-
-
-def _slope(at: Array) -> Array:
-    slopes = np.diff(_BIAS.value) / np.diff(_BIAS.beta)
-    return slopes[np.searchsorted(_BIAS.beta[1:-1], at)]
+def _slope(table: Bias, at: Array) -> Array:
+    slopes = np.diff(table.value) / np.diff(table.beta)
+    return slopes[np.searchsorted(table.beta[1:-1], at)]
 
 
 def _bias_data() -> dict[str, object]:

@@ -84,7 +84,7 @@ def load(code: str, data: dict[str, Any]) -> Any:
 
 
 def base_data(dimension: int, knots: Array = KNOTS, bias: Array = BIAS) -> dict[str, Any]:
-    """Return a base that is neither centred nor diagonal, and a bias."""
+    """Return a base that is neither centred nor diagonal, a bias, and a prior of β."""
     rng = np.random.default_rng(5)
     scale = np.tril(rng.normal(size=(dimension, dimension)) * 0.2, -1)
     scale += np.diag(np.exp(rng.normal(size=dimension) * 0.2) * 0.5)
@@ -96,6 +96,7 @@ def base_data(dimension: int, knots: Array = KNOTS, bias: Array = BIAS) -> dict[
         "ct_K": len(knots),
         "ct_bias_beta": knots.tolist(),
         "ct_bias": bias.tolist(),
+        "ct_log_g": (-2 * np.sqrt(knots)).tolist(),
     }
 
 

@@ -12,12 +12,12 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import norm
 
-from stanct.path import Array, Bias
+from stanct.path import Array, CopyBias
 from stanct.runs.copies import CopyEstimator, copy_log_weights
 
 LOG_Z, MEAN, SD = -2.3, 1.0, 0.7
 # Far from log z(β), so that nothing cancels by chance.
-BIAS = Bias(np.array([0.0, 0.3, 1.0]), np.array([0.0, -0.2, -1.4]))
+BIAS = CopyBias(np.array([0.0, 0.3, 1.0]), np.array([0.0, -0.2, -1.4]), np.array([0.0, -1.5, -0.6]))
 
 
 def delta_of(x: Array) -> Array:
@@ -36,11 +36,11 @@ def exact_draws(
     rng: np.random.Generator, shape: tuple[int, int, int], fixed: Array | None
 ) -> tuple[Array, Array]:
     """Independent draws of the extended target: δ and β, both of that shape."""
+    # β of the path ∝ z(β) exp(−b(β)) g(β); that of the target's own copy ∝ g(β).
+    grid = (np.arange(20000) + 0.5) / 20000
+    prior = np.interp(grid, BIAS.beta, BIAS.log_prior)
     if fixed is None:
-        # β of the path ∝ z(β) exp(−b(β)); that of the target's own copy is uniform.
-        grid = (np.arange(20000) + 0.5) / 20000
-        weights = softmax(path(grid)[2] - BIAS(grid))
-        beta = rng.choice(grid, size=shape, p=weights)
+        beta = rng.choice(grid, size=shape, p=softmax(path(grid)[2] - BIAS(grid) + prior))
         chosen = rng.integers(shape[2], size=shape[:2])
     else:
         beta = np.broadcast_to(fixed, shape).copy()
@@ -50,7 +50,7 @@ def exact_draws(
     first, second = np.indices(shape[:2])
     x[first, second, chosen] = rng.normal(MEAN, SD, size=shape[:2])
     if fixed is None:
-        beta[first, second, chosen] = rng.random(shape[:2])
+        beta[first, second, chosen] = rng.choice(grid, size=shape[:2], p=softmax(prior))
     return delta_of(x), beta
 
 
@@ -110,6 +110,6 @@ def test_hard_support(rng: np.random.Generator) -> None:
     """A target on x > 0 of the base N(0, 1) has Z = 1/2; path and copies live there too."""
     z = np.abs(rng.standard_normal((2, 2000, 2)))
     base = np.where(rng.random(4000) < 0.5, 0.0, np.inf)
-    estimator = CopyEstimator(np.zeros_like(z), base, Bias.linear(0.0))
+    estimator = CopyEstimator(np.zeros_like(z), base, CopyBias.linear(0.0))
     evidence = estimator.evidence("pseudo_extended")
     assert abs(evidence.log_z - np.log(0.5)) < 4 * evidence.std_error < 0.1

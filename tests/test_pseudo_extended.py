@@ -51,6 +51,7 @@ def expected(
     log_weight = -(1 - beta) * delta - base["ct_bias"][-1] + bias
     value = special.logsumexp(log_weight) - np.log(len(z))
     value += np.sum(log_base - beta * delta - bias)
+    value += np.interp(beta, base["ct_bias_beta"], base["ct_log_g"]).sum()
     if u is not None:
         value += np.sum(special.log_expit(u) + special.log_expit(-u))
     return value, delta, log_weight
@@ -100,12 +101,11 @@ def test_density_is_the_formula(name: str, copies: int, fixed: bool, bias: str) 
 
 
 def test_the_linear_form_is_that_of_the_paper() -> None:
-    """With b = beta log zeta: log (1/N) sum exp(-(1 - beta)(delta + log zeta)) + sum ..."""
+    """b = beta log zeta, uniform g: log (1/N) sum exp(-(1 - beta)(delta + log zeta)) + sum ..."""
     log_zeta = -2.5
-    model = pseudo_extended(
-        "parameters { real a; } model { a ~ student_t(3, 1, 2); }", {}, base_data(1, *LINEAR), 2
-    )
     base = base_data(1, *LINEAR)
+    base["ct_log_g"] = [0.0, 0.0]
+    model = pseudo_extended("parameters { real a; } model { a ~ student_t(3, 1, 2); }", {}, base, 2)
     z, x = point(1, 2, base, SEED)
     u = np.array([0.4, -1.7])
     beta = special.expit(u)
@@ -121,6 +121,7 @@ def test_fixed_beta_at_both_ends() -> None:
     """At beta = 0 an impossible copy counts no more than its base; at beta = 1 it excludes."""
     source = "parameters { real a; } model { a ~ normal(1, 2) T[0, ]; }"
     base = base_data(1, *LINEAR)
+    base["ct_log_g"] = [0.0, 0.0]
     scale, mean = base["ct_base_scale"][0][0], base["ct_base_mean"][0]
     inside, outside = (0.7 - mean) / scale, (-0.7 - mean) / scale
     model = pseudo_extended(source, {}, base, 2, [0.0, 1.0])
@@ -134,7 +135,7 @@ def test_fixed_beta_at_both_ends() -> None:
 def test_marginal_of_the_weighted_copy_is_the_target() -> None:
     """Integrate over both copies: E[sum of normalised w f(x)] is the target's E[f]."""
     base = {"ct_D": 1, "ct_base_mean": [0.5], "ct_is_dense": 0, "ct_base_scale": [[2.0]], "ct_K": 2}
-    base |= {"ct_bias_beta": [0.0, 1.0], "ct_bias": [0.0, 0.3]}
+    base |= {"ct_bias_beta": [0.0, 1.0], "ct_bias": [0.0, 0.3], "ct_log_g": [0.0, -2.0]}
     source = "parameters { real a; } model { a ~ normal(1, 0.8); target += 0.2; }"
     model = pseudo_extended(source, {}, base, 2, [0.2, 0.6])
     grid = np.linspace(-3.5, 3.5, 71)

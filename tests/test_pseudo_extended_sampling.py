@@ -138,9 +138,17 @@ def test_draws_do_not_depend_on_threads_and_depend_on_the_seed(seed: int) -> Non
     assert not np.array_equal(one.z, run_of(LINE, seed + 1, **settings).z)
 
 
-def test_rounds_keep_a_given_base_and_learn_the_bias(seed: int) -> None:
-    run = run_of(LINE, seed, base=UNIT, draws=60)
+def test_rounds_keep_a_given_base_and_learn_bias_and_prior(seed: int) -> None:
+    """Near the base the path is fast; the β of the target's copy has the prior, whatever x is."""
+    run = run_of(LINE, seed, base=UNIT, draws=500)
     assert run.base is UNIT and run.bias.value[1] < 0
+    grid = np.linspace(0, 1, 100001)
+    density = np.exp(np.interp(grid, run.bias.beta, run.bias.log_prior))
+    wanted = density @ grid / density.sum()
+    assert wanted < 0.45
+    found = (np.exp(run.copy_log_weights) * run.beta).sum(axis=2)
+    error = found.std() / np.sqrt(effective_size(found))
+    assert abs(found.mean() - wanted) < 4 * error < 0.1
 
 
 def test_functions_that_add_to_the_target(seed: int) -> None:

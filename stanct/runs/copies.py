@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import root
 
 from stanct.errors import SamplingError
-from stanct.path import Array, Bias, log_sum_exp
+from stanct.path import Array, CopyBias, log_sum_exp
 from stanct.runs.arviz_bridge import effective_size, pareto_k
 from stanct.runs.estimates import Evidence, between_error
 
@@ -30,7 +30,7 @@ from stanct.runs.estimates import Evidence, between_error
 PLAIN_STEPS = 100
 
 
-def copy_log_weights(delta: Array, beta: Array, bias: Bias) -> Array:
+def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
     """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 9).
 
     Parameters
@@ -63,7 +63,7 @@ class CopyEstimator:
 
     delta: Array
     base_delta: Array
-    bias: Bias
+    bias: CopyBias
     fixed_beta: Array | None = None
 
     @property
@@ -74,7 +74,7 @@ class CopyEstimator:
     def _log_states(self, delta: Array) -> Array:
         """log f_k relative to the base, shape (states, *delta.shape); the target is the first."""
         if self.fixed_beta is None:
-            return np.stack([-delta, self.bias.log_mass(delta)])
+            return np.stack([-delta, self.bias.of_the_path.log_mass(delta)])
         # At β = 0 the product −0·inf must read as no tempering at all, not NaN.
         path = [-beta * delta if beta > 0 else np.zeros_like(delta) for beta in self.fixed_beta]
         return np.stack([-delta, *path])
@@ -91,7 +91,7 @@ class CopyEstimator:
     def share(self) -> float:
         """s₁, the copies' share of the mixture with the base, by effective number of draws."""
         size = sum(
-            effective_size(self.bias.log_mass(np.minimum(copy, 1e6)), method="bulk")
+            effective_size(self.bias.of_the_path.log_mass(np.minimum(copy, 1e6)), method="bulk")
             for copy in np.moveaxis(self.delta, 2, 0)
         )
         return float(size / (size + self.base_delta.size))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from stanct.bases import AnyBase
-from stanct.path import Array, Bias
+from stanct.path import Array, CopyBias
 from stanct.runs import weighted
 from stanct.runs.arviz_bridge import effective_size, r_hat
 from stanct.runs.copies import CopyEstimator, copy_log_weights
@@ -54,7 +54,7 @@ class PseudoExtendedRun(Run):
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
-    bias: Bias = field(repr=False)
+    bias: CopyBias = field(repr=False)
     statistics: Mapping[str, Array] = field(repr=False)
 
     @property
@@ -157,6 +157,7 @@ class PseudoExtendedRun(Run):
         return super()._stored_arrays() | {
             "bias_beta": self.bias.beta,
             "bias_value": self.bias.value,
+            "log_prior": self.bias.log_prior,
         }
 
     def _stored_values(self) -> dict[str, Any]:
@@ -165,7 +166,9 @@ class PseudoExtendedRun(Run):
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         return super()._restored(stored) | {
-            "bias": Bias(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            "bias": CopyBias(
+                stored.arrays["bias_beta"], stored.arrays["bias_value"], stored.arrays["log_prior"]
+            ),
             "statistics": stored.statistics,
         }
 

@@ -24,7 +24,7 @@ from stanct.bases import AnyBase
 from stanct.chains import Chains, ChainSettings, Engine, refuse_executor, run_chains
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
-from stanct.path import Array, Bias, beta_grid
+from stanct.path import Array, CopyBias, beta_grid
 from stanct.progress import Bar
 from stanct.rounds import (
     Ledger,
@@ -45,7 +45,7 @@ ROUND_WARMUP, ROUND_DRAWS = 300, 500
 # Independent draws of the base for each draw of the chains; one costs a density.
 BASE_DRAWS = 4
 
-# Share of the density of β that is uniform whatever the speed of the path.
+# Share of the prior of β that is uniform whatever the speed of the path.
 UNIFORM = 0.25
 
 
@@ -184,7 +184,7 @@ def _sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = dense(start.base), Bias.linear(start.log_zeta)
+    current, bias = dense(start.base), CopyBias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
     stage_of = _Stages(target, engine, chosen["copies"], beta, ledger, execution)
@@ -197,7 +197,7 @@ def _sample(
         if isinstance(base, str):
             flat = stage.z.reshape(-1, current.dimension)
             new = dense(refitted(current, flat, weights.ravel(), start.least_shrinkage))
-        bias = _bias_by_speed(stage.estimator)
+        bias = _prior_by_speed(stage.estimator)
         z = new.whiten(current.unwhiten(stage.z[:, -1])).reshape(chains, -1)
         places = np.concatenate([z, _logit(stage.beta[:, -1])], axis=1) if beta is None else z
         current = new
@@ -262,7 +262,7 @@ class _Stages:
     def __call__(
         self,
         base: GaussianBase,
-        bias: Bias,
+        bias: CopyBias,
         settings: ChainSettings,
         starts: Array | None,
         seed: np.random.SeedSequence,
@@ -319,17 +319,18 @@ class _Stages:
         return np.concatenate([places, rng.logistic(size=(chains, self.copies))], axis=1)
 
 
-def _bias_by_speed(estimator: CopyEstimator) -> Bias:
-    """The bias under which the copies stay longer where the path is faster.
+def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
+    """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
 
-    A part of the density of β is uniform, the rest ∝ the mean absolute deviation of δ at β, so that
+    A part of the prior is uniform, the rest ∝ the mean absolute deviation of δ at β, so that
     equal steps of the path take about equal times. The modes of sharp mixtures meet at β of a few
-    per cent only, and there the path is fast.
+    per cent only, and there the path is fast. The target's copy, whose β nothing else determines,
+    has the prior too: when another takes over it is set free where the modes meet.
     """
     beta = beta_grid(101)
     log_z, speed = estimator.path_moments(beta)
     density = UNIFORM + (1 - UNIFORM) * speed / trapezoid(speed, beta)
-    return Bias.from_curve(beta, log_z - np.log(density))
+    return CopyBias.from_curves(beta, log_z, np.log(density))
 
 
 def _logit(beta: Array) -> Array:

@@ -4,15 +4,15 @@
 // Pseudo-extended MCMC (Nemeth et al. 2019) in whitened coordinates: N copies,
 // x_i = m + L z_i the unconstrained parameters, each copy at its own beta_i.
 // With p(z) = p(theta, y) |d theta / d x| det L, q(z) = N(z; 0, I),
-// delta = log q - log p, and the bias b piecewise linear,
+// delta = log q - log p, and the bias b and log g piecewise linear,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i - b(1) + b(beta_i).
 //
 // Copy i, drawn with weight w_i, is a draw from the user's posterior. The last
-// sum is there where the beta_i = inv_logit(u_i) are estimated.
+// sum is there where the beta_i = inv_logit(u_i) are estimated, g being their prior.
 
 // Marked animals seen again: the animal decides over which times a loop runs.
 functions {
@@ -92,6 +92,8 @@ data {
   int<lower=2> ct_K;
   vector<lower=0, upper=1>[ct_K] ct_bias_beta; // 0, ..., 1, ascending
   vector[ct_K] ct_bias; // begins with 0
+  // The prior of the beta: log g at the same knots, up to a constant.
+  vector[ct_K] ct_log_g;
   // Copies; their beta are estimated, or fixed here.
   int<lower=1> ct_N;
   int<lower=0, upper=1> ct_estimate_beta;
@@ -178,8 +180,9 @@ model {
     // log q(z_i) - beta_i delta_i: copy i between base and target
     target += ct_log_base[ct_n]
               - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
-    // -b(beta_i): the bias
-    target += -ct_bias_value(ct_beta[ct_n], ct_bias_beta, ct_bias);
+    // log g(beta_i) - b(beta_i): the prior less the bias
+    target += ct_bias_value(ct_beta[ct_n], ct_bias_beta,
+                            ct_log_g - ct_bias);
   }
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
