@@ -64,6 +64,15 @@ DATA: dict[str, dict[str, Any]] = {
         "count": [[0, 1, 2], [3, 0, 0], [1, 1, 1], [2, 5, 0], [0, 0, 4]],
         "trials": [1, 4, 2, 3, 6],
     },
+    "counts": {
+        "N": 3,
+        "X": [[1.0, 0.2], [0.3, -1.0], [-0.7, 0.4]],
+        "effort": [2.0, 0.7, 1.5],
+        "y": [3, 0, 1],
+        "trials": [5, 2, 4],
+        "wins": [5, 0, 3],
+        "group": [1, 2, 1],
+    },
     # The third animal is seen once: its loop does not run at all.
     "captures": {
         "I": 4,

@@ -112,9 +112,25 @@ class LoopSums:
                 text = whole
             texts.append(text)
         self._in_place[id(term.statement)] = kept
+        function = self._with_constants(term, texts)
         behind = f" | {', '.join(texts[1:])}" if texts[1:] else ""
-        line = f"{head}{term.function}({texts[0]}{behind});"
+        line = f"{head}{function}({texts[0]}{behind});"
         self._around(term.nest[0]).behind.append(line)
+
+    def _with_constants(self, term: Term, texts: list[str]) -> str:
+        """Return the function that a term calls behind its loops, and add what ours needs."""
+        counts, scope = self._rewriter.counts, self._loops.seen[id(term.statement)]
+        shape = self._rewriter.shapes.shape(term.arguments[-1], scope)
+        spec = scope.get(texts[-1].split("[")[0])
+        is_kept = spec is None and texts[-1].startswith(f"{self._prefix}each")
+        is_vector = is_kept or (spec is not None and spec.base == "vector" and not spec.array)
+        if counts is None or not is_vector or shape is None or shape.integer:
+            return term.function
+        known = counts.last_argument(term.function, texts)
+        if known is None:
+            return term.function
+        texts.append(known)
+        return self._rewriter.ours(term.function)
 
     def _keep(self, argument: Range, term: Term) -> tuple[str, str]:
         """Keep a value of each time round; returns the container's name and the assignment."""

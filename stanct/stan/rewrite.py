@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stanct.stan.constraints import minus
+from stanct.stan.counts import Counts
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
@@ -62,6 +63,8 @@ class Rewriter:
         Library functions, without prefix, that the new code calls.
     braced
         First tokens of statements around which other edits put braces.
+    counts
+        Collects the constants of counts that are computed once; None where each call keeps them.
     """
 
     program: Program
@@ -71,6 +74,7 @@ class Rewriter:
     word_edits: list[Edit] = field(default_factory=list[Edit])
     functions: set[str] = field(default_factory=set[str])
     braced: set[int] = field(default_factory=set[int])
+    counts: Counts | None = None
 
     def __post_init__(self) -> None:
         self._syntax: Syntax = self.program.syntax
@@ -187,6 +191,7 @@ class Rewriter:
         truncation = self._truncation(statement, scope, accumulator, weight)
         lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
         head = f"{lead}{accumulator} {operator} {_factor(weight)}"
+        function = self._with_constants(statement, function, scope)
         self.edits.append(Edit(start, start, f"{head}{function}("))
         variate_end = syntax.tokens[statement.variate.stop - 1].end
         name = syntax.tokens[statement.tilde + 1]
@@ -200,6 +205,26 @@ class Rewriter:
         semicolon = syntax.tokens[statement.tokens.stop - 1]
         rest = "".join(f"\n{indent}{line}" for line in truncation)
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
+
+    def _with_constants(self, statement: Tilde, function: str, scope: Scope) -> str:
+        """Return the function that a `~` calls, ours where constants of counts are known."""
+        if self.counts is None or statement.truncated or not statement.arguments:
+            return function
+        last = statement.arguments[-1]
+        if self.is_users(statement.distribution) or not self.counts.is_vector(last, scope):
+            return function
+        arguments = [self.expression(part) for part in (statement.variate, *statement.arguments)]
+        known = self.counts.last_argument(function, arguments)
+        if known is None:
+            return function
+        end = self._syntax.tokens[last.stop - 1].end
+        self.edits.append(Edit(end, end, f", {known}"))
+        return self.ours(function)
+
+    def ours(self, function: str) -> str:
+        """Return the name of a library function, which the program will have."""
+        self.functions.add(function)
+        return f"{self.prefix}{function}"
 
     def room(self, statement: Statement, edits: list[Edit]) -> tuple[str, str, str]:
         """Make room for several statements in the place of one.
@@ -390,8 +415,7 @@ class Rewriter:
         return f"({text})" if loose else text
 
     def _call(self, function: str, *arguments: str) -> str:
-        self.functions.add(function)
-        return f"{self.prefix}{function}({', '.join(arguments)})"
+        return f"{self.ours(function)}({', '.join(arguments)})"
 
     def _log_masses(self, statement: Tilde, arguments: list[str]) -> tuple[str, str]:
         """Return the log probabilities of the interval's two ends, empty for an open end."""

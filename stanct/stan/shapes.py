@@ -50,7 +50,7 @@ _ELEMENTWISE_NAMES = """
 """
 _TO_SCALAR = frozenset(_SCALAR_NAMES.split())
 _TO_CONTAINER = dict.fromkeys(_VECTOR_NAMES.split(), 1) | dict.fromkeys(_MATRIX_NAMES.split(), 2)
-_ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES.split())
+ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES.split())
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "&&", "||", "!"})
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "^", "%", "%/%", "\\", ".*", "./", ".^"})
 _MATRIX_PRODUCTS = frozenset({"*", "/", "\\"})
@@ -165,26 +165,50 @@ class Shapes:
         return first if first.integer == second.integer else Shape(first.rank)
 
     def _arithmetic(self, tokens: Range, operators: list[int], scope: Scope) -> Shape | None:
-        operands: list[Range] = []
-        first = tokens.first
+        binary, last = list[int](), tokens.first - 1
         for operator in operators:
             # An operator right behind another one, or in front, is a sign.
-            if operator > first:
-                operands.append(Range(first, operator))
-            first = operator + 1
-        operands.append(Range(first, tokens.stop))
+            if operator > last + 1:
+                binary.append(operator)
+            last = operator
+        word = self._syntax.word
+        additive = [operator for operator in binary if word(operator) in ("+", "-")]
+        if additive:
+            return self._sum(self._operands(tokens, additive), scope)
+        signs = [operator for operator in operators if operator not in binary]
+        operands = [
+            Range(part.first + sum(part.first <= sign < part.stop for sign in signs), part.stop)
+            for part in self._operands(tokens, binary)
+        ]
         shapes = [self._term(operand, scope) for operand in operands]
         known = [shape for shape in shapes if shape is not None]
         if len(known) < len(shapes):
             return None
         ranks = [shape.rank for shape in known]
-        products = any(self._syntax.word(token) in _MATRIX_PRODUCTS for token in operators)
+        products = any(word(token) in _MATRIX_PRODUCTS for token in operators)
+        rank: int | None = max(ranks)
         if products and sum(rank > 0 for rank in ranks) > 1:
+            rank = _product(ranks) if all(word(token) == "*" for token in binary) else None
+        if rank is None:
             return None
         integers = {shape.integer for shape in known}
-        powers = any(self._syntax.word(token) in ("^", ".^") for token in operators)
+        powers = any(word(token) in ("^", ".^") for token in operators)
         integer = None if None in integers else not powers and integers == {True}
-        return Shape(max(ranks), integer)
+        return Shape(rank, integer)
+
+    def _operands(self, tokens: Range, operators: Sequence[int]) -> list[Range]:
+        firsts = [tokens.first, *(operator + 1 for operator in operators)]
+        return [Range(*ends) for ends in zip(firsts, (*operators, tokens.stop), strict=True)]
+
+    def _sum(self, terms: Sequence[Range], scope: Scope) -> Shape | None:
+        """Return the shape of a sum, which one of its terms can tell where it is a container."""
+        shapes = [self.shape(term, scope) for term in terms]
+        known = [shape for shape in shapes if shape is not None]
+        rank = max((shape.rank for shape in known), default=0)
+        if len(known) < len(shapes) and rank == 0:
+            return None
+        integers = {None if shape is None else shape.integer for shape in shapes}
+        return Shape(rank, None if None in integers else integers == {True})
 
     def _term(self, tokens: Range, scope: Scope) -> Shape | None:
         """Return the shape of an expression without operators outside of brackets."""
@@ -259,8 +283,18 @@ class Shapes:
             return Shape(0)
         if name in _TO_CONTAINER:
             return Shape(_TO_CONTAINER[name])
-        if name in _ELEMENTWISE:
+        if name in ELEMENTWISE:
             shapes = [self.shape(part, scope) for part in syntax.split(arguments)]
             known = [shape.rank for shape in shapes if shape is not None]
             return Shape(max(known, default=0)) if len(known) == len(shapes) else None
         return None
+
+
+def _product(ranks: Sequence[int]) -> int | None:
+    """Return the rank of a product of scalars, vectors and matrices; None where it may be two."""
+    rank = 0
+    for factor in ranks:
+        if rank == factor == 1:
+            return None  # a scalar or a matrix
+        rank = max(rank, factor) if 0 in (rank, factor) else min(rank, factor)
+    return rank

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from stanct.stan.checks import check_lines
 from stanct.stan.constraints import ParameterWriter, plus
+from stanct.stan.counts import Counts
 from stanct.stan.jacobians import JacobianCalls
 from stanct.stan.loops import LoopSums
 from stanct.stan.program import Program
@@ -32,7 +33,7 @@ def extended_hamiltonian(program: Program, prefix: str) -> str:
 
 def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
     rewriter, writer, by_term = _prepare(program, prefix)
-    again = Rewriter(program, prefix, rewriter.shapes)
+    again = Rewriter(program, prefix, rewriter.shapes, counts=rewriter.counts)
     if by_term:
         # Engines are quick at collecting what is added to the target, one term after the other. A
         # sum of ours would grow by a node of the expression graph each time round a loop. So each
@@ -101,6 +102,7 @@ def _prepare(
     rewriter = Rewriter(program, prefix, shapes)
     rewriter.normalise_names()
     rewriter.keep_constants()
+    rewriter.counts = Counts(program.syntax, shapes, prefix)
     writer = ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
     if touches_target(program):
         rewriter.model(f"{prefix}log_p")
@@ -129,6 +131,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
         "functions": block_text(rewriter, "functions"),
         "data": block_text(rewriter, "data"),
         "transformed_data": block_text(rewriter, "transformed data"),
+        "constants": rewriter.counts.sums if rewriter.counts else {},
         "generated_quantities": block_text(rewriter, "generated quantities"),
         "comment": comment_before(program, next(iter(program.blocks))),
         "starts": _starts(sizes, prefix),
