@@ -40,6 +40,7 @@ def program(statement: str, *, declared: str = "", function: str = "") -> str:
         "for (n in 1 : N) y[n] ~ poisson_log(v[n]);",
         "for (n in 1 : N) y[n] ~ poisson_log(s * v[n]);",
         "for (n in 1 : N) target += poisson_lpmf(y[n] | exp(v[n]));",
+        "y ~ poisson_log(b[trials[1 : N]]);",
     ],
 )
 def test_sums_are_taken_out(statement: str) -> None:
@@ -57,6 +58,9 @@ def test_sums_are_taken_out(statement: str) -> None:
         "y[1 : 2] ~ poisson_log(b);",
         "y ~ poisson(exp(v)) T[ , 9];",
         "y ~ binomial(9, inv_logit(v));",
+        "y ~ poisson(sqrt(trials));",
+        "y ~ poisson_log([s, s]');",
+        "y ~ poisson_log(X[1] + s);",
         "y ~ neg_binomial_2_log(v, 1);",
         "for (n in 1 : N) y[n] ~ poisson(a[n]);",
         "for (n in 2 : N) y[n] ~ poisson_log(v[n]);",
@@ -71,8 +75,23 @@ def test_names_that_mean_something_else() -> None:
     function = "void add_lp(array[] int y, vector v) { y ~ poisson_log(v); }"
     assert calls(program("add_lp(y, v);", function=function)) == 0
     assert calls(program("k ~ poisson_log(v);", declared="array[N] int k = y;")) == 0
+    function = "row_vector square(row_vector x) { return 2 * x; }"
+    assert calls(program("y ~ poisson(square(r));", function=function)) == 0
     function = "real poisson_lpmf(array[] int k, vector v, real s) { return sum(v) + s; }"
     assert calls(program("y ~ poisson(v, s);", function=function)) == 0
+
+
+def test_sums_have_names_of_their_own() -> None:
+    code = generate(
+        Program.from_source(
+            "data { array[2] int N, N_a, a_b, b; } parameters { vector[2] v; }"
+            "model { a_b ~ binomial_logit(N, v); b ~ binomial_logit(N_a, v); b ~ poisson_log(v); }"
+        ),
+        "joint",
+    )
+    assert "ct_log_choices_N_a_b = sum(lchoose(N, a_b));" in code
+    assert "ct_log_choices_N_a_b_ = sum(lchoose(N_a, b));" in code
+    assert "(b | N_a, v, ct_log_choices_N_a_b_)" in code
 
 
 def test_impossible_counts_and_rates() -> None:

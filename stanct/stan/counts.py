@@ -51,6 +51,9 @@ class Counts:
         self._arrays = {
             name for name, spec in globals_.items() if spec.base == "int" and len(spec.array) == 1
         }
+        functions = self.syntax.blocks.get("functions")
+        users = functions.functions if functions else ()
+        self._elementwise = ELEMENTWISE - {self.syntax.word(function.name) for function in users}
 
     def last_argument(self, function: str, arguments: Sequence[str]) -> str | None:
         """Name the sum that our function of this name needs; None where Stan's own must stay.
@@ -68,8 +71,9 @@ class Counts:
         given = arguments[:counts]
         if len(arguments) != counts + 1 or not self._arrays.issuperset(given):
             return None
-        name = self.prefix + name.format(*given)
-        self.sums[name] = value.format(*given)
+        name, value = self.prefix + name.format(*given), value.format(*given)
+        while self.sums.setdefault(name, value) != value:
+            name += "_"  # as with N_a of b, and N of a_b
         return name
 
     def is_vector(self, tokens: Range, scope: Scope) -> bool:
@@ -77,24 +81,26 @@ class Counts:
         shape = self.shapes.shape(tokens, scope)
         if shape is None or shape.rank != 1:
             return False
-        for token in range(*tokens):
-            word = self.syntax.word(token)
-            if word in ("'", "{") or (word == "[" and not self._is_index(token)):
+        token = tokens.first
+        while token < tokens.stop:
+            word, kind = self.syntax.word(token), self.syntax.tokens[token].kind
+            if word in ("'", "{") or (kind == "name" and not self._is_column(token, scope)):
                 return False
-            if self.syntax.tokens[token].kind != "name":
-                continue
-            spec = scope.get(word)
-            if spec is None:
-                if word not in ELEMENTWISE:
+            if word == "[":
+                before = self.syntax.tokens[token - 1]
+                if token == tokens.first or not (before.kind == "name" or before.text in ")]"):
                     return False
-            elif spec.base == "matrix":
-                if spec.array or self.syntax.word(token + 1) == "[":
-                    return False
-            elif spec.base not in _COLUMNS or (spec.array and spec.base != "int"):
-                return False
+                # Indices choose elements, whatever their own type.
+                token = self.syntax.partner[token]
+            token += 1
         return True
 
-    def _is_index(self, opening: int) -> bool:
-        """Tell whether a bracket stands behind what it takes elements of."""
-        before = self.syntax.word(opening - 1)
-        return self.syntax.tokens[opening - 1].kind == "name" or before in (")", "]")
+    def _is_column(self, name: int, scope: Scope) -> bool:
+        """Tell whether a name stands for a scalar, a column, or what makes columns of columns."""
+        word, behind = self.syntax.word(name), self.syntax.word(name + 1)
+        spec = scope.get(word)
+        if spec is None:
+            return word in self._elementwise
+        return not spec.array and (
+            spec.base in _COLUMNS or (spec.base == "matrix" and behind != "[")
+        )
