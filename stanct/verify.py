@@ -167,7 +167,10 @@ def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Arr
 
 
 def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
-    """log (1/N) Σ w + Σ log g, log w = −(1 − β) δ − b(1) + b(β): [PE] 8 beside the rest."""
+    """[PE] 8 beside the rest: log (1/N) Σ w + Σ log g, log w = −(1 − β) δ − b(1) + b(β).
+
+    With its gradient.
+    """
     beta, rest = special.expit(u), special.expit(-u)
     delta = _log_normal(z) - log_p
     log_weight = -rest * delta - _BIAS.value[-1] + _BIAS(beta)
