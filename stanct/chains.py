@@ -180,7 +180,7 @@ def run_chains(
     recipe
         A program whose parameters are all unconstrained, and its data.
     shapes
-        Those parameters in order, name to shape.
+        Those parameters in order, scalars, vectors and matrices, name to shape.
     starts : shape (chains, dimension)
         Unconstrained starting points.
     draws

@@ -323,12 +323,12 @@ def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> 
 
 
 def _values(position: Array, shapes: Shapes) -> dict[str, Any]:
-    """One chain's unconstrained parameters by name, from them all in a row."""
+    """One chain's unconstrained parameters by name, from them all in a row, matrices by columns."""
     values, first = {}, 0
     for name, shape in shapes.items():
         size = int(np.prod(shape))
         part = position[first : first + size]
-        values[name] = part.reshape(shape).tolist() if shape else float(part[0])
+        values[name] = part.reshape(shape, order="F").tolist() if shape else float(part[0])
         first += size
     return values
 

@@ -134,9 +134,12 @@ class Block:
     statistics: dict[str, Array]
 
     def position(self, names: tuple[str, ...]) -> Array:
-        """Last draws of the named unconstrained parameters, joined, shape (chains, dimension)."""
-        last = [self.variables[name][:, -1] for name in names]
-        return np.concatenate([values.reshape(len(values), -1) for values in last], axis=1)
+        """Last draws of the named unconstrained parameters, joined, shape (chains, dimension).
+
+        Matrices column by column, as Stan joins them.
+        """
+        last = [np.moveaxis(self.variables[name][:, -1], 0, -1) for name in names]
+        return np.concatenate([v.reshape(-1, v.shape[-1], order="F") for v in last]).T
 
     @property
     def gradients(self) -> int:
@@ -208,7 +211,7 @@ def adapt(
     positions : shape (chains, dimension)
         Unconstrained starts.
     shapes
-        The program's parameters in order, name to shape.
+        The program's parameters in order, scalars, vectors and matrices, name to shape.
     seed
         Chain c uses Stan's stream of this seed and chain id c + 1.
     """

@@ -270,7 +270,7 @@ class _Stages:
     ) -> _Stage:
         """Run the chains, and draw from the base."""
         prefix = self.target.prefix
-        shapes: dict[str, tuple[int, ...]] = {f"{prefix}z": (self.copies, base.dimension)}
+        shapes: dict[str, tuple[int, ...]] = {f"{prefix}z": (base.dimension, self.copies)}
         if self.fixed_beta is None:
             shapes[f"{prefix}u"] = (self.copies,)
         start_seed, base_seed, chain_seed = seed.spawn(3)
@@ -293,7 +293,7 @@ class _Stages:
                 seen=lambda blocks: None,
                 more=lambda blocks: 0,
             )
-        z = chains.variables[f"{prefix}z"]
+        z = np.swapaxes(chains.variables[f"{prefix}z"], 2, 3)  # a column a copy in the program
         if self.fixed_beta is None:
             beta = expit(chains.variables[f"{prefix}u"])
         else:

@@ -106,6 +106,10 @@ class ParameterWriter:
         Library functions, without prefix, that the statements call; filled as they are written.
     jacobian
         Whether the statements add to the log Jacobian.
+    sums_of_one
+        Whether a single element is read as the sum of a slice of one. In a loop that is faster:
+        stanc's optimiser stores a vector's values and adjoints each in one piece only where no loop
+        indexes an element of it.
     """
 
     syntax: Syntax
@@ -114,6 +118,7 @@ class ParameterWriter:
     prefix: str
     functions: set[str] = field(default_factory=set[str])
     jacobian: bool = True
+    sums_of_one: bool = False
 
     def unconstrained_type(self, spec: TypeSpec) -> str:
         """Return the base type and sizes without the constraint."""
@@ -228,13 +233,17 @@ class ParameterWriter:
     ) -> list[str]:
         """Give the unconstrained values a name of their own where the lines would be too long.
 
+        Or where they would be computed twice.
+
         `scoped` says that the lines stand in a scope of their own already.
         """
         lines = write(source)
         alone = len(lines) < 2 and self.jacobian
-        if alone or max(map(len, lines)) + _MARGIN <= WIDTH:
+        twice = len(lines) > 1 and source.startswith("sum(")
+        if alone or (not twice and max(map(len, lines)) + _MARGIN <= WIDTH):
             return lines
-        y = f"{self.prefix}y"
+        # Two names: the embedded engine takes equal ones for one variable, though the scopes differ.
+        y = self.prefix + ("scalar" if source_type == "real" else "y")
         lines = [f"{source_type} {y} = {source};", *write(y)]
         return lines if scoped else ["{", *indented(lines), "}"]
 
@@ -266,7 +275,9 @@ class ParameterWriter:
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
             return self._complex(target, spec.base, dims, start, behind)
-        if spec.base == "real":
+        if spec.base == "real" and self.sums_of_one:
+            source, source_type = f"sum({self.prefix}x[{start} : {start}])", "real"
+        elif spec.base == "real":
             source, source_type = f"{self.prefix}x[{start}]", "real"
         else:
             size = self.element_size(spec)

@@ -78,6 +78,7 @@ def pseudo_extended(program: Program, prefix: str) -> str:
         prefix,
         **values,
         tempering=library({"bias_value", "weighted"}, prefix),
+        sums_of_one=writer.sums_of_one,
         parameters=block_text(rewriter, "parameters", 4),
         transformed_parameters=block_text(rewriter, "transformed parameters", 4),
         checks=checks,
@@ -104,12 +105,25 @@ def _prepare(
     rewriter.keep_constants()
     rewriter.counts = Counts(program.syntax, shapes, prefix)
     writer = ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
+    writer.sums_of_one = by_loop and _stay_whole(program)
     if touches_target(program):
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
     sums.write(f"{prefix}log_p", by_loop=by_loop)
     return rewriter, writer, sums.leaves_terms
+
+
+def _stay_whole(program: Program) -> bool:
+    """Whether the unconstrained vector of all parameters can stay in one piece in stanc's optimiser.
+
+    It does if all that is taken from it are vectors and single elements, and there are both: the
+    transforms of other types and arrays take it apart anyhow.
+    """
+    specs = [spec for _, _, spec in program.parameter_declarations()]
+    return {spec.base for spec in specs} - {"row_vector"} == {"real", "vector"} and not any(
+        spec.array for spec in specs
+    )
 
 
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:

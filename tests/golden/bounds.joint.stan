@@ -291,10 +291,11 @@ transformed parameters {
         += ct_offset_multiplier_vectors_lj(ct_y, rep_vector(0, N), f);
     }
     {
-      real ct_y = ct_x[ct_at_q];
-      q = ct_lower_upper_bound(ct_y, negative_infinity(), positive_infinity());
+      real ct_scalar = ct_x[ct_at_q];
+      q
+        = ct_lower_upper_bound(ct_scalar, negative_infinity(), positive_infinity());
       ct_log_jacobian
-        += ct_lower_upper_bound_lj(ct_y, negative_infinity(), positive_infinity());
+        += ct_lower_upper_bound_lj(ct_scalar, negative_infinity(), positive_infinity());
     }
   }
 }

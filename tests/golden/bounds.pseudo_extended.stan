@@ -191,7 +191,7 @@ transformed data {
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
-  array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
+  matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
   vector[ct_estimate_beta ? ct_N : 0] ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
@@ -222,9 +222,9 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
     }
     a = ct_x[ct_at_a];
     b = ct_lower_bound(ct_x[ct_at_b], -1);
@@ -296,10 +296,11 @@ transformed parameters {
         += ct_offset_multiplier_vectors_lj(ct_y, rep_vector(0, N), f);
     }
     {
-      real ct_y = ct_x[ct_at_q];
-      q = ct_lower_upper_bound(ct_y, negative_infinity(), positive_infinity());
+      real ct_scalar = ct_x[ct_at_q];
+      q
+        = ct_lower_upper_bound(ct_scalar, negative_infinity(), positive_infinity());
       ct_log_jacobian
-        += ct_lower_upper_bound_lj(ct_y, negative_infinity(), positive_infinity());
+        += ct_lower_upper_bound_lj(ct_scalar, negative_infinity(), positive_infinity());
     }
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
@@ -319,7 +320,7 @@ transformed parameters {
       ct_log_p += std_normal_lpdf(p);
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[ct_n]);
+    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
     ct_log_weight[ct_n]
@@ -362,11 +363,17 @@ generated quantities {
   vector[N] p;
   real q;
   {
+    // Not ct_z[, ct_chosen]: engines that compile nothing for an index
+    // that is drawn would interpret all that follows.
+    vector[ct_D] ct_chosen_z;
+    for (ct_n in 1 : ct_N) {
+      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     a = ct_x[ct_at_a];
     b = ct_lower_bound(ct_x[ct_at_b], -1);
@@ -416,8 +423,9 @@ generated quantities {
       p = ct_offset_multiplier_vectors(ct_y, rep_vector(0, N), f);
     }
     {
-      real ct_y = ct_x[ct_at_q];
-      q = ct_lower_upper_bound(ct_y, negative_infinity(), positive_infinity());
+      real ct_scalar = ct_x[ct_at_q];
+      q
+        = ct_lower_upper_bound(ct_scalar, negative_infinity(), positive_infinity());
     }
   }
 }

@@ -70,7 +70,7 @@ transformed data {
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
-  array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
+  matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
   vector[ct_estimate_beta ? ct_N : 0] ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
@@ -86,11 +86,13 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
     }
-    y = ct_x[ct_at_y];
+    // Sums of one element: Stan's optimiser takes a vector apart wherever one
+    // of its elements is indexed in a loop.
+    y = sum(ct_x[ct_at_y : ct_at_y]);
     x = ct_x[ct_at_x : ct_end - 1];
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
@@ -99,7 +101,7 @@ transformed parameters {
       ct_log_p += normal_lpdf(x | 0, exp(y / 2));
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[ct_n]);
+    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
     ct_log_weight[ct_n]
@@ -127,11 +129,17 @@ generated quantities {
   real y;
   vector[3] x;
   {
+    // Not ct_z[, ct_chosen]: engines that compile nothing for an index
+    // that is drawn would interpret all that follows.
+    vector[ct_D] ct_chosen_z;
+    for (ct_n in 1 : ct_N) {
+      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     y = ct_x[ct_at_y];
     x = ct_x[ct_at_x : ct_end - 1];

@@ -93,7 +93,7 @@ transformed data {
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
-  array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
+  matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
   vector[ct_estimate_beta ? ct_N : 0] ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
@@ -110,14 +110,19 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
     }
-    alpha = ct_x[ct_at_alpha];
+    // Sums of one element: Stan's optimiser takes a vector apart wherever one
+    // of its elements is indexed in a loop.
+    alpha = sum(ct_x[ct_at_alpha : ct_at_alpha]);
     theta = ct_x[ct_at_theta : ct_at_scale - 1];
-    scale = ct_lower_bound(ct_x[ct_at_scale], 0);
-    ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_scale], 0);
+    {
+      real ct_scalar = sum(ct_x[ct_at_scale : ct_at_scale]);
+      scale = ct_lower_bound(ct_scalar, 0);
+      ct_log_jacobian += ct_lower_bound_lj(ct_scalar, 0);
+    }
 
     vector[K] beta = theta ./ scale_of;
 
@@ -131,7 +136,7 @@ transformed parameters {
       ct_log_p += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[ct_n]);
+    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
     ct_log_weight[ct_n]
@@ -160,11 +165,17 @@ generated quantities {
   vector[K] theta;
   real scale;
   {
+    // Not ct_z[, ct_chosen]: engines that compile nothing for an index
+    // that is drawn would interpret all that follows.
+    vector[ct_D] ct_chosen_z;
+    for (ct_n in 1 : ct_N) {
+      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     alpha = ct_x[ct_at_alpha];
     theta = ct_x[ct_at_theta : ct_at_scale - 1];

@@ -135,7 +135,7 @@ transformed data {
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
-  array[ct_N] vector[ct_D] ct_z; // whitened: x = m + L z
+  matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
   vector[ct_estimate_beta ? ct_N : 0] ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
@@ -154,9 +154,9 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
     }
     alpha = ct_x[ct_at_alpha : ct_at_sigma - 1];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
@@ -198,7 +198,7 @@ transformed parameters {
       ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[ct_n]);
+    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
     ct_log_weight[ct_n]
@@ -229,11 +229,17 @@ generated quantities {
   real log_nu;
   vector[3] share;
   {
+    // Not ct_z[, ct_chosen]: engines that compile nothing for an index
+    // that is drawn would interpret all that follows.
+    vector[ct_D] ct_chosen_z;
+    for (ct_n in 1 : ct_N) {
+      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     alpha = ct_x[ct_at_alpha : ct_at_sigma - 1];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
