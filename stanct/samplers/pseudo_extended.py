@@ -46,7 +46,7 @@ ROUND_WARMUP, ROUND_DRAWS = 300, 500
 BASE_DRAWS = 4
 
 # Share of the prior of β that is uniform whatever the speed of the path.
-UNIFORM = 0.25
+UNIFORM = 0.05
 
 
 @dataclass(frozen=True)

@@ -127,10 +127,8 @@ def _vector_test(
 def _as_vector(element: str, spec: TypeSpec, taken: int, writer: ParameterWriter) -> str:
     """Write all scalars of a container as one vector."""
     if spec.base == "vector":
-        if not taken:
-            return element
-        element = writer.call("columns", [element])
-    elif taken == 2 or (taken and spec.base == "row_vector"):
+        return writer.call("all_elements", [element]) if taken else element
+    if taken == 2 or (taken and spec.base == "row_vector"):
         element = f"to_matrix({element})"
     return f"to_vector({element})"
 

@@ -51,8 +51,11 @@ functions {
   // an array of vectors as columns, so that one test sees them all
   matrix ct_columns(array[] vector x) {
     int N = size(x);
-    matrix[N == 0 ? 0 : rows(x[1]), N] columns;
-    for (n in 1 : N) columns[ : , n] = x[n];
+    int K = N == 0 ? 0 : rows(x[1]);
+    matrix[K, N] columns;
+    for (n in 1 : N) {
+      for (k in 1 : K) columns[k, n] = x[n, k];
+    }
     return columns;
   }
 
