@@ -15,6 +15,7 @@ import cmdstanpy
 import numpy as np
 import pytest
 from conftest import ROOT, target_of
+from generated import PROGRAMS
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct import embedded, homes
@@ -31,6 +32,8 @@ from stanct.model import temper
 from stanct.path import Array, Bias
 from stanct.resources import resource_folder
 from stanct.samplers import joint
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
 from stanct.target import Target
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
@@ -247,6 +250,21 @@ def test_runs_are_reproducible_for_any_number_of_threads(engine: CmdStan, seed: 
     assert one.variables["b"].shape == (3, 60, 2)
 
 
+@pytest.mark.parametrize("name", ["embedded", pytest.param("cmdstan", marks=pytest.mark.cmdstan)])
+def test_matrices_run_column_by_column(
+    name: str, request: pytest.FixtureRequest, seed: int
+) -> None:
+    """Stan's order of a matrix in the unconstrained vector: chains go on where they ended."""
+    runner = embedded if name == "embedded" else request.getfixturevalue("engine")
+    recipe = Recipe("parameters { matrix[2, 3] z; real u; } model { }", "{}")
+    starts = np.arange(14.0).reshape(2, 7)
+    still = {"step_size": 1e-14, "inv_metric": np.ones(7), "draws": 1, "seed": seed}
+    shapes = {"z": (2, 3), "u": ()}
+    block = runner.draw(recipe, starts, shapes, nuts=Nuts(max_depth=1), **still)
+    np.testing.assert_allclose(block.position(("z", "u")), starts, atol=1e-6)
+    np.testing.assert_allclose(block.variables["z"][1, 0, 1], [8, 10, 12], atol=1e-6)
+
+
 def log_densities(engine: CmdStan, recipe: Recipe, points: Array, folder: Path) -> Array:
     """Log density with Jacobian, then gradient, by the compiled program's `log_prob`, by row."""
     (folder / "data.json").write_text(recipe.data)
@@ -315,6 +333,23 @@ def test_equal_log_densities_of_tempered_programs(
     recipe = target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10))))
     points = rng.normal(size=(100, dimension + 1))
     assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-9)
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
+@pytest.mark.parametrize("name", ["regression", "funnel"])
+def test_what_the_optimiser_keeps_whole(
+    name: str, kind: str, engine: CmdStan, tmp_path: Path
+) -> None:
+    """The unconstrained parameters stay in structs of arrays (SoA), copies in a loop included."""
+    code = tmp_path / "model.stan"
+    code.write_text(generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind))
+    command = [str(engine.home.path / "bin" / "stanc"), "--O1", "--debug-mem-patterns"]
+    done = subprocess.run(
+        [*command, f"--o={tmp_path}/model.hpp", str(code)], capture_output=True, text=True
+    )
+    places = dict(re.findall(r"^\S.* (ct_[xz]): (\w+)$", done.stdout + done.stderr, re.MULTILINE))
+    assert places == {"ct_z": "SoA", "ct_x": "SoA"}
 
 
 EXTERNAL = """functions { real doubled(real x); }

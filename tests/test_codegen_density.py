@@ -6,10 +6,12 @@ matrices as parameters) is checked as far as the transforms of the joint program
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+import stanli
 from generated import (
     BIAS,
     DATA,
@@ -39,6 +41,20 @@ def expected_joint(
     log_jacobian = -np.logaddexp(0, -u) - np.logaddexp(0, u)
     value = beta * (log_density + log_det) + rest * log_base - bias + log_jacobian
     return value, log_base - log_density - log_det, beta
+
+
+@pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if name != "functions"])
+def test_the_embedded_engine_compiles_all_of_it(name: str, kind: str) -> None:
+    """It would interpret what it cannot compile, many times slower, and warn."""
+    program = Program.from_file(PROGRAMS / f"{name}.stan")
+    dimension = load(program.expanded, DATA[name]).param_unc_num()
+    data = DATA[name] | base_data(dimension)
+    if kind == "pseudo_extended":
+        data |= {"ct_N": 2, "ct_estimate_beta": 1, "ct_fixed_beta": []}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stanli.Model(stan_code=generate(program, kind), data=data)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

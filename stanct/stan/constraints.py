@@ -230,19 +230,19 @@ class ParameterWriter:
         source_type: str,
         *,
         scoped: bool,
+        computed: bool = False,
     ) -> list[str]:
         """Give the unconstrained values a name of their own where the lines would be too long.
 
-        Or where they would be computed twice.
-
-        `scoped` says that the lines stand in a scope of their own already.
+        `scoped` says that the lines stand in a scope of their own already, `computed` that the
+        values should not be written out twice.
         """
         lines = write(source)
         alone = len(lines) < 2 and self.jacobian
-        twice = len(lines) > 1 and source.startswith("sum(")
+        twice = computed and len(lines) > 1
         if alone or (not twice and max(map(len, lines)) + _MARGIN <= WIDTH):
             return lines
-        # Two names: the embedded engine takes equal ones for one variable, though the scopes differ.
+        # Two names: for the embedded engine equal ones in different scopes are one variable.
         y = self.prefix + ("scalar" if source_type == "real" else "y")
         lines = [f"{source_type} {y} = {source};", *write(y)]
         return lines if scoped else ["{", *indented(lines), "}"]
@@ -289,7 +289,8 @@ class ParameterWriter:
         if spec.base == "simplex":
             return self._simplex(target, dims[0], source, scoped=bool(indices))
         # Only the loop over an array of these is a scope of its own.
-        return self._narrow(write, source, source_type, scoped=bool(indices))
+        computed = source_type == "real" and self.sums_of_one
+        return self._narrow(write, source, source_type, scoped=bool(indices), computed=computed)
 
     def _transformed(
         self, target: str, spec: TypeSpec, dims: list[str], source: str, indices: tuple[str, ...]

@@ -115,10 +115,10 @@ def _prepare(
 
 
 def _stay_whole(program: Program) -> bool:
-    """Whether the unconstrained vector of all parameters can stay in one piece in stanc's optimiser.
+    """Whether stanc's optimiser can store the unconstrained vector of all parameters in one piece.
 
-    It does if all that is taken from it are vectors and single elements, and there are both: the
-    transforms of other types and arrays take it apart anyhow.
+    It can if all that is taken from it are vectors and single elements. Where these are both there
+    it matters how the elements are taken; transforms of other types and arrays break it up anyhow.
     """
     specs = [spec for _, _, spec in program.parameter_declarations()]
     return {spec.base for spec in specs} - {"row_vector"} == {"real", "vector"} and not any(
