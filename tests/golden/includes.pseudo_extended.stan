@@ -31,20 +31,19 @@ functions {
     return lb == negative_infinity() ? 0 : sum(y);
   }
 
-  // the piecewise-linear bias b(beta)
-  real ct_bias_value(real beta, vector knots, vector values) {
-    int K = rows(knots);
-    real b = values[1];
-    if (K == 2) {
-      b += (values[2] - values[1]) * beta;
-    } else {
-      vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
-      vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
-      for (k in 1 : (K - 1)) {
-        b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
-      }
-    }
-    return b;
+  // how much of each piece between two knots lies below x
+  vector ct_below(real x, vector knots) {
+    int K = rows(knots) - 1;
+    return K == 1
+           ? rep_vector(x - knots[1], 1)
+           : fmin(fmax(x - head(knots, K), 0), tail(knots, K) - head(knots, K));
+  }
+
+  // the slopes of straight pieces between knots
+  vector ct_slopes(vector knots, vector values) {
+    int K = rows(knots) - 1;
+    return (tail(values, K) - head(values, K))
+           ./ (tail(knots, K) - head(knots, K));
   }
 
   // weight * value, which is 0 where the weight is, for an infinite value too
@@ -84,6 +83,9 @@ transformed data {
     = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
+  vector[ct_K - 1] ct_bias_slope = ct_slopes(ct_bias_beta, ct_bias);
+  vector[ct_K - 1] ct_prior_slope
+    = ct_slopes(ct_bias_beta, ct_log_g - ct_bias);
 }
 parameters {
   matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
@@ -93,6 +95,7 @@ transformed parameters {
   vector[ct_N] ct_beta
     = ct_estimate_beta ? inv_logit(ct_u) : ct_fixed_beta;
   vector[ct_N] ct_log_base; // log q(z)
+  vector[ct_N] ct_log_prior; // log g(beta) - b(beta), up to a constant
   // delta: log base density minus log target density, both of z
   vector[ct_N] ct_delta;
   vector[ct_N] ct_log_weight; // log w
@@ -119,9 +122,11 @@ transformed parameters {
     ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+    vector[ct_K - 1] ct_passed = ct_below(ct_beta[ct_n], ct_bias_beta);
+    ct_log_prior[ct_n] = dot_product(ct_prior_slope, ct_passed);
     ct_log_weight[ct_n]
-      = ct_bias_value(ct_beta[ct_n], ct_bias_beta, ct_bias)
-        - ct_bias[ct_K] - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
+      = dot_product(ct_bias_slope, ct_passed) + ct_bias[1] - ct_bias[ct_K]
+        - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
   }
 }
 model {
@@ -132,8 +137,7 @@ model {
     target += ct_log_base[ct_n]
               - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // log g(beta_i) - b(beta_i): the prior less the bias
-    target += ct_bias_value(ct_beta[ct_n], ct_bias_beta,
-                            ct_log_g - ct_bias);
+    target += ct_log_prior[ct_n];
   }
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);

@@ -29,20 +29,25 @@ functions {
     return lb == negative_infinity() ? 0 : y;
   }
 
+  // how much of each piece between two knots lies below x
+  vector ct_below(real x, vector knots) {
+    int K = rows(knots) - 1;
+    return K == 1
+           ? rep_vector(x - knots[1], 1)
+           : fmin(fmax(x - head(knots, K), 0), tail(knots, K) - head(knots, K));
+  }
+
+  // the slopes of straight pieces between knots
+  vector ct_slopes(vector knots, vector values) {
+    int K = rows(knots) - 1;
+    return (tail(values, K) - head(values, K))
+           ./ (tail(knots, K) - head(knots, K));
+  }
+
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
-    int K = rows(knots);
-    real b = values[1];
-    if (K == 2) {
-      b += (values[2] - values[1]) * beta;
-    } else {
-      vector[K - 1] h = tail(knots, K - 1) - head(knots, K - 1);
-      vector[K - 1] slope = (tail(values, K - 1) - head(values, K - 1)) ./ h;
-      for (k in 1 : (K - 1)) {
-        b += slope[k] * fmin(fmax(beta - knots[k], 0), h[k]);
-      }
-    }
-    return b;
+    return values[1]
+           + dot_product(ct_slopes(knots, values), ct_below(beta, knots));
   }
 
   // beta at xi: 1 on the plateau |xi| <= xi_0, falling beyond it
