@@ -18,7 +18,7 @@ from conftest import ROOT, target_of
 from generated import PROGRAMS
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
-from stanct import embedded, homes
+from stanct import cmdstan, embedded, homes
 from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.cmdstan import CACHE_VARIABLE, CmdStan
@@ -29,7 +29,7 @@ from stanct.errors import EngineError, SamplingError
 from stanct.fits import fit_base
 from stanct.homes import Home
 from stanct.model import temper
-from stanct.path import Array, Bias
+from stanct.path import Array, Bias, CopyBias
 from stanct.resources import resource_folder
 from stanct.samplers import joint
 from stanct.stan.codegen import generate
@@ -322,16 +322,35 @@ def test_time_of_a_trajectory(engine: CmdStan) -> None:
 
 
 @pytest.mark.cmdstan
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "joint") for name in MODELS), ("radon", "pseudo_extended")]
+)
 def test_equal_log_densities_of_tempered_programs(
-    name: str, engine: CmdStan, tmp_path: Path, rng: np.random.Generator
+    name: str,
+    kind: str,
+    engine: CmdStan,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The joint programs of four models at 100 points, in whitened coordinates and β's."""
+    """Tempered programs at 100 points, whitened coordinates and β's; all compile when optimised."""
+    compiled = cmdstan._compile
+    monkeypatch.setattr(
+        cmdstan,
+        "_compile",
+        lambda *args, optimise: compiled(*args, optimise=optimise) if optimise else pytest.fail(),
+    )
     target = model_target(name)
     dimension = target.density.dimension
     base = GaussianBase(rng.normal(size=dimension), np.diag(rng.uniform(0.5, 1, dimension)))
-    recipe = target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10))))
-    points = rng.normal(size=(100, dimension + 1))
+    log_z = float(rng.normal(scale=10))
+    if kind == "joint":
+        copies, recipe = 1, target.joint_recipe(base, Bias.linear(log_z))
+    else:
+        copies, knots = 2, np.array([0, 0.1, 0.6, 1])
+        bias = CopyBias(knots, log_z * np.sqrt(knots), -2 * knots)
+        recipe = target.pseudo_extended_recipe(base, bias, copies, None)
+    points = rng.normal(size=(100, copies * (dimension + 1)))
     assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-9)
 
 

@@ -77,7 +77,7 @@ def pseudo_extended(program: Program, prefix: str) -> str:
         program,
         prefix,
         **values,
-        tempering=library({"slopes", "below", "weighted"}, prefix),
+        tempering=library({"weighted"}, prefix),
         sums_of_one=writer.sums_of_one,
         parameters=block_text(rewriter, "parameters", 4),
         transformed_parameters=block_text(rewriter, "transformed parameters", 4),

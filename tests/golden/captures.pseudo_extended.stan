@@ -54,21 +54,6 @@ functions {
              + sum(log_inv_logit(y)) + sum(log_inv_logit(-y));
   }
 
-  // how much of each piece between two knots lies below x
-  vector ct_below(real x, vector knots) {
-    int K = rows(knots) - 1;
-    return K == 1
-           ? rep_vector(x - knots[1], 1)
-           : fmin(fmax(x - head(knots, K), 0), tail(knots, K) - head(knots, K));
-  }
-
-  // the slopes of straight pieces between knots
-  vector ct_slopes(vector knots, vector values) {
-    int K = rows(knots) - 1;
-    return (tail(values, K) - head(values, K))
-           ./ (tail(knots, K) - head(knots, K));
-  }
-
   // weight * value, which is 0 where the weight is, for an infinite value too
   real ct_weighted(real weight, real value) {
     return weight == 0 ? 0 : weight * value;
@@ -111,9 +96,14 @@ transformed data {
     = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
-  vector[ct_K - 1] ct_bias_slope = ct_slopes(ct_bias_beta, ct_bias);
+  // Pieces between the knots: where they begin, their lengths and slopes.
+  vector[ct_K - 1] ct_piece = head(ct_bias_beta, ct_K - 1);
+  vector[ct_K - 1] ct_length = tail(ct_bias_beta, ct_K - 1) - ct_piece;
+  vector[ct_K - 1] ct_bias_slope
+    = (tail(ct_bias, ct_K - 1) - head(ct_bias, ct_K - 1)) ./ ct_length;
   vector[ct_K - 1] ct_prior_slope
-    = ct_slopes(ct_bias_beta, ct_log_g - ct_bias);
+    = (tail(ct_log_g, ct_K - 1) - head(ct_log_g, ct_K - 1)) ./ ct_length
+      - ct_bias_slope;
 }
 parameters {
   matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
@@ -171,7 +161,9 @@ transformed parameters {
     ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
       - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-    vector[ct_K - 1] ct_passed = ct_below(ct_beta[ct_n], ct_bias_beta);
+    // how much of each piece lies below beta
+    vector[ct_K - 1] ct_passed
+      = fmin(fmax(ct_beta[ct_n] - ct_piece, 0), ct_length);
     ct_log_prior[ct_n] = dot_product(ct_prior_slope, ct_passed);
     ct_log_weight[ct_n]
       = dot_product(ct_bias_slope, ct_passed) + ct_bias[1] - ct_bias[ct_K]

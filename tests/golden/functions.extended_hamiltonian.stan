@@ -45,25 +45,16 @@ functions {
     return lb == negative_infinity() ? 0 : y;
   }
 
-  // how much of each piece between two knots lies below x
-  vector ct_below(real x, vector knots) {
-    int K = rows(knots) - 1;
-    return K == 1
-           ? rep_vector(x - knots[1], 1)
-           : fmin(fmax(x - head(knots, K), 0), tail(knots, K) - head(knots, K));
-  }
-
-  // the slopes of straight pieces between knots
-  vector ct_slopes(vector knots, vector values) {
-    int K = rows(knots) - 1;
-    return (tail(values, K) - head(values, K))
-           ./ (tail(knots, K) - head(knots, K));
-  }
-
   // the piecewise-linear bias b(beta)
   real ct_bias_value(real beta, vector knots, vector values) {
-    return values[1]
-           + dot_product(ct_slopes(knots, values), ct_below(beta, knots));
+    int K = rows(knots) - 1;
+    return K == 1
+           ? values[1] + (values[2] - values[1]) * beta
+           : values[1]
+             + dot_product((tail(values, K) - head(values, K))
+                           ./ (tail(knots, K) - head(knots, K)),
+                           fmin(fmax(beta - head(knots, K), 0),
+                                tail(knots, K) - head(knots, K)));
   }
 
   // beta at xi: 1 on the plateau |xi| <= xi_0, falling beyond it
