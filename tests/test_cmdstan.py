@@ -338,7 +338,11 @@ def test_equal_log_densities_of_tempered_programs(
     monkeypatch.setattr(
         cmdstan,
         "_compile",
-        lambda *args, optimise: compiled(*args, optimise=optimise) if optimise else pytest.fail(),
+        lambda *args, optimise: (
+            compiled(*args, optimise=optimise)
+            if optimise
+            else pytest.fail("built without optimisation")
+        ),
     )
     target = model_target(name)
     dimension = target.density.dimension
