@@ -47,8 +47,8 @@ class Comparison:
         The largest difference of their gradients, relative to 1 + the largest component.
     gradient_rounding
         The largest such difference of the user's own gradient when the parameters change by their
-        last digit; looked for only where the gradients differ. It is large where a program has no
-        numerical gradient to speak of, such as that of eigenvectors of almost equal eigenvalues.
+        last digit; looked for only where the gradients differ. Where it is large, rounding leaves
+        the program no numerical gradient to speak of; programs with eigenvectors can be such.
     """
 
     kind: str

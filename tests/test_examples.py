@@ -137,6 +137,21 @@ def test_mixture20_in_short(example: Callable[[str], ModuleType]) -> None:
     assert np.sum((away < 2 * data["sigma"]).any(axis=0)) >= 14
 
 
+def test_mixture20_goes_on_where_it_was_stopped(
+    example: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    """Runs of a file are not made again, and come back as they were."""
+    mixture = example("mixture20")
+    kept = tmp_path / "runs.jsonl"
+    jobs = [mixture.Job("a", "HMC", draws=200, warmup=200, seed=seed) for seed in (1, 2)]
+    (first,) = mixture.done(jobs[:1], 1, kept)
+    again, second = mixture.done(jobs, 1, kept)
+    assert (again.job, again.seconds, second.job) == (jobs[0], first.seconds, jobs[1])
+    np.testing.assert_array_equal(again.moments, first.moments)
+    np.testing.assert_array_equal(again.points, first.points)
+    assert len(kept.read_text(encoding="utf-8").splitlines()) == 2
+
+
 def test_eight_schools_in_short(
     example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,6 +210,7 @@ CONSTRAINTS = {
         "{[a, 1]', [-a, a]'}",
     ),
     "arrays_of_vectors": ("array[2, 1] vector<upper=1>[1]", "{{[a]'}, {[1]'}}", "{{[a]'}, {[2]'}}"),
+    "array_of_vectors_above": ("array[2] vector<lower=a>[1]", "{[a]', [1]'}", "{[1]', [0]'}"),
     "array_of_row_vectors": ("array[2] row_vector<lower=a>[1]", "{[a], [1]}", "{[a], [0]}"),
     "nan": ("real<lower=0>", "a", "not_a_number()"),
     "nan_in_a_vector": ("vector<lower=0>[2]", "[a, positive_infinity()]'", "[a, not_a_number()]'"),

@@ -3,8 +3,8 @@
 Repeats section 4.1 of Nemeth et al. (2019): root mean square errors of four moments over repeated
 runs, their Table 1, and a scatter picture of one run of each method.
 
-    python run.py --quick       # one short run of a few methods, under a minute
-    python run.py               # 20 runs of 50,000 iterations: hours, see README.md
+    python run.py --quick                  # one short run of a few methods, under a minute
+    python run.py --resume runs.jsonl      # 20 runs of 50,000 iterations: hours, see README.md
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import json
 import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,27 @@ def work(job: Job) -> Outcome:
     return Outcome(job, moments, shown, gradients, time.perf_counter() - started)
 
 
+def done(jobs: list[Job], processes: int, kept: Path | None) -> Iterator[Outcome]:
+    """Outcomes of all jobs as they finish; those in the file `kept` first, and new ones added."""
+    left = set(jobs)
+    for line in kept.read_text(encoding="utf-8").splitlines() if kept and kept.exists() else ():
+        values = json.loads(line)
+        job = Job(**values.pop("job"))
+        if job in left:
+            left.remove(job)
+            arrays = {name: np.array(values.pop(name)) for name in ("moments", "points")}
+            yield Outcome(job, **arrays, **values)
+    # Processes, since a chain keeps the interpreter busy between its blocks.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for future in as_completed([pool.submit(work, job) for job in jobs if job in left]):
+            outcome = future.result()
+            if kept:
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(outcome), default=np.ndarray.tolist) + "\n")
+            yield outcome
+
+
 def moments_of(draws: dict) -> np.ndarray:
     """x₁, x₂, x₁², x₂² on the last axis."""
     return np.concatenate([draws["x"], np.square(draws["x"])], axis=-1)
@@ -160,6 +182,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("mixture20.png"), help="the picture")
+    parser.add_argument("--resume", type=Path, help="file to keep finished runs in and go on from")
     options = parser.parse_args()
     warmup = 1000
     if options.quick:
@@ -173,10 +196,9 @@ if __name__ == "__main__":
         Job(*kind, options.draws, warmup, int(seed))
         for kind, seed in zip(kinds * options.runs, seeds % 2**30, strict=True)
     ]
-    # Processes, since a chain keeps the interpreter busy between its blocks.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
-        outcomes = list(tqdm(pool.map(work, jobs), total=len(jobs), unit="run", leave=False))
+    finished = done(jobs, options.processes, options.resume)
+    outcomes = list(tqdm(finished, total=len(jobs), unit="run", leave=False))
+    outcomes.sort(key=lambda outcome: jobs.index(outcome.job))
 
     print(f"RMSE over {options.runs} runs of {options.draws:,} iterations, and the paper's")
     head = " ".join(f"{name:>6}" for name in ("E[x₁]", "E[x₂]", "E[x₁²]", "E[x₂²]"))

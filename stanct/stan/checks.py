@@ -11,6 +11,7 @@ from stanct.stan.syntax import TypeSpec
 
 _BOUNDED = frozenset({"real", "vector", "row_vector", "matrix"})
 _MARKS = {"lower": ">=", "upper": "<="}
+_INFINITE = {"lower": "negative_infinity()", "upper": "positive_infinity()"}
 _TESTS = {"lower": "is_above", "upper": "is_below"}
 # How many of an array's dimensions, the innermost ones, one test can take.
 _TAKEN = {"real": 2, "vector": 1, "row_vector": 1, "simplex": 1}
@@ -96,10 +97,12 @@ def _one(
     function, bounds = writer.bounds(spec, indices)
     if spec.rank == len(indices):
         test = _scalar_test(element, spec, bounds)
+    elif taken and spec.base == "vector":
+        sides = [side for side in _INFINITE if side in spec.constraints]
+        known = dict(zip(sides, bounds, strict=True))
+        test = writer.call("all_between", [element, *(_INFINITE | known).values()])
     else:
-        test = _vector_test(
-            _as_vector(element, spec, taken, writer), spec, function, bounds, writer
-        )
+        test = _vector_test(_as_vector(element, spec, taken), spec, function, bounds, writer)
     return _reject(f"!{test}", f"{name} is outside of its bounds.")
 
 
@@ -124,10 +127,10 @@ def _vector_test(
     return writer.call(tests[0] if len(tests) == 1 else "is_between", [values, *bounds])
 
 
-def _as_vector(element: str, spec: TypeSpec, taken: int, writer: ParameterWriter) -> str:
+def _as_vector(element: str, spec: TypeSpec, taken: int) -> str:
     """Write all scalars of a container as one vector."""
     if spec.base == "vector":
-        return writer.call("all_elements", [element]) if taken else element
+        return element
     if taken == 2 or (taken and spec.base == "row_vector"):
         element = f"to_matrix({element})"
     return f"to_vector({element})"

@@ -11,6 +11,7 @@ transformed parameters {
   vector<lower=0>[J] sigma = exp(a);
   array[2] ordered[J] cut;
   for (k in 1 : 2) cut[k] = cumulative_sum(sigma);
+  array[2] vector<upper=top>[J] below = rep_array(top - sigma, 2);
   real<lower=0, upper=top + J> s = sigma[1];
   tuple(real<upper=0>, simplex[J]) pair = (-s, softmax(a));
 }
