@@ -11,13 +11,13 @@ from conftest import ROOT, target_of
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
-from stanct import alternation
-from stanct.base import GaussianBase, moment_match
+from stanct import alternation, embedded, fits
+from stanct.base import GaussianBase, LocalFit, moment_match
 from stanct.boltzmann import BoltzmannMachine, Moments
 from stanct.embedded import Nuts
 from stanct.errors import EngineError
 from stanct.execution import Borrow
-from stanct.fits import fit_base
+from stanct.fits import STARTS, fit_base
 from stanct.function_target import FunctionDensity
 from stanct.path import Bias
 from stanct.rounds import LEAST_SHRINKAGE, Round, refit_base
@@ -82,6 +82,50 @@ def test_a_mode_too_good_to_be_skipped_gets_a_pilot(seed: int) -> None:
     fitted = fit_base(target, "pilot", chains=1, seed=np.random.SeedSequence(seed), nuts=Nuts())
     assert fitted.separated and len(fitted.fits) == 2
     assert fitted.base.scale[0, 0] == pytest.approx(9, abs=1.5)
+
+
+@pytest.mark.parametrize(("method", "way"), [("pilot", "pathfinder"), ("laplace", "mode")])
+def test_a_mode_that_all_first_starts_miss_is_found(
+    method: str, way: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of stan_models/two_modes one run in 45 saw half, and log Z was wrong by log 0.3."""
+    descend, seeds = getattr(embedded, way), []
+
+    def right_at_first(*arguments: Any, seed: int, **settings: Any) -> Any:
+        seeds.append(seed)
+        while True:
+            end = descend(*arguments, seed=seed, **settings)
+            place = end.variables["x"] if way == "pathfinder" else end[0]
+            if len(seeds) > STARTS or np.mean(place) > 0:
+                return end
+            seed += 1
+
+    monkeypatch.setattr(embedded, way, right_at_first)
+    fitted = fit_base(
+        target_of(TWO_MODES), method, chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
+    )
+    assert len(fitted.fits) == 2 and len(set(seeds)) == 2 * STARTS
+    if method == "pilot":
+        assert fitted.separated
+
+
+def test_a_second_look_that_finds_nothing_changes_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, found = target_of(ONE_MODE), []
+    twice = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    look = fits._approximate
+
+    def once(*arguments: Any) -> list[LocalFit]:
+        if found:
+            raise EngineError("not again")
+        found.extend(look(*arguments))
+        return found
+
+    monkeypatch.setattr(fits, "_approximate", once)
+    one = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    assert np.array_equal(twice.base.scale, one.base.scale) and twice.log_zeta == one.log_zeta
+    assert twice.evaluations == one.evaluations + sum(len(fit.points) for fit in found)
 
 
 def test_hidden_modes_widen_the_base(seed: int) -> None:
