@@ -145,6 +145,8 @@ def test_mixture20_goes_on_where_it_was_stopped(
     kept = tmp_path / "runs.jsonl"
     jobs = [mixture.Job("a", "HMC", draws=200, warmup=200, seed=seed) for seed in (1, 2)]
     (first,) = mixture.done(jobs[:1], 1, kept)
+    with kept.open("a", encoding="utf-8") as file:
+        file.write('{"job": {"scenario": "a", "me')  # killed while it wrote
     again, second = mixture.done(jobs, 1, kept)
     assert (again.job, again.seconds, second.job) == (jobs[0], first.seconds, jobs[1])
     np.testing.assert_array_equal(again.moments, first.moments)

@@ -110,7 +110,7 @@ def work(job: Job) -> Outcome:
 def done(jobs: list[Job], processes: int, kept: Path | None) -> Iterator[Outcome]:
     """Outcomes of all jobs as they finish; those in the file `kept` first, and new ones added."""
     left = set(jobs)
-    for line in kept.read_text(encoding="utf-8").splitlines() if kept and kept.exists() else ():
+    for line in whole_lines(kept) if kept and kept.exists() else ():
         values = json.loads(line)
         job = Job(**values.pop("job"))
         if job in left:
@@ -126,6 +126,15 @@ def done(jobs: list[Job], processes: int, kept: Path | None) -> Iterator[Outcome
                 with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(outcome), default=np.ndarray.tolist) + "\n")
             yield outcome
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file; what a killed run wrote of its last one is cut off there, too."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        path.write_text("".join(lines[:-1]), encoding="utf-8")
+        lines.pop()
+    return lines
 
 
 def moments_of(draws: dict) -> np.ndarray:

@@ -16,7 +16,15 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, Engine, joined, refuse_executor, run_chains
+from stanct.chains import (
+    Chains,
+    ChainSettings,
+    Engine,
+    StepSizes,
+    joined,
+    refuse_executor,
+    run_chains,
+)
 from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
@@ -167,7 +175,7 @@ def _sample(
     """First base, rounds, draws."""
     seed = execution.seed
     fit_seed, variable_seed, *round_seeds = np.random.SeedSequence(seed).spawn(bootstrap + 3)
-    ledger = Ledger()
+    ledger, steps = Ledger(), StepSizes()
     start = first_base(
         target,
         base,
@@ -196,6 +204,7 @@ def _sample(
             places,
             round_seeds[number],
             ledger,
+            steps,
             label,
             execution,
         )
@@ -218,6 +227,7 @@ def _sample(
         places,
         round_seeds[-1],
         ledger,
+        steps,
         "joint",
         execution,
     )
@@ -264,6 +274,7 @@ def _stage(
     starts: Array | None,
     seed: np.random.SeedSequence,
     ledger: Ledger,
+    steps: StepSizes,
     label: str,
     execution: Execution,
 ) -> _Stage:
@@ -284,6 +295,7 @@ def _stage(
             shapes,
             starts,
             settings,
+            steps,
             draws=precision.first,
             seed=chain_seed,
             label=label,

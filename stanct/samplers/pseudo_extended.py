@@ -21,7 +21,7 @@ from scipy.special import expit
 from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, Engine, refuse_executor, run_chains
+from stanct.chains import Chains, ChainSettings, Engine, StepSizes, refuse_executor, run_chains
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.path import Array, CopyBias, beta_grid
@@ -258,6 +258,7 @@ class _Stages:
     fixed_beta: Array | None
     ledger: Ledger
     execution: Execution
+    steps: StepSizes = field(default_factory=StepSizes)
 
     def __call__(
         self,
@@ -285,6 +286,7 @@ class _Stages:
                 shapes,
                 starts,
                 settings,
+                self.steps,
                 draws=draws,
                 seed=chain_seed,
                 label=label,

@@ -1,0 +1,64 @@
+"""Step sizes of the chains: as adapted where that will do, shorter behind many rejections."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import stanct
+from stanct.chains import FEWEST, SHORT_STEPS, TOLERATED, StepSizes
+from stanct.embedded import Block
+from stanct.stan.program import Program
+
+SCHOOLS = ROOT / "examples" / "eight_schools"
+SHORT = {"draws": 300, "warmup": 200, "engine": "embedded", "progress": False}
+
+
+def block(rejected: int, size: int = 200) -> Block:
+    acceptance = np.full((4, size // 4), 0.9)
+    acceptance.ravel()[:rejected] = 0.05
+    return Block({}, {"accept_stat__": acceptance})
+
+
+def test_steps_stay_as_adapted_while_few_are_rejected() -> None:
+    steps = StepSizes()
+    for _ in range(100):
+        steps.heed(block(0))
+    for _ in range(int(FEWEST + TOLERATED * 200 * 110)):
+        steps.heed(block(1))
+    assert not steps.short and steps.factor() == 1
+
+
+def test_steps_are_short_for_good_once_more_are_rejected() -> None:
+    steps = StepSizes()
+    steps.heed(block(FEWEST))
+    assert steps.factor() == 1
+    steps.heed(block(2))
+    factors = []
+    for _ in range(2 * len(SHORT_STEPS)):
+        factors.append(steps.factor())
+        steps.heed(block(0))
+    assert sorted(factors) == sorted(2 * SHORT_STEPS) and factors[:3] == factors[3:]
+
+
+def factors_of(run: Any) -> set[float]:
+    steps = run.statistics["stepsize__"] / run.provenance["step_size"]
+    return set(np.round(np.unique(steps), 4).tolist())
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("joint", {}), ("pseudo_extended", {"copies": 2})]
+)
+def test_only_a_funnel_has_short_steps(method: str, settings: dict, seed: int) -> None:
+    """What the rounds saw holds for the draws, so that none of these is of a long step."""
+    data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
+    funnel = stanct.temper(SCHOOLS / "centred.stan")
+    found = factors_of(funnel.sample(data, method=method, seed=seed, **SHORT, **settings))
+    assert set(SHORT_STEPS) <= found, found
+    program = "parameters { vector[5] x; } model { x ~ normal(0, [1, 2, 3, 4, 5]'); }"
+    easy = stanct.TemperedModel(Program.from_source(program, name="model"))
+    assert factors_of(easy.sample(method=method, seed=seed, **SHORT, **settings)) == {1.0}
