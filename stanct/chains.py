@@ -28,7 +28,8 @@ BLOCK_DRAWS = 50
 # Factors on the adapted step size, one a block in turn, once too many transitions were rejected.
 SHORT_STEPS = (0.5, 0.25, 0.125)
 # With an acceptance below this a transition is all but surely rejected. Where steps fit everywhere
-# at most three in a thousand are, with centred eight schools four to fourteen, with radon twenty.
+# at most three in a thousand are, with centred eight schools four to fourteen, with radon eighteen
+# to forty.
 REJECTED, TOLERATED, FEWEST = 0.1, 0.003, 5
 
 
