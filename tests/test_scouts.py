@@ -88,7 +88,7 @@ def test_a_mode_too_good_to_be_skipped_gets_a_pilot(seed: int) -> None:
 def test_a_mode_that_all_first_starts_miss_is_found(
     method: str, way: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of stan_models/two_modes one run in 45 saw half, and log Z was wrong by log 0.3."""
+    """Of stan_models/two_modes one run of 40 saw half, and log Z was wrong by log 0.3."""
     descend, seeds = getattr(embedded, way), []
 
     def right_at_first(*arguments: Any, seed: int, **settings: Any) -> Any:
