@@ -100,6 +100,31 @@ def test_weights_are_those_of_the_paper(rng: np.random.Generator) -> None:
     assert abs(found.mean() - exact) < 4 * error < 0.05
 
 
+def test_weights_without_the_noise_of_beta(rng: np.random.Generator) -> None:
+    """Those of an estimator are the mean of the paper's over β given the copies."""
+    delta, beta = exact_draws(rng, (1, 20000, 3), None)
+    estimator = CopyEstimator(delta, np.zeros(1), BIAS)
+    weights = np.exp(estimator.log_weights)
+    assert weights.sum(axis=2) == pytest.approx(1)
+    # By quadrature in β: given that copy j is the target's, β_j has the prior, the others the path.
+    grid = (np.arange(20000) + 0.5) / 20000
+    path = np.exp(
+        -grid * delta[0, :5, :, None] - BIAS(grid) + np.interp(grid, BIAS.beta, BIAS.log_prior)
+    )
+    expected = np.exp(-delta[0, :5]) / path.mean(axis=-1)
+    assert weights[0, :5] == pytest.approx(expected / expected.sum(axis=1, keepdims=True), rel=1e-6)
+    mean, noisy = (weights * delta).sum(axis=2), np.exp(copy_log_weights(delta, beta, BIAS)) * delta
+    assert abs(mean.mean() - noisy.sum(axis=2).mean()) < 4 * noisy.sum(axis=2).std() / 141
+    assert mean.std() < noisy.sum(axis=2).std()
+
+
+def test_weights_at_fixed_beta_are_those_of_the_paper(rng: np.random.Generator) -> None:
+    fixed = np.array([0.0, 0.4, 1.0])
+    delta, beta = exact_draws(rng, (2, 50, 3), fixed)
+    estimator = CopyEstimator(delta, np.zeros(1), BIAS, fixed)
+    assert np.array_equal(estimator.log_weights, copy_log_weights(delta, beta, BIAS))
+
+
 def test_an_impossible_copy_at_the_base_weighs_nothing() -> None:
     """Fixed β = 0 lets a copy leave the target's support, at which δ = +inf."""
     delta, beta = np.array([[[np.inf, 0.3]]]), np.array([[[0.0, 1.0]]])

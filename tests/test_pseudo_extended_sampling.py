@@ -17,6 +17,7 @@ from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
 from stanct.runs.arviz_bridge import effective_size
+from stanct.runs.copies import copy_log_weights
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
 from stanct.samplers import pseudo_extended
 
@@ -146,7 +147,8 @@ def test_rounds_keep_a_given_base_and_learn_bias_and_prior(seed: int) -> None:
     density = np.exp(np.interp(grid, run.bias.beta, run.bias.log_prior))
     wanted = density @ grid / density.sum()
     assert wanted < 0.45
-    found = (np.exp(run.copy_log_weights) * run.beta).sum(axis=2)
+    weights = np.exp(copy_log_weights(run.delta, run.beta, run.bias))
+    found = (weights * run.beta).sum(axis=2)
     error = found.std() / np.sqrt(effective_size(found))
     assert abs(found.mean() - wanted) < 4 * error < 0.1
 

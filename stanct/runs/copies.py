@@ -41,7 +41,11 @@ def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
         The bias under which the chain ran.
     """
     tempered = np.where(beta < 1, (1 - beta) * np.where(beta < 1, delta, 0.0), 0.0)
-    log_weights = bias(beta) - tempered
+    return _normalised(bias(beta) - tempered)
+
+
+def _normalised(log_weights: Array) -> Array:
+    """Those of a draw add up to one."""
     return log_weights - log_sum_exp(log_weights, axis=2)[..., None]
 
 
@@ -78,6 +82,17 @@ class CopyEstimator:
         # At β = 0 the product −0·inf must read as no tempering at all, not NaN.
         path = [-beta * delta if beta > 0 else np.zeros_like(delta) for beta in self.fixed_beta]
         return np.stack([-delta, *path])
+
+    @cached_property
+    def log_weights(self) -> Array:
+        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one.
+
+        [PE] 9; where β was estimated its mean over the β given all copies, ∝ −δ − log M(δ): the
+        same averages with less noise.
+        """
+        if self.fixed_beta is not None:
+            return copy_log_weights(self.delta, self.fixed_beta, self.bias)
+        return _normalised(self.bias.of_the_path.log_weights(self.delta, 1.0))
 
     @cached_property
     def _chain_states(self) -> Array:

@@ -14,7 +14,7 @@ from stanct.bases import AnyBase
 from stanct.path import Array, CopyBias
 from stanct.runs import weighted
 from stanct.runs.arviz_bridge import effective_size, r_hat
-from stanct.runs.copies import CopyEstimator, copy_log_weights
+from stanct.runs.copies import CopyEstimator
 from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
 from stanct.runs.estimates import Evidence, Expectation
 from stanct.runs.run import Run
@@ -72,10 +72,13 @@ class PseudoExtendedRun(Run):
     def _estimate(self) -> Evidence:
         return self.estimator.evidence(self.method)
 
-    @cached_property
+    @property
     def copy_log_weights(self) -> Array:
-        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one."""
-        return copy_log_weights(self.delta, self.beta, self.bias)
+        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one.
+
+        [PE] 9, averaged over the β given the copies where these are estimated.
+        """
+        return self.estimator.log_weights
 
     @property
     def target_log_weights(self) -> Array:
