@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -251,16 +252,30 @@ def _unpack(wheel: Path, folder: Path) -> None:
     shutil.rmtree(folder / "wheel", ignore_errors=True)
 
 
+def processor_flags(description: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Variables of the makefile that suit this processor, for programs that stay on this machine.
+
+    ``STAN_AVX2`` on an x86-64 of 2013 or later, where Linux tells.
+    """
+    try:
+        told = description.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = re.search(r"^flags\s*:(.*)$", told, re.MULTILINE)
+    has = set(found[1].split()) if found else set()
+    return ["STAN_AVX2"] if {"avx2", "fma"} <= has else []
+
+
 def _build(folder: Path, make: str, jobs: int, report: Callable[[str], None]) -> None:
     report(f"Compiling what all models share, {jobs} at a time (some minutes)")
-    _make(folder, [make, f"JOBS={jobs}", "build"])
+    _make(folder, [make, f"JOBS={jobs}", *_assigned(processor_flags()), "build"])
 
 
 def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
     """Compile and run a small model: a home that cannot do that is not put in place."""
     report("Compiling and running a model")
     model = folder / "examples" / "bernoulli" / "bernoulli"
-    _make(folder, [make, "examples/bernoulli/bernoulli"])
+    _make(folder, [make, *_assigned(processor_flags()), "examples/bernoulli/bernoulli"])
     command = [str(model), "sample", "num_samples=20", "num_warmup=20"]
     command += ["data", f"file={model}.data.json", "output", f"file={folder}/draws.csv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -269,6 +284,10 @@ def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
     # Its run path names this folder, which is about to be renamed.
     for left in (model, model.with_suffix(".hpp"), folder / "draws.csv"):
         left.unlink()
+
+
+def _assigned(flags: list[str]) -> list[str]:
+    return [f"{flag}=TRUE" for flag in flags]
 
 
 def _make(folder: Path, command: list[str]) -> None:

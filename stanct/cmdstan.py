@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stanct.assemble import processor_flags
 from stanct.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
 from stanct.errors import EngineError
 from stanct.homes import INSTALL, Home, find, require_cmdstanpy, using
@@ -49,7 +50,9 @@ class CmdStan:
         Build with OpenCL, which moves the functions that Stan has kernels for to the device.
     optimise
         Let stanc optimise by its `--O1`: gradients in many dimensions cost less. A program whose
-        optimised form does not compile is built without, and so is every one with OpenCL.
+        optimised form does not compile is built without, and so is every one with OpenCL. A home
+        that stanct assembled also uses the registers of this machine's processor: products of
+        matrices cost half.
     """
 
     home: Home
@@ -155,7 +158,10 @@ class CmdStan:
 
     def _flags(self, source: str) -> list[str]:
         threaded = re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None
-        return ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * self.opencl
+        flags = ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * self.opencl
+        if self.optimise and self.home.assembled:
+            flags += processor_flags()
+        return flags
 
     def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
         """Draws of single-path Pathfinder from one random start, as one chain of that many draws.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stanct import assemble as module
-from stanct.assemble import HOME_NAME, assemble, is_assembled, is_current
+from stanct.assemble import HOME_NAME, assemble, is_assembled, is_current, processor_flags
 from stanct.cli import main
 from stanct.errors import EngineError
 
@@ -242,3 +242,28 @@ def test_the_command(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     wheel.write_bytes(b"")
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith("stanct: httpstan-4.17.0.whl is not the wheel")
+
+
+def test_flags_of_the_processor(tmp_path: Path) -> None:
+    told = tmp_path / "cpuinfo"
+    assert processor_flags(told) == []
+    told.write_text("vendor_id\t: x\nflags\t\t: fpu sse2 avx fma avx2 bmi2\n\nflags : none\n")
+    assert processor_flags(told) == ["STAN_AVX2"]
+    told.write_text("flags\t\t: fpu sse2 avx avx2x fma\n")
+    assert processor_flags(told) == []
+    told.write_text("Features\t: fp asimd\n")
+    assert processor_flags(told) == []
+
+
+@pytest.mark.skipif(not processor_flags(), reason="another processor")
+def test_what_models_share_is_built_for_the_processor(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    log = MAKE.replace("case", f'echo "$*" >> {calls}; case', 1).replace("SECOND", ":")
+    monkeypatch.setenv("MAKE", str(script(tmp_path / "telling", log)))
+    assemble(tmp_path / "homes", wheel=wheel)
+    assert [line.split()[-2:] for line in calls.read_text().splitlines()] == [
+        ["STAN_AVX2=TRUE", "build"],
+        ["STAN_AVX2=TRUE", "examples/bernoulli/bernoulli"],
+    ]

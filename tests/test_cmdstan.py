@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import cmdstanpy
@@ -83,6 +84,24 @@ def test_a_program_is_compiled_once(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert calls == [o1, o1, {"STAN_OPENCL": "TRUE"}, o1, {}]
     CmdStan(home).compiled("functions { } // reduce_sum(f, x, 1)")
     assert calls[-1] == o1 | {"STAN_THREADS": "TRUE"}
+
+
+def test_the_processor_counts_where_stanct_knows_the_makefile(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict] = []
+    compiler(monkeypatch, calls)
+    monkeypatch.setattr("stanct.cmdstan.processor_flags", lambda: ["STAN_AVX2"])
+    assembled = replace(home, assembled=True)
+    CmdStan(home).compiled(SOURCE)
+    wide = CmdStan(assembled).compiled(SOURCE)
+    CmdStan(assembled, optimise=False).compiled(SOURCE)
+    CmdStan(assembled, opencl=True).compiled(SOURCE)
+    o1 = {"O1": True}
+    avx2 = {"STAN_AVX2": "TRUE"}
+    assert calls == [o1, o1 | avx2, {}, avx2 | {"STAN_OPENCL": "TRUE"}]
+    monkeypatch.setattr("stanct.cmdstan.processor_flags", list)
+    assert CmdStan(assembled).compiled(SOURCE) != wide
 
 
 def test_two_builds_of_one_program_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
