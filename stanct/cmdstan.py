@@ -52,7 +52,7 @@ class CmdStan:
         Let stanc optimise by its `--O1`: gradients in many dimensions cost less. A program whose
         optimised form does not compile is built without, and so is every one with OpenCL. A home
         that stanct assembled also uses the registers of this machine's processor: products of
-        matrices cost half.
+        matrices cost about half.
     """
 
     home: Home
