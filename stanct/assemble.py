@@ -255,7 +255,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
 def processor_flags(description: Path = Path("/proc/cpuinfo")) -> list[str]:
     """Variables of the makefile that suit this processor, for programs that stay on this machine.
 
-    ``STAN_AVX2`` on an x86-64 of 2013 or later, where Linux tells.
+    ``STAN_AVX2`` where Linux tells of AVX2 and FMA, which most x86-64 have had since 2013.
     """
     try:
         told = description.read_text(encoding="utf-8", errors="replace")

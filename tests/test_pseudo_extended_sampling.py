@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import target_of
+from scipy.integrate import trapezoid
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
@@ -16,8 +17,9 @@ from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
+from stanct.path import CopyBias
 from stanct.runs.arviz_bridge import effective_size
-from stanct.runs.copies import copy_log_weights
+from stanct.runs.copies import CopyEstimator, copy_log_weights
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
 from stanct.samplers import pseudo_extended
 
@@ -151,6 +153,20 @@ def test_rounds_keep_a_given_base_and_learn_bias_and_prior(seed: int) -> None:
     found = (weights * run.beta).sum(axis=2)
     error = found.std() / np.sqrt(effective_size(found))
     assert abs(found.mean() - wanted) < 4 * error < 0.1
+
+
+def test_the_prior_of_a_path_that_slows_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speed of 1/β leaves a prior of β^-1.3, down to the share that is uniform."""
+    monkeypatch.setattr(
+        CopyEstimator, "path_moments", lambda _, beta: (beta, 1 / np.maximum(beta, 0.003))
+    )
+    estimator = CopyEstimator(np.zeros((1, 1, 2)), np.zeros(1), CopyBias.linear(0.0))
+    bias = pseudo_extended._prior_by_speed(estimator)
+    fine = np.linspace(0, 1, 100001)
+    area = trapezoid(np.maximum(fine, 0.003) ** -1.3, fine)
+    wanted = np.log(0.05 + 0.95 * np.maximum(bias.beta, 0.003) ** -1.3 / area)
+    assert bias.log_prior == pytest.approx(wanted - wanted[0], abs=0.05)
+    assert bias.value == pytest.approx(bias.beta, abs=1e-12)
 
 
 def test_functions_that_add_to_the_target(seed: int) -> None:

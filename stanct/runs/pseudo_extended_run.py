@@ -26,7 +26,7 @@ class PseudoExtendedRun(Run):
     """Draws of a pseudo-extended chain, N weighted copies each, and what follows from them.
 
     The weights of a draw's copies add up to one: an average over the user's density is the mean
-    over draws of the weighted mean over copies ([PE] 9), which is what `expect` and `summary` do.
+    over draws of the weighted mean over copies, which is what `expect` and `summary` do.
 
     Attributes
     ----------
