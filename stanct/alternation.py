@@ -21,7 +21,7 @@ from stanct import kernels, lanes
 from stanct.bases import AnyBase
 from stanct.embedded import NAME
 from stanct.execution import Borrow, Execution, executing
-from stanct.path import AnyBias, Array, LadderBias
+from stanct.path import AnyBias, Array, Course, LadderBias
 from stanct.precision import Precision
 from stanct.progress import Bar
 from stanct.rounds import (
@@ -32,7 +32,7 @@ from stanct.rounds import (
     SampledTarget,
     acceptance_by_beta,
     base_deltas,
-    curve_under,
+    course_under,
     first_base,
     provenance,
     refit_base,
@@ -82,16 +82,16 @@ class BiasRule:
     start
         From log ζ.
     carried
-        From the curve log z(β) under a base just refitted: grid and values.
+        From the path under a base just refitted, and the uniform share of β's density.
     refitted
-        From the draws of a round under the same base.
+        From the draws of a round under the same base, and that share.
     sampled
         Whether x is drawn afresh from the base at β = 0.
     """
 
     start: Callable[[float], AnyBias]
-    carried: Callable[[Array, Array], AnyBias]
-    refitted: Callable[[Round], AnyBias]
+    carried: Callable[[Course, float], AnyBias]
+    refitted: Callable[[Round, float], AnyBias]
     sampled: bool
 
 
@@ -226,12 +226,16 @@ def _sample(
     ledger.evaluations += start.evaluations
     ledger.lap("base")
     current, bias = start.base, rule.start(start.log_zeta)
+
+    def refit(done: Round) -> AnyBias:
+        return rule.refitted(done, start.uniform)
+
     density = target.density
     members = [_Chain.start(density, current, child) for child in lane_seeds]
     base_seeds = base_seed.spawn(settings.bootstrap + 1)
     for number in range(settings.bootstrap):
         bias = _learn(
-            target, members, current, bias, rule, settings, ledger, base_seeds[number], execution
+            target, members, current, bias, refit, settings, ledger, base_seeds[number], execution
         )
         label = f"round {number + 1}"
         drawn = _run(
@@ -239,12 +243,14 @@ def _sample(
         )
         done = _round(target, current, bias, drawn, base_seeds[number], ledger, execution)
         new = refit_base(done, start.least_shrinkage)
-        bias = rule.carried(*curve_under(done, new))
+        bias = rule.carried(course_under(done, new), start.uniform)
         for member in members:
             member.rebase(density, current, new)
         current = new
     ledger.lap("bootstrap")
-    bias = _learn(target, members, current, bias, rule, settings, ledger, base_seeds[-1], execution)
+    bias = _learn(
+        target, members, current, bias, refit, settings, ledger, base_seeds[-1], execution
+    )
     ledger.lap("warmup")
     base_draws = BaseDraws(target, current, base_seeds[-1].spawn(1)[0])
     precision = Precision(settings.target_se, settings.draws, settings.max_draws)
@@ -297,7 +303,7 @@ def _learn(
     members: list[_Chain],
     base: AnyBase,
     bias: AnyBias,
-    rule: BiasRule,
+    refit: Callable[[Round], AnyBias],
     settings: AlternationSettings,
     ledger: Ledger,
     seed: np.random.SeedSequence,
@@ -318,7 +324,7 @@ def _learn(
             ledger,
             learn=True,
         )
-        bias = rule.refitted(_round(target, base, bias, drawn, child, ledger, execution))
+        bias = refit(_round(target, base, bias, drawn, child, ledger, execution))
         pooled = pool_tables([member.table for member in members])
         for member in members:
             member.table = copy_table(pooled)

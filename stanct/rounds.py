@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Executed, Execution, LentDensity
 from stanct.fits import fit_base
-from stanct.path import AnyBias, Array, Bias, beta_grid, log_sum_exp, tempered
+from stanct.path import AnyBias, Array, Bias, Course, beta_grid, log_sum_exp
 from stanct.runs.estimates import PathEstimator
 from stanct.target import Target, refuse_random_data
 from stanct.workspace import CallableDensity
@@ -30,6 +30,10 @@ from stanct.workspace import CallableDensity
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a corner must not lock it out.
 LEAST_SHRINKAGE = 0.2
+
+# Share of the time at each β that does not follow the speed of the path where modes lie apart.
+# Elsewhere all of it: there draws at β near 1 are worth more than trips to the base.
+UNIFORM = 0.5
 
 
 class SampledDensity(LentDensity, CallableDensity, Protocol):
@@ -60,16 +64,28 @@ class Start:
 
     Attributes
     ----------
-    least_shrinkage
-        Below which refits shrink its variance in no direction: 1 where modes lie apart, because a
-        round that missed some of them would lock them out.
+    separated
+        Whether pilots stayed in modes of their own.
     """
 
     base: AnyBase
     log_zeta: float
     gradients: int = 0
     evaluations: int = 0
-    least_shrinkage: float = LEAST_SHRINKAGE
+    separated: bool = False
+
+    @property
+    def least_shrinkage(self) -> float:
+        """The factor below which refits shrink the base's variance in no direction.
+
+        1 where modes lie apart, because a round that missed some of them would lock them out.
+        """
+        return 1.0 if self.separated else LEAST_SHRINKAGE
+
+    @property
+    def uniform(self) -> float:
+        """Share of the density of β that is uniform, see `Course.log_density`."""
+        return UNIFORM if self.separated else 1.0
 
 
 @dataclass(frozen=True)
@@ -178,8 +194,9 @@ def _fitted(
         engine=engine,
         progress=execution.progress,
     )
-    floor = 1.0 if fitted.separated else LEAST_SHRINKAGE
-    return Start(fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations, floor)
+    return Start(
+        fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations, fitted.separated
+    )
 
 
 def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> float:
@@ -296,8 +313,8 @@ def refitted(
     return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
 
 
-def curve_under(done: Round, base: AnyBase) -> tuple[Array, Array]:
-    """log z(β) under another base, by importance weights of a round's draws; (grid, values).
+def course_under(done: Round, base: AnyBase) -> Course:
+    """The path from another base, by importance weights of a round's draws.
 
     The round's x has density q M / C, so z'(β) ∝ mean of exp(−β φ − (1 − β) ψ') / (q M).
     """
@@ -306,19 +323,15 @@ def curve_under(done: Round, base: AnyBase) -> tuple[Array, Array]:
     log_new = base.log_density(x)
     delta = done.delta + log_new - log_q
     log_start = log_new - log_q - done.estimator.log_mass
-    grid = beta_grid(101)
-    log_z = np.array([log_sum_exp(log_start + tempered(beta, delta)) for beta in grid])
-    log_z -= log_z[0]
+    found = Course.weighted(beta_grid(101), log_start.ravel(), delta.ravel())
+    log_z = found.log_z - found.log_z[0]
     # The end is known better than by importance weights from the old base's end.
-    return grid, log_z + grid * (done.estimator.log_z(1.0) - log_z[-1])
+    return replace(found, log_z=log_z + found.beta * (done.estimator.log_z(1.0) - log_z[-1]))
 
 
-def refit_bias(done: Round, tolerance: float = 0.3) -> Bias:
-    """The piecewise-linear bias along a round's own curve log z(β), base draws included."""
-    grid, estimator = beta_grid(101), done.estimator
-    return Bias.from_curve(
-        grid, np.array([estimator.log_z(beta) for beta in grid]), tolerance=tolerance
-    )
+def refit_bias(done: Round, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
+    """The piecewise-linear bias along a round's own path, base draws included; see `Start`."""
+    return done.estimator.course(beta_grid(101)).bias(uniform, tolerance=tolerance)
 
 
 class Ledger:

@@ -40,6 +40,14 @@ class GaussianPath:
         exponent = -0.5 * (beta * self.mean**2 / self.sd**2 - mean**2 / sd**2)
         return beta * (self.log_z - np.log(self.sd)) + np.log(sd) + exponent
 
+    def speed(self, beta: np.ndarray) -> np.ndarray:
+        """The mean absolute deviation of δ at each β, by sums over a fine grid of x."""
+        mean, sd = self.moments(beta)
+        t = np.linspace(-9, 9, 4001)
+        delta = self.delta(mean[:, None] + sd[:, None] * t)
+        weights = norm.pdf(t) / norm.pdf(t).sum()
+        return np.abs(delta - (delta @ weights)[:, None]) @ weights
+
     def draw(self, bias: Bias, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """x from the joint density under `bias`, by inversion of the β-marginal on a fine grid."""
         grid = np.linspace(0, 1, 20_001)

@@ -17,7 +17,7 @@ from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
-from stanct.path import CopyBias
+from stanct.path import CopyBias, Course
 from stanct.runs.arviz_bridge import effective_size
 from stanct.runs.copies import CopyEstimator, copy_log_weights
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
@@ -158,7 +158,7 @@ def test_rounds_keep_a_given_base_and_learn_bias_and_prior(seed: int) -> None:
 def test_the_prior_of_a_path_that_slows_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """A speed of 1/β leaves a prior of β^-1.3, down to the share that is uniform."""
     monkeypatch.setattr(
-        CopyEstimator, "path_moments", lambda _, beta: (beta, 1 / np.maximum(beta, 0.003))
+        CopyEstimator, "course", lambda _, beta: Course(beta, beta, 1 / np.maximum(beta, 0.003))
     )
     estimator = CopyEstimator(np.zeros((1, 1, 2)), np.zeros(1), CopyBias.linear(0.0))
     bias = pseudo_extended._prior_by_speed(estimator)

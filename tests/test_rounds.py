@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.stats import norm
 from test_estimates import PATH, GaussianPath
 
 from stanct.base import GaussianBase
 from stanct.path import Array, Bias
-from stanct.rounds import LEAST_SHRINKAGE, Round, curve_under, refit_base, refit_bias
+from stanct.rounds import LEAST_SHRINKAGE, Round, course_under, refit_base, refit_bias
 
 TARGET = GaussianPath(mean=1.5, sd=0.4, log_z=-7.0)
 
@@ -48,15 +49,18 @@ def test_refit_base_does_not_shrink_beyond_its_floor(rng: np.random.Generator) -
     assert new.covariance[0, 0] == pytest.approx(LEAST_SHRINKAGE * 16.0, rel=1e-6)
 
 
-def test_curve_under_another_base(rng: np.random.Generator) -> None:
-    """Draws made with base N(1, 1.5²) give log z(β) of the path from N(0, 1) to the target."""
+def test_the_path_from_another_base(rng: np.random.Generator) -> None:
+    """Draws made with base N(1, 1.5²) tell of the path from N(0, 1) to the target."""
     done = round_of(base_of(1.0, 1.5), Bias.linear(-6.0), rng)
-    grid, log_z = curve_under(done, base_of(0.0, 1.0))
-    exact: Array = PATH.curve(grid)
+    found = course_under(done, base_of(0.0, 1.0))
+    exact: Array = PATH.curve(found.beta)
     assert (PATH.mean, PATH.sd, PATH.log_z) == (TARGET.mean, TARGET.sd, TARGET.log_z)
     # The curve leaves its chord by more than half a nat: a wrong sign could not pass.
-    assert np.max(np.abs(exact - grid * TARGET.log_z)) > 0.5
-    assert np.max(np.abs(log_z - exact)) < 0.1
+    assert np.max(np.abs(exact - found.beta * TARGET.log_z)) > 0.5
+    assert np.max(np.abs(found.log_z - exact)) < 0.1
+    speed = PATH.speed(found.beta)
+    assert speed.max() > 10 * speed.min()
+    assert found.speed == pytest.approx(speed, rel=0.1)
 
 
 def test_refit_bias_follows_the_round_s_own_curve(rng: np.random.Generator) -> None:
@@ -64,3 +68,16 @@ def test_refit_bias_follows_the_round_s_own_curve(rng: np.random.Generator) -> N
     bias = refit_bias(done)
     assert np.max(np.abs(bias.value - PATH.curve(bias.beta))) < 0.1
     assert norm.cdf(bias.log_zeta, TARGET.log_z, 0.1) == pytest.approx(0.5, abs=0.4)
+
+
+def test_a_bias_that_keeps_chains_where_the_path_is_fast(rng: np.random.Generator) -> None:
+    done = round_of(base_of(0.0, 1.0), Bias.linear(-4.0), rng)
+    bias = refit_bias(done, 0.5)
+    fine = np.linspace(0, 1, 20_001)
+    stay = PATH.speed(fine) ** 1.3
+    density = 0.5 + 0.5 * stay / trapezoid(stay, fine)
+    wanted = PATH.curve(fine) - np.log(density / density[0])
+    # The time at the fastest β is more than four times that at the slowest.
+    assert density.max() > 4 * density.min()
+    assert np.max(np.abs(bias.value - np.interp(bias.beta, fine, wanted))) < 0.1
+    assert np.max(np.abs(bias(fine) - wanted)) < 0.4

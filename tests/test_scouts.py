@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT, target_of
+from scipy.integrate import trapezoid
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
@@ -21,6 +22,7 @@ from stanct.fits import STARTS, fit_base
 from stanct.function_target import FunctionDensity
 from stanct.path import Bias
 from stanct.rounds import LEAST_SHRINKAGE, Round, refit_base
+from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint, parallel_tempering
 from stanct.scouts import Scouts, annealed_scouts
 from stanct.stan.program import Program
@@ -180,3 +182,34 @@ def test_refits_know_whether_modes_hide(
     settings = {"draws": 8, "warmup": 150, "chains": 2, "bootstrap": 1, "engine": "embedded"}
     model.sample(method=method, seed=seed, progress=False, **settings)
     assert floors == [floor]
+
+
+@pytest.mark.parametrize(("method", "settings"), [("joint", {}), ("gibbs", {"warmup": 500})])
+def test_where_modes_lie_apart_chains_stay_where_the_path_is_fast(
+    method: str, settings: dict[str, Any], seed: int
+) -> None:
+    """Half of the density of β under the bias is ∝ the speed's power 1.3, by sums over x."""
+    model = stanct.TemperedModel(Program.from_source(TWO_MODES, name="model"))
+    run = model.sample(method=method, seed=seed, engine="embedded", progress=False, **settings)
+    assert isinstance(run, TemperedRun) and run.base is not None
+    grid = np.linspace(0.005, 1, 200)
+    x = np.linspace(-60, 60, 6001)[:, None]
+    log_q = run.base.log_density(x)
+    delta = log_q - model.density().log_densities(x)
+    log_terms = log_q - grid[:, None] * delta
+    weights = np.exp(log_terms - log_terms.max(axis=1, keepdims=True))
+    log_z = np.log(weights.sum(axis=1)) + log_terms.max(axis=1)
+    weights /= weights.sum(axis=1, keepdims=True)
+    stay = ((weights * np.abs(delta - weights @ delta[:, None])).sum(axis=1)) ** 1.3
+    density = 0.5 + 0.5 * stay / trapezoid(stay, grid)
+    found = log_z - run.bias(grid)
+    assert np.ptp(np.log(density)) > 1
+    assert np.ptp(found - np.log(density)) < 0.8
+    error = run.expect("x").std_error
+    assert abs(run.expect("x").value - 9 * (1 - 2 * 0.7)) < 4 * error < 4.0
+
+
+def test_of_one_mode_all_beta_are_visited_alike(seed: int) -> None:
+    model = stanct.TemperedModel(Program.from_source(ONE_MODE, name="model"))
+    run = model.sample(seed=seed, draws=8, warmup=150, chains=2, engine="embedded", progress=False)
+    assert run.bias.beta.size == 2

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import root
 
 from stanct.errors import SamplingError
-from stanct.path import Array, CopyBias, log_sum_exp
+from stanct.path import Array, CopyBias, Course, log_sum_exp
 from stanct.runs.arviz_bridge import effective_size, pareto_k
 from stanct.runs.estimates import Evidence, between_error
 
@@ -184,12 +184,8 @@ class CopyEstimator:
             (1 - self.share) * np.einsum("k,kd->d", row, base),
         )
 
-    def path_moments(self, beta: Array) -> tuple[Array, Array]:
-        """log z(β), and the mean absolute deviation of δ at β, both shape (points,).
-
-        The latter is the speed of the path, as the rejections of parallel tempering measure it
-        (Syed et al. 2022); unlike the standard deviation it bears a base with heavy-tailed δ.
-        """
+    def course(self, beta: Array) -> Course:
+        """The path at a grid of β."""
         parts = (
             (self.share, self.delta.ravel(), self._log_mixture(self._chain_states, self.log_c)),
             (1 - self.share, self.base_delta, self._log_mixture(self._base_states, self.log_c)),
@@ -198,16 +194,7 @@ class CopyEstimator:
         log_weight = np.concatenate(
             [np.log(share / values.size) - log_d.ravel() for share, values, log_d in parts]
         )
-        # At β > 0 the rest weighs nothing.
-        log_weight, delta = log_weight[np.isfinite(delta)], delta[np.isfinite(delta)]
-        log_z, spread = np.empty(beta.size), np.empty(beta.size)
-        for k, b in enumerate(beta):
-            log_terms = log_weight - b * delta
-            log_z[k] = log_sum_exp(log_terms)
-            weights = np.exp(log_terms - log_z[k])
-            mean = weights @ delta
-            spread[k] = weights @ np.abs(delta - mean)
-        return log_z, spread
+        return Course.weighted(beta, log_weight, delta)
 
     def evidence(self, method: str) -> Evidence:
         """log Z with its error, labelled with the sampler's name."""

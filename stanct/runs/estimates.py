@@ -17,13 +17,13 @@ draws (s₁ = 1) it is the Rao–Blackwell estimator.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
 
-from stanct.path import AnyBias, Array, log_sum_exp, tempered
+from stanct.path import AnyBias, Array, Course, log_sum_exp, tempered
 from stanct.runs.arviz_bridge import effective_size, pareto_k
 
 
@@ -277,6 +277,22 @@ class PathEstimator:
         base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
         return float(chain.std() / np.sqrt(size)), float(base_error), size
 
+    def _weighted_deltas(self) -> tuple[Array, Array]:
+        """Log weights under which all draws together are draws of the base, and their δ."""
+        share = self.share if self.base_delta.size else 1.0
+        log_g = self._log_g(self.log_mass, self.log_c).ravel()
+        delta, log_g = self.delta.ravel(), log_g + np.log(share / log_g.size)
+        if self.base_delta.size:
+            base = self._log_g(self._base_log_mass, self.log_c)
+            log_g = np.append(log_g, base + np.log((1 - share) / base.size))
+            delta = np.append(delta, self.base_delta)
+        return log_g, delta
+
+    def course(self, beta: Array) -> Course:
+        """The path at a grid of β; z(0) = 1 even if the target vanishes somewhere."""
+        found = Course.weighted(beta, *self._weighted_deltas())
+        return replace(found, log_z=np.array([self.log_z(b) for b in beta]))
+
     def delta_moments(self, beta: Array) -> tuple[Array, Array]:
         """Mean and variance of δ at each value of `beta`, on the target's support.
 
@@ -287,13 +303,7 @@ class PathEstimator:
         ----------
         beta : shape (points,)
         """
-        share = self.share if self.base_delta.size else 1.0
-        log_g = self._log_g(self.log_mass, self.log_c).ravel()
-        delta, log_g = self.delta.ravel(), log_g + np.log(share / log_g.size)
-        if self.base_delta.size:
-            base = self._log_g(self._base_log_mass, self.log_c)
-            log_g = np.append(log_g, base + np.log((1 - share) / base.size))
-            delta = np.append(delta, self.base_delta)
+        log_g, delta = self._weighted_deltas()
         delta, log_g = delta[np.isfinite(delta)], log_g[np.isfinite(delta)]
         moments = np.empty((2, len(beta)))
         for k, b in enumerate(beta):

@@ -11,11 +11,11 @@ from concurrent.futures import Executor
 
 from stanct.alternation import AlternationSettings, BiasRule, alternate
 from stanct.bases import AnyBase
-from stanct.path import Bias
+from stanct.path import Bias, Course
 from stanct.rounds import SampledTarget, refit_bias
 from stanct.runs.tempered_run import TemperedRun
 
-RULE = BiasRule(Bias.linear, Bias.from_curve, refit_bias, sampled=False)
+RULE = BiasRule(Bias.linear, Course.bias, refit_bias, sampled=False)
 
 
 def sample(

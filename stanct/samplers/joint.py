@@ -28,14 +28,14 @@ from stanct.chains import (
 from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
-from stanct.path import Array, Bias
+from stanct.path import Array, Bias, Course
 from stanct.precision import Precision
 from stanct.progress import Bar
 from stanct.rounds import (
     BaseDraws,
     Ledger,
     Round,
-    curve_under,
+    course_under,
     dense,
     draws_inside,
     first_base,
@@ -211,7 +211,7 @@ def _sample(
         if stage.chains.interrupted:
             raise KeyboardInterrupt
         new = dense(refit_base(stage.round, start.least_shrinkage))
-        bias = _coarse_bias(*curve_under(stage.round, new))
+        bias = _coarse_bias(course_under(stage.round, new), start.uniform)
         x = current.unwhiten(stage.round.z[:, -1])
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)
         current = new
@@ -336,10 +336,12 @@ def _so_far(target: Target, base: GaussianBase, blocks: list[Block]) -> tuple[Ar
     return beta, delta, sum(block.gradients for block in blocks)
 
 
-def _coarse_bias(beta: Array, log_z: Array) -> Bias:
+def _coarse_bias(course: Course, uniform: float) -> Bias:
     """The linear bias where it will do, and otherwise a table along the curve."""
-    dip = np.max(np.abs(log_z - beta * log_z[-1]))
-    return Bias.linear(float(log_z[-1])) if dip <= MOST_DIP else Bias.from_curve(beta, log_z)
+    log_zeta = float(course.log_z[-1])
+    dip = np.max(np.abs(course.log_z - course.beta * log_zeta))
+    linear = uniform == 1 and dip <= MOST_DIP
+    return Bias.linear(log_zeta) if linear else course.bias(uniform)
 
 
 def _starts(target: Target, base: GaussianBase, chains: int, rng: np.random.Generator) -> Array:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.integrate import trapezoid
 from scipy.special import expit
 
 from stanct import embedded
@@ -45,11 +44,9 @@ ROUND_WARMUP, ROUND_DRAWS = 300, 500
 # Independent draws of the base for each draw of the chains; one costs a density.
 BASE_DRAWS = 4
 
-# Share of the prior of β that is uniform whatever the speed of the path.
+# Share of the prior of β that is uniform whatever the speed of the path. Few draws near β = 1
+# do, since every copy counts.
 UNIFORM = 0.05
-
-# Power of the path's speed to which the rest is proportional.
-POWER = 1.3
 
 
 @dataclass(frozen=True)
@@ -327,17 +324,11 @@ class _Stages:
 def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
     """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
 
-    A part of the prior is uniform, the rest ∝ a power of the mean absolute deviation of δ at β. By
-    the power 1 equal steps of the path take about equal times; a little more makes successive draws
-    less alike. The modes of sharp mixtures meet at β of a few per cent only, and there the path is
-    fast. The target's copy, whose β nothing else determines, has the prior too: when another takes
-    over it is set free where the modes meet.
+    The target's copy, whose β nothing else determines, has the prior too: when another takes over
+    it is set free where the modes meet.
     """
-    beta = beta_grid(101)
-    log_z, speed = estimator.path_moments(beta)
-    stay = speed**POWER
-    density = UNIFORM + (1 - UNIFORM) * stay / trapezoid(stay, beta)
-    return CopyBias.from_curves(beta, log_z, np.log(density))
+    course = estimator.course(beta_grid(101))
+    return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
 
 
 def _logit(beta: Array) -> Array:

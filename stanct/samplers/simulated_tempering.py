@@ -55,8 +55,10 @@ class SimulatedTemperingSettings(AlternationSettings):
         first = sigmoidal_ladder((self.rungs or FIRST_RUNGS) - 1)
         return BiasRule(
             lambda log_zeta: LadderBias.linear(first, log_zeta),
-            lambda grid, log_z: LadderBias(first, np.interp(first, grid, log_z - log_z[0])),
-            self._refitted,
+            lambda course, _: LadderBias(
+                first, np.interp(first, course.beta, course.log_z - course.log_z[0])
+            ),
+            lambda done, _: self._refitted(done),
             sampled=True,
         )
 
