@@ -213,3 +213,40 @@ def test_of_one_mode_all_beta_are_visited_alike(seed: int) -> None:
     model = stanct.TemperedModel(Program.from_source(ONE_MODE, name="model"))
     run = model.sample(seed=seed, draws=8, warmup=150, chains=2, engine="embedded", progress=False)
     assert run.bias.beta.size == 2
+
+
+@pytest.mark.parametrize("seen", [(0, 1), (0, 10)], ids=["two at one end", "both ends"])
+def test_scouts_go_again_while_they_come_to_lie_farther_apart(
+    seen: tuple[int, int], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comb of eleven teeth, sd .3, four apart, of which the pilots have seen two."""
+    target = target_of(
+        """
+        parameters { real x; }
+        model {
+          vector[11] teeth;
+          for (k in 1:11) teeth[k] = normal_lpdf(x | 4 * k - 4, 0.3) - log(11);
+          target += log_sum_exp(teeth);
+        }
+        """
+    )
+    starts, done, anneal = [], [], fits.annealed_scouts
+
+    def counted(*arguments: Any, **settings: Any) -> Scouts:
+        starts.append(arguments[1].scale[0, 0])
+        done.append(anneal(*arguments, **settings))
+        return done[-1]
+
+    monkeypatch.setattr(fits, "annealed_scouts", counted)
+    rng = np.random.default_rng(seed)
+    points = [rng.normal(4.0 * k, 0.3, size=(300, 1)) for k in seen]
+    pilots = [LocalFit(p.mean(axis=0), np.cov(p.T).reshape(1, 1), 0.0, p) for p in points]
+    found = fits._scouted(target, pilots, np.random.SeedSequence(seed), Nuts(), 0, 0)
+    teeth = [set(np.round(scouts.points[:, 0] / 4)) for scouts in done]
+    assert starts[0] == pytest.approx(2 * np.std(points, ddof=1), rel=0.01)
+    assert teeth[-1] >= set(range(11))
+    assert (len(done) == 1) == (seen == (0, 10))
+    assert len(teeth[0]) < 9 or len(done) == 1
+    assert found.gradients == sum(scouts.gradients for scouts in done)
+    # That of the whole comb is 12.6.
+    assert 9 < found.base.scale[0, 0] < 17
