@@ -44,8 +44,9 @@ PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
 NEGLIGIBLE = 7.0
 # Annealed scouts where pilots stay apart: so many a dimension, from so many to so many.
 SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
-# They start where modes are known with variances twice as large, four times in few dimensions,
-# where that costs little; and again while they come to lie farther apart, up to so many times.
+# They start where modes are known with variances twice as large; four times in few dimensions,
+# where that costs little, if there are likely more. (From too far broad modes get all of them.)
+# They start again while they come to lie farther apart, up to so many times.
 FEW, MOST_LOOKS = 4, 4
 
 
@@ -236,7 +237,11 @@ def _pilot_base(
 ) -> FittedBase:
     """Pilots from the modes that Pathfinder found, and scouts if these do not join them."""
     first_seed, second_seed, scout_seed = seed.spawn(3)
-    modes = distinct_modes(found)[:MOST_PILOTS]
+    every = distinct_modes(found)
+    # The share of starts that alone led to their modes is the chance that the next one leads to a
+    # mode not seen yet (Good 1953).
+    unseen = any(len(group) == 1 for group in every)
+    modes = every[:MOST_PILOTS]
     starts = []
     for k in range(chains):
         group = modes[k % len(modes)]
@@ -257,7 +262,7 @@ def _pilot_base(
         fits.append(_bridged(target, points, rng))
         evaluations += 2 * len(points)
     if len(fits) > 1:
-        return _scouted(target, fits, scout_seed, nuts, gradients, evaluations)
+        return _scouted(target, fits, unseen, scout_seed, nuts, gradients, evaluations)
     base, log_zeta = moment_match(fits)
     return FittedBase(base, log_zeta, tuple(fits), gradients, evaluations)
 
@@ -265,6 +270,7 @@ def _pilot_base(
 def _scouted(
     target: Target,
     fits: list[LocalFit],
+    unseen: bool,
     seed: np.random.SeedSequence,
     nuts: Nuts,
     gradients: int,
@@ -274,12 +280,13 @@ def _scouted(
 
     Every mode counts the same: the next one to be found may outweigh all of these. Where scouts
     come to lie farther apart than what they set out from, more go, from around and beyond them.
+    They set out from farther if there may be modes that are `unseen`.
     """
     mean, covariance = gaussian_moments(np.concatenate([fit.points for fit in fits]))
     count = int(np.clip(SCOUTS_PER_DIMENSION * mean.size, FEWEST_SCOUTS, MOST_SCOUTS))
     # Of D ratios of two such variances the largest errs by √(2 ln D) standard errors, as a rule.
     noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
-    more = 1 + 2 * min(1.0, FEW / mean.size) ** 2
+    more = 1 + 2 * unseen * min(1.0, FEW / mean.size) ** 2
     looks = seed.spawn(MOST_LOOKS)
     while True:
         before = np.diag(covariance)

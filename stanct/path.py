@@ -335,7 +335,10 @@ class Course:
         chains must be, and not in equal parts all along the way.
         """
         stay = self.speed**POWER
-        return np.log(uniform + (1 - uniform) * stay / trapezoid(stay, self.beta))
+        whole = trapezoid(stay, self.beta)
+        if whole == 0:  # δ is constant
+            return np.zeros(self.beta.size)
+        return np.log(uniform + (1 - uniform) * stay / whole)
 
     def bias(self, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
         """b = log z − log g, under which β has that density g; by default it is uniform."""

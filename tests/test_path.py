@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 
 from stanct.errors import StanctError
-from stanct.path import Bias, beta_grid
+from stanct.path import Bias, Course, beta_grid
 
 LINEAR = Bias.linear(-3.0)
 TABLE = Bias(np.array([0.0, 0.1, 0.35, 1.0]), np.array([0.0, -2.0, -2.5, 1.0]))
@@ -128,3 +128,26 @@ def test_beta_grid_is_strictly_increasing_and_closed() -> None:
     grid = beta_grid(101)
     assert grid.size == 101 and grid[0] == 0 and grid[-1] == 1
     assert np.all(np.diff(grid) > 0)
+
+
+def test_time_goes_where_the_path_is_fast() -> None:
+    grid = beta_grid(101)
+    speed = 1 / np.maximum(grid, 0.01)
+    course = Course(grid, -3 * grid, speed)
+    density = np.exp(course.log_density(0.25))
+    assert np.trapezoid(density, grid) == pytest.approx(1)
+    assert density.min() > 0.25
+    ratio = (density[0] - 0.25) / (density[-1] - 0.25)
+    assert ratio == pytest.approx(100**1.3)
+    bias = course.bias(0.25, tolerance=0.01)
+    assert bias(grid) - bias(0.0) == pytest.approx(
+        -3 * grid - np.log(density / density[0]), abs=0.011
+    )
+    assert course.bias().beta.size == 2 and course.bias().log_zeta == -3.0
+
+
+def test_a_path_that_stands_still_has_no_fast_part() -> None:
+    """From draws of one δ, as when the base is the target."""
+    course = Course.weighted(beta_grid(101), np.zeros(3), np.full(3, 2.0))
+    assert course.log_z == pytest.approx(np.log(3) - 2 * course.beta)
+    assert not course.speed.any() and not course.log_density(0.5).any()
