@@ -341,7 +341,7 @@ class Course:
         return np.log(uniform + (1 - uniform) * stay / whole)
 
     def bias(self, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
-        """b = log z − log g, under which β has that density g; by default it is uniform."""
+        """b = log z − log g, under which β has the density g of `log_density`; by default flat."""
         log_g = self.log_density(uniform) if uniform < 1 else 0.0
         return Bias.from_curve(self.beta, self.log_z - log_g, tolerance=tolerance)
 

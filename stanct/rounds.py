@@ -329,9 +329,9 @@ def course_under(done: Round, base: AnyBase) -> Course:
     return replace(found, log_z=log_z + found.beta * (done.estimator.log_z(1.0) - log_z[-1]))
 
 
-def refit_bias(done: Round, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
-    """The piecewise-linear bias along a round's own path, base draws included; see `Start`."""
-    return done.estimator.course(beta_grid(101)).bias(uniform, tolerance=tolerance)
+def refit_bias(done: Round, uniform: float = 1.0) -> Bias:
+    """The bias along a round's own path, base draws included; `uniform` as in `Course.bias`."""
+    return done.estimator.course(beta_grid(101)).bias(uniform)
 
 
 class Ledger:
