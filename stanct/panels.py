@@ -328,8 +328,8 @@ PANELS = (
     Panel(
         "mixing",
         "Time at each β",
-        "How often each chain was at each inverse temperature. Both ends must be visited. A "
-        "uniform spread is not needed: where modes lie apart more time goes where the path is fast.",
+        "How often each chain was at each inverse temperature. Both ends must be visited. "
+        "Uniform is not needed: where modes lie apart more time goes where the path is fast.",
         lambda run: has_chains_of_beta(run) or _has_copies(run),
         plots.beta_occupancy,
         _occupancy_words,
