@@ -19,7 +19,6 @@ import numpy as np
 
 from stanct import kernels, lanes
 from stanct.bases import AnyBase
-from stanct.embedded import NAME
 from stanct.execution import Borrow, Execution, executing
 from stanct.path import AnyBias, Array, Course, LadderBias
 from stanct.precision import Precision
@@ -33,6 +32,7 @@ from stanct.rounds import (
     acceptance_by_beta,
     base_deltas,
     course_under,
+    engine_name,
     first_base,
     provenance,
     refit_base,
@@ -275,7 +275,7 @@ def _sample(
     ledger.lap("variables")
     return TemperedRun(
         method=method,
-        engine=NAME if target.programs else "python",
+        engine=engine_name(target),
         variables=variables,
         z=out.z,
         beta=out.beta,

@@ -18,11 +18,17 @@ import numpy as np
 
 from stanct import kernels, lanes
 from stanct.bases import AnyBase
-from stanct.embedded import NAME
 from stanct.errors import SamplingError
 from stanct.execution import Borrow, Execution
 from stanct.path import Array, sigmoidal_ladder
-from stanct.rounds import Ledger, SampledTarget, acceptance_by_beta, first_base, provenance
+from stanct.rounds import (
+    Ledger,
+    SampledTarget,
+    acceptance_by_beta,
+    engine_name,
+    first_base,
+    provenance,
+)
 from stanct.runs.particle_run import ParticleRun
 from stanct.settings import MoveSettings
 from stanct.workspace import (
@@ -254,7 +260,7 @@ def anneal(
     variables = target.variables(start.base.unwhiten(z), variable_seed)
     run = ParticleRun(
         method="smc" if settings.resample else "ais",
-        engine=NAME if target.programs else "python",
+        engine=engine_name(target),
         variables=variables,
         z=z,
         log_weights=log_weights,

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from stanct.cmdstan import CmdStan
 from stanct.embedded import Adapted, Block, Nuts, Recipe, Shapes, heeding_interrupts
 from stanct.errors import SamplingError
 from stanct.execution import Execution
@@ -33,30 +34,14 @@ SHORT_STEPS = (0.5, 0.25, 0.125)
 REJECTED, TOLERATED, FEWEST = 0.1, 0.003, 5
 
 
-class Engine(Protocol):
-    """What runs NUTS: the module `embedded`, or a `cmdstan.CmdStan`."""
+class NutsSampler(Protocol):
+    """NUTS on one density: compiled kernels (`extended.ExtendedSampler`), or a `ProgramSampler`."""
 
-    @property
-    def NAME(self) -> str: ...  # noqa: N802 (a constant of modules)
-
-    def adapt(
-        self,
-        recipe: Recipe,
-        positions: Array,
-        shapes: Shapes,
-        /,
-        *,
-        seed: int,
-        warmup: int,
-        nuts: Nuts,
-    ) -> Adapted: ...
+    def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
 
     def draw(
         self,
-        recipe: Recipe,
         positions: Array,
-        shapes: Shapes,
-        /,
         *,
         step_size: float,
         inv_metric: Array,
@@ -64,6 +49,35 @@ class Engine(Protocol):
         draws: int,
         nuts: Nuts,
     ) -> Block: ...
+
+    def position(self, block: Block) -> Array: ...
+
+
+@dataclass(frozen=True)
+class ProgramSampler:
+    """NUTS by CmdStan, on a program whose parameters are all unconstrained.
+
+    Attributes
+    ----------
+    shapes
+        Those parameters in order, scalars, vectors and matrices, name to shape.
+    """
+
+    engine: CmdStan
+    recipe: Recipe = field(repr=False)
+    shapes: Shapes
+
+    def adapt(self, positions: Array, **settings: Any) -> Adapted:
+        """Warm chains up, see `CmdStan.adapt`."""
+        return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
+
+    def draw(self, positions: Array, **settings: Any) -> Block:
+        """Draw a block, see `CmdStan.draw`."""
+        return self.engine.draw(self.recipe, positions, self.shapes, **settings)
+
+    def position(self, block: Block) -> Array:
+        """Where the chains ended, shape (chains, dimension)."""
+        return block.position(tuple(self.shapes))
 
 
 @dataclass(frozen=True)
@@ -181,19 +195,17 @@ def stan_seed(sequence: np.random.SeedSequence) -> int:
 
 
 def refuse_executor(method: str, executor: object) -> None:
-    """Raise `SamplingError` for an executor: NUTS chains run in one call of the engine."""
+    """Raise `SamplingError` for an executor: NUTS chains move block by block together."""
     if executor is not None:
         raise SamplingError(
-            f"Method {method!r} takes no executor: all its chains run in one call of the engine, "
-            "on the engine's own threads.",
+            f"Method {method!r} takes no executor: all its chains move together, block by block, "
+            "on threads of this machine.",
             remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
         )
 
 
 def run_chains(
-    engine: Engine,
-    recipe: Recipe,
-    shapes: Shapes,
+    sampler: NutsSampler,
     starts: Array,
     settings: ChainSettings,
     steps: StepSizes,
@@ -210,12 +222,8 @@ def run_chains(
 
     Parameters
     ----------
-    engine
-        Runs the chains.
-    recipe
-        A program whose parameters are all unconstrained, and its data.
-    shapes
-        Those parameters in order, scalars, vectors and matrices, name to shape.
+    sampler
+        Moves the chains.
     starts : shape (chains, dimension)
         Unconstrained starting points.
     steps
@@ -242,13 +250,8 @@ def run_chains(
     bar.note("warming up")
     adapted = execution.once(
         f"{label}: warm-up",
-        lambda: engine.adapt(
-            recipe,
-            starts,
-            shapes,
-            seed=stan_seed(warmup_seed),
-            warmup=settings.warmup,
-            nuts=settings.nuts,
+        lambda: sampler.adapt(
+            starts, seed=stan_seed(warmup_seed), warmup=settings.warmup, nuts=settings.nuts
         ),
     )
     bar.note("")
@@ -261,10 +264,8 @@ def run_chains(
             with heeding_interrupts():
                 size = sizes.pop(0)
                 draw = partial(
-                    engine.draw,
-                    recipe,
+                    sampler.draw,
                     position,
-                    shapes,
                     step_size=step_size * steps.factor(),
                     inv_metric=inv_metric,
                     seed=stan_seed(draw_seed.spawn(1)[0]),
@@ -272,7 +273,7 @@ def run_chains(
                     nuts=settings.nuts,
                 )
                 block = execution.once(f"{label}: draws", draw)
-                position = block.position(tuple(shapes))
+                position = sampler.position(block)
                 blocks.append(block)
                 steps.heed(block)
                 bar.update(settings.chains * size)

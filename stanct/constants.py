@@ -2,7 +2,8 @@
 
 `~` drops what the data alone determine, and the embedded engine always lets it. For counts that
 saves a log gamma function for each observation, a quarter to a half of the gradient of a Poisson or
-a binomial regression. The user's own program and one number are then the density program's density.
+a binomial regression; for a Gaussian process it saves a seventh, elsewhere little. The user's own
+program and one number are then the density program's density.
 """
 
 from __future__ import annotations
@@ -16,12 +17,6 @@ from stanct.stan.program import Program
 from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tilde, walk
 from stanct.stan.target_calls import touches_target
 
-# Whose constants cost as much as the rest of them.
-_COUNT_NAMES = """
-    beta_binomial binomial binomial_logit binomial_logit_glm multinomial multinomial_logit poisson
-    poisson_log poisson_log_glm
-"""
-_COUNTS = frozenset(_COUNT_NAMES.split())
 # Where these stand among parameters, an integer may depend on them.
 _DECISIONS = frozenset({"?", "<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"})
 _INTEGERS = frozenset(
@@ -77,7 +72,7 @@ def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
 
 
 def drops_constants(program: Program) -> bool:
-    """Tell whether `~` drops costly constants of a program, the same whatever the parameters."""
+    """Tell whether `~` drops constants of a program, the same whatever the parameters."""
     model = program.blocks.get("model")
     if model is None or touches_target(program):
         return False
@@ -88,11 +83,8 @@ def drops_constants(program: Program) -> bool:
     bodies = [function.body for function in functions.functions] if functions else []
     if any(isinstance(statement, Tilde) for statement in walk(bodies)):
         return False
-    counts = any(
-        isinstance(statement, Tilde) and statement.distribution in _COUNTS
-        for statement in walk(model.statements)
-    )
-    return counts and not _Choices(program).found
+    drops = any(isinstance(statement, Tilde) for statement in walk(model.statements))
+    return drops and not _Choices(program).found
 
 
 class _Choices:

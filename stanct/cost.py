@@ -1,16 +1,16 @@
-"""What generated programs cost beside the user's own: `stanct cost`.
+"""What tempering costs beside the user's own program: `stanct cost`.
 
-Times are those of the processor, the least of several interleaved repetitions: through the C
-interface of the embedded engine, or within a trajectory of a program that CmdStan compiled, so that
-Python takes no part. What else uses the memory still does, most where a gradient needs megabytes.
+Times are those of the processor, the least of several interleaved repetitions: of gradients as
+compiled kernels compute them on the embedded engine, or within a trajectory of a generated program
+that CmdStan compiled, so that Python takes no part. What else uses the memory still does, most
+where a gradient needs megabytes.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,21 +19,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from stanct import kernels
+from stanct.base import GaussianBase
 from stanct.cmdstan import CmdStan
 from stanct.data import read_data
 from stanct.density import Density
 from stanct.embedded import Recipe
 from stanct.errors import ProgramError, StanctError
 from stanct.isolation import NoAnswerError, Worker
+from stanct.path import Bias, CopyBias
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.sweep import Case, load_data
-from stanct.target import Target, make_density, whitening_data
+from stanct.target import Target, make_density
+from stanct.workspace import SIGNATURE, make_extended, make_scratch
 
 Array = np.ndarray
 
 BOUND = 1.10
 FLOOR = 20.0
+# Of the diagonal base.
+SCALE = 0.3
 _REPETITIONS = 9
 _SECONDS = 0.01
 # For a trajectory, whose process starts and ends too.
@@ -57,9 +63,9 @@ class Cost:
     density
         That of the density program, which keeps the constants that `~` drops, relative to it.
     joint
-        That of the joint program with a diagonal base, relative to the user's.
+        That of joint tempering with a diagonal base, relative to the user's.
     pseudo_extended
-        That of the pseudo-extended program, relative to the user's and to the number of copies.
+        That of pseudo-extended copies, relative to the user's at the places of all copies.
     """
 
     case: str
@@ -89,59 +95,82 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
     try:
         program = Program.from_file(case.program)
         target = Target(program, read_data(case.data and load_data(case.data), program))
-        original = make_density(Recipe(program.expanded, target.data.text), program, target.data)
+        recipe = Recipe(program.expanded, target.data.text)
+        original = make_density(recipe, program, target.data)
         dimension = original.dimension
-        extra = {
-            **whitening_data(np.zeros(dimension), np.full(dimension, 0.3)),
-            "K": 2,
-            "bias_beta": np.array([0.0, 1.0]),
-            "bias": np.array([0.0, 1.0]),
-            "log_g": np.array([0.0, -1.0]),
-            "N": copies,
-            "estimate_beta": 1,
-            "fixed_beta": [],
-        }
-        data = target.data.extended({target.prefix + name: value for name, value in extra.items()})
-        recipes = [
-            Recipe(program.expanded, target.data.text),
-            target.density_recipe,
-            *(Recipe(target.code(kind), data) for kind in ("joint", "pseudo_extended")),
-        ]
+        base = GaussianBase(np.zeros(dimension), np.diag(np.full(dimension, SCALE)))
+        knots = np.array([0.0, 1.0])
+        bias = Bias(knots, knots)
+        of_copies = CopyBias(knots, knots, -knots)
         if engine is not None:
+            recipes = [
+                recipe,
+                target.density_recipe,
+                target.joint_recipe(base, bias),
+                target.pseudo_extended_recipe(base, of_copies, copies, None),
+            ]
             own, whole, one, all_copies = _compiled_times(engine, recipes)
+            own_at_all = copies * own
         else:
-            density, joint, pseudo_extended = (
-                make_density(recipe, program, target.data) for recipe in recipes[1:]
-            )
+            density = make_density(target.density_recipe, program, target.data)
             z = np.random.default_rng(1).normal(size=(copies, dimension))
-            if not all(np.isfinite(original.log_density(0.3 * copy)) for copy in z):
+            if not all(np.isfinite(original.log_density(SCALE * copy)) for copy in z):
                 return "The log density is not finite where it is timed; it may end half way."
-            points = [0.3 * z[0], 0.3 * z[0], np.append(z[0], 1.0), np.append(z, np.ones(copies))]
-            own, whole, one, all_copies = _times(
-                [original, density, joint, pseudo_extended], points
+            own, whole, one, own_at_all, all_copies = _times(
+                [
+                    _gradients(original, SCALE * z[:1]),
+                    _gradients(density, SCALE * z[:1]),
+                    _extended_gradients(target.density, base, bias, z[:1]),
+                    _gradients(original, SCALE * z),
+                    _extended_gradients(target.density, base, of_copies, z),
+                ]
             )
     except StanctError as error:
         return str(error)
-    ratios = whole / own, one / own, all_copies / own / copies
+    ratios = whole / own, one / own, all_copies / own_at_all
     return Cost(case.name, dimension, 1e6 * own, *ratios)
 
 
-def _times(densities: Sequence[Density], points: Sequence[Array]) -> list[float]:
-    """Seconds of processor time of one gradient, for each density at its point."""
-    calls = [_call(d, x) for d, x in zip(densities, points, strict=True)]
-    least = [np.inf] * len(calls)
-    counts = [1] * len(calls)
-    for repetition in range(_REPETITIONS + 1):
-        for k, call in enumerate(calls):
+def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
+    """Seconds of processor time for each function, which does its work as often as it is told."""
+    least = [np.inf] * len(repeats)
+    counts = [1] * len(repeats)
+    for repetition in range(_REPETITIONS + 2):
+        for k, repeat in enumerate(repeats):
+            repeat(1 + counts[k] // 10)  # brings back into the caches what others have put out
             start = time.process_time()
-            for _ in range(counts[k]):
-                call()
+            repeat(counts[k])
             seconds = (time.process_time() - start) / counts[k]
-            if repetition == 0:
-                counts[k] = int(np.clip(_SECONDS / max(seconds, 1e-7), 1, 2000))
-            else:
+            if repetition == 1:  # the first one may have been compiled
+                counts[k] = int(np.clip(_SECONDS / max(seconds, 1e-7), 1, 100_000))
+            elif repetition:
                 least[k] = min(least[k], seconds)
     return least
+
+
+def _gradients(density: Density, points: Array) -> Callable[[int], None]:
+    """Of a density at all of some points, shape (n, D)."""
+    call, value, gradient = SIGNATURE(density.address), np.zeros(1), np.zeros(points.shape[1])
+
+    def repeat(times: int) -> None:
+        kernels.repeat_density(call, density.handle, points, value, gradient, times)
+
+    return repeat
+
+
+def _extended_gradients(
+    density: Density, base: GaussianBase, bias: Bias | CopyBias, z: Array
+) -> Callable[[int], None]:
+    """Of the joint or pseudo-extended density at copies of shape (N, D), all with u = 1."""
+    copies = len(z)
+    extended = make_extended(density, base, bias, copies, np.zeros(0))
+    w, scratch = np.append(z, np.ones(copies)), make_scratch(base.dimension)
+    gradient, delta = np.zeros(w.size), np.zeros(copies)
+
+    def repeat(times: int) -> None:
+        kernels.repeat_extended(extended, w, gradient, delta, scratch, times)
+
+    return repeat
 
 
 def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
@@ -169,27 +198,6 @@ def _trajectory_length(engine: CmdStan, recipe: Recipe) -> int:
     while engine.trajectory_seconds(recipe, length) - start < _TRAJECTORY_SECONDS:
         length *= 4
     return length
-
-
-def _call(density: Density, x: Array) -> partial[int]:
-    """Bind the C function of a density to a point."""
-    point, gradient = np.ascontiguousarray(x, float), np.empty(density.dimension)
-    pointer = ctypes.POINTER(ctypes.c_double)
-    function = ctypes.CFUNCTYPE(
-        ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.c_bool,
-        ctypes.c_bool,
-        pointer,
-        pointer,
-        pointer,
-        ctypes.c_void_p,
-    )(density.address)
-    value = ctypes.c_double()
-    arrays = [array.ctypes.data_as(pointer) for array in (point, gradient)]
-    return partial(
-        function, density.handle, True, True, arrays[0], ctypes.byref(value), arrays[1], None
-    )
 
 
 def measure_all(

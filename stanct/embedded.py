@@ -1,7 +1,7 @@
 """The embedded engine: the only importer of stanli, a Stan compiler and runtime in one wheel.
 
-What runs here: stanc (program text in, compiler's message out), NUTS in resumable blocks,
-single-path Pathfinder, L-BFGS. Log densities go through the BridgeStan interface in `density`.
+What runs here: stanc (program text in, compiler's message out), NUTS, single-path
+Pathfinder, L-BFGS. Log densities go through the BridgeStan interface in `density`.
 
 The engine always works with propto=true and jacobian=true, so a program must hold its constants
 itself (`target += …_lpdf`); the generated programs do.
@@ -191,82 +191,6 @@ class _Models(threading.local):
 
 
 _models = _Models()
-
-
-def adapt(
-    recipe: Recipe,
-    positions: Array,
-    shapes: Shapes,
-    *,
-    seed: int,
-    warmup: int,
-    nuts: Nuts,
-) -> Adapted:
-    """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
-
-    Parameters
-    ----------
-    recipe
-        A program whose parameters are all unconstrained.
-    positions : shape (chains, dimension)
-        Unconstrained starts.
-    shapes
-        The program's parameters in order, scalars, vectors and matrices, name to shape.
-    seed
-        Chain c uses Stan's stream of this seed and chain id c + 1.
-    """
-    fit = _sample(
-        recipe,
-        chains=len(positions),
-        parallel_chains=nuts.threads,
-        seed=seed,
-        warmup=warmup,
-        samples=1,
-        delta=nuts.target_accept,
-        max_depth=nuts.max_depth,
-        save_warmup=True,
-        inits=positions,
-    )
-    return Adapted(
-        step_size=np.array(fit.step_size),
-        inv_metric=np.array(fit.inv_metric),
-        position=fit.block(0).position(tuple(shapes)),
-        gradients=fit.block(0).gradients,
-    )
-
-
-def draw(
-    recipe: Recipe,
-    positions: Array,
-    _shapes: Shapes,
-    *,
-    step_size: float,
-    inv_metric: Array,
-    seed: int,
-    draws: int,
-    nuts: Nuts,
-) -> Block:
-    """Draw a block with step size and metric frozen; chains go on by starting where they ended.
-
-    Parameters
-    ----------
-    positions : shape (chains, dimension)
-    inv_metric : shape (dimension,)
-    """
-    fit = _sample(
-        recipe,
-        chains=len(positions),
-        parallel_chains=nuts.threads,
-        seed=seed,
-        warmup=0,
-        samples=draws,
-        max_depth=nuts.max_depth,
-        inits=positions,
-        adapt_engaged=False,
-        step_size=step_size,
-        inv_metric=inv_metric,
-    )
-    return fit.block(0)
 
 
 def run_nuts(

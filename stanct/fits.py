@@ -21,7 +21,7 @@ from stanct.base import (
     moment_match,
     positive_covariance,
 )
-from stanct.chains import Engine, stan_seed
+from stanct.chains import stan_seed
 from stanct.cmdstan import CmdStan
 from stanct.embedded import Block, Nuts
 from stanct.errors import EngineError, SamplingError
@@ -82,7 +82,7 @@ def fit_base(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    engine: Engine = embedded,
+    engine: CmdStan | None = None,
     progress: bool = False,
 ) -> FittedBase:
     """Fit a Gaussian base and log ζ.
@@ -98,8 +98,8 @@ def fit_base(
         programs, whose mode sits in a funnel's neck.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
-        A `cmdstan.CmdStan` runs its own Pathfinder, ADVI and Laplace; pilots run on the embedded
-        engine in any case, as a process for each would take longer than they do.
+        A `CmdStan` runs its own Pathfinder, ADVI and Laplace; pilots run on the embedded engine
+        in any case, as a process for each would take longer than they do.
     chains
         At least this many pilots run.
     nuts
@@ -116,8 +116,7 @@ def fit_base(
     """
     start_seed, pilot_seed, rng_seed, again_seed = seed.spawn(4)
     rng = np.random.default_rng(rng_seed)
-    compiled = engine if isinstance(engine, CmdStan) else None
-    if method == "advi" and compiled is None:
+    if method == "advi" and engine is None:
         raise SamplingError(
             "The base 'advi' is fitted by CmdStan, and this run is on the embedded engine.",
             remedy='Pass engine="cmdstan" (methods joint and pseudo_extended), or another base.',
@@ -128,15 +127,15 @@ def fit_base(
             remedy=f"Use one of {', '.join(METHODS)}, or a GaussianBase.",
         )
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
-        if method == "laplace" and compiled is None:
+        if method == "laplace" and engine is None:
             look = partial(_laplace_fits, target, bar)
             return _joined(_found(look, start_seed, again_seed, rng, bar)[0])
         draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
-        if compiled is not None and method != "pilot":
+        if engine is not None and method != "pilot":
             way = {
-                "pathfinder": compiled.pathfinder,
-                "laplace": compiled.laplace,
-                "advi": compiled.advi,
+                "pathfinder": engine.pathfinder,
+                "laplace": engine.laplace,
+                "advi": engine.advi,
             }[method]
             found = _approximate(target, way, draws, bar, start_seed, rng)
             cost = _points(found)

@@ -25,15 +25,18 @@ import numba
 import numpy as np
 
 from stanct.workspace import (
+    Extended,
     Flow,
     GibbsOut,
     LadderOut,
     Moves,
+    NutsOut,
     Problem,
     Rungs,
     Scratch,
     State,
     StepTable,
+    Subtrees,
     Swarm,
     Tally,
     make_scratch,
@@ -43,6 +46,11 @@ Array = np.ndarray
 
 DIVERGENCE = 1000.0
 OK, REJECTED, DIVERGED = 0, 1, 2
+
+# Columns of `Subtrees`' vectors and scalars, and its rows: the trajectory, its two ends, its parts.
+FIRST, LAST, TOTAL, POINT, GRADIENT = range(5)
+LOG_DENSITY, ENERGY, DELTA = range(3)
+STATE, PARTS = 0, 3
 
 JITTER = 0.2
 
@@ -63,6 +71,10 @@ def compiled(function: Callable[..., Any]) -> Any:
 # Sums may be reordered, which the vector unit needs. There is no cache of its own for what is
 # compiled so: it becomes part of its callers' machine code.
 summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+
+
+# Becomes part of its callers too: a call hands over a tuple field by field, some hundreds of them.
+inlined = numba.njit(nogil=True, forceinline=True)
 
 
 def make_state(problem: Problem, z: Array) -> State:
@@ -146,17 +158,20 @@ def _evaluate(
 ) -> int:
     """`evaluate`, with the fields of its tuples."""
     dimension = z.size
-    for i in range(dimension):
-        x[i] = mean[i]
     if lower.size > 0:
+        for i in range(dimension):
+            x[i] = mean[i]
         _triangular(lower, z, x)
+    elif stretch.size == 0:
+        for i in range(dimension):
+            x[i] = mean[i] + diagonal[i] * z[i]
     else:
         # The call below fills `inner`; until then it is free.
         for i in range(dimension):
             inner[i] = z[i]
         _low_rank(factors, stretch, inner)
         for i in range(dimension):
-            x[i] += diagonal[i] * inner[i]
+            x[i] = mean[i] + diagonal[i] * inner[i]
     code = call(
         handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data, np.uintp(0)
     )
@@ -843,3 +858,348 @@ def contact_flow(
                         totals[0] += 0.5 * momentum[i] * momentum[i]
                         momentum[i] = rng.standard_normal()
                         totals[0] -= 0.5 * momentum[i] * momentum[i]
+
+
+@inlined
+def interpolated(knots: Array, values: Array, place: float) -> tuple[float, float]:
+    """Value and slope of a piecewise-linear function."""
+    k = 0
+    while k < knots.size - 2 and place > knots[k + 1]:
+        k += 1
+    slope = (values[k + 1] - values[k]) / (knots[k + 1] - knots[k])
+    return values[k] + slope * (place - knots[k]), slope
+
+
+@compiled
+def evaluate_extended(
+    extended: Extended, w: Array, gradient: Array, delta: Array, scratch: Scratch
+) -> float:
+    """The log density of w; its gradient and the copies' δ, shape (N,), go into the arrays.
+
+    By the chain rule over ∇v: L = Σ_i (log q_i − β_i δ_i + path(β_i) + log β_i + log(1 − β_i)), and
+    with hand-overs log Σ_i w_i / N more, log w_i = −(1 − β_i) δ_i − b(1) + b(β_i). With r_i the
+    share of w_i, ∂L/∂δ_i = −β_i − r_i (1 − β_i) and ∂L/∂β_i = −δ_i + path′ + r_i (δ_i + b′).
+    """
+    problem = extended.problem
+    return _evaluate_extended(
+        problem.call, problem.handle, problem.mean, problem.lower, problem.diagonal,
+        problem.factors, problem.stretch, problem.added, extended.handover, extended.fixed,
+        extended.knots, extended.value, extended.path, extended.room, w, gradient, delta,
+        scratch.value, scratch.x, scratch.x_gradient,
+    )  # fmt: skip
+
+
+@compiled
+def repeat_density(
+    call: Any, handle: int, points: Array, value: Array, gradient: Array, times: int
+) -> None:
+    """Evaluate a density at all points, shape (n, D), as often, to be timed."""
+    for _ in range(times):
+        for k in range(len(points)):
+            call(
+                handle, True, True, points[k].ctypes.data, value.ctypes.data,
+                gradient.ctypes.data, np.uintp(0),
+            )  # fmt: skip
+
+
+@compiled
+def repeat_extended(
+    extended: Extended, w: Array, gradient: Array, delta: Array, scratch: Scratch, times: int
+) -> None:
+    """Evaluate an extended density as often, to be timed."""
+    for _ in range(times):
+        evaluate_extended(extended, w, gradient, delta, scratch)
+
+
+@inlined
+def _evaluate_extended(
+    call: Any,
+    handle: int,
+    mean: Array,
+    lower: Array,
+    diagonal: Array,
+    factors: Array,
+    stretch: Array,
+    added: float,
+    handover: bool,
+    fixed: Array,
+    knots: Array,
+    bias: Array,
+    path: Array,
+    room: Array,
+    w: Array,
+    gradient: Array,
+    delta: Array,
+    value: Array,
+    x: Array,
+    inner: Array,
+) -> float:
+    """`evaluate_extended`, with the fields of its tuples."""
+    dimension, copies, estimated = mean.size, delta.size, fixed.size == 0
+    controls = copies * dimension
+    total, top, share = 0.0, -np.inf, 0.0
+    for i in range(copies):
+        first = i * dimension
+        z, slope = w[first : first + dimension], gradient[first : first + dimension]
+        beta, rest = _tempering(w, controls + i) if estimated else (fixed[i], 1 - fixed[i])
+        if estimated:
+            u = abs(w[controls + i])
+            total -= u + 2 * np.log1p(np.exp(-u))
+        status = _evaluate(
+            call, handle, mean, lower, diagonal, factors, stretch, added, z, slope, value, x, inner
+        )
+        log_base = -0.5 * _squared(z) - dimension * HALF_LOG_2PI
+        delta[i] = log_base - value[0]
+        total += log_base + interpolated(knots, path, beta)[0]
+        if beta > 0:  # at β = 0 the target does not matter, even where it vanishes
+            total -= beta * delta[i]
+        if handover:
+            room[i] = interpolated(knots, bias, beta)[0] - bias[-1]
+            if rest > 0:
+                room[i] -= rest * delta[i]
+            top = max(top, room[i])
+        elif status != OK:
+            return -np.inf
+    if handover:
+        for i in range(copies):
+            room[i] = np.exp(room[i] - top)
+            share += room[i]
+        total += top + np.log(share / copies)
+    if not np.isfinite(total):
+        return -np.inf
+    for i in range(copies):
+        first = i * dimension
+        beta, rest = _tempering(w, controls + i) if estimated else (fixed[i], 1 - fixed[i])
+        weight = room[i] / share if handover else 0.0
+        pull = beta + weight * rest  # −∂L/∂δ
+        z, slope = w[first : first + dimension], gradient[first : first + dimension]
+        for j in range(dimension):  # not by offsets, which the compiler turns into no vectors
+            slope[j] = pull * slope[j] - (1 - pull) * z[j]
+        if estimated:
+            by_beta = interpolated(knots, path, beta)[1] - delta[i]
+            if handover:
+                by_beta += weight * (delta[i] + interpolated(knots, bias, beta)[1])
+            gradient[controls + i] = by_beta * beta * rest + rest - beta
+    return total
+
+
+@inlined
+def _tempering(w: Array, i: int) -> tuple[float, float]:
+    """β and 1 − β of a control u, which is w[i]."""
+    return 1 / (1 + np.exp(-w[i])), 1 / (1 + np.exp(w[i]))
+
+
+@summed
+def _squared(vector: Array) -> float:
+    total = 0.0
+    for i in range(vector.size):
+        total += vector[i] * vector[i]
+    return total
+
+
+@summed
+def _goes_on(inverse: Array, a: Array, b: Array) -> bool:
+    """Whether neither a part and the next one, nor one with the nearest point of the other, turns.
+
+    Stan's generalised criterion (Betancourt 2017, appendix A.4.2): the velocities at both ends
+    point along the sum of all momenta between. The parts are rows of `Subtrees.vectors`.
+    """
+    one = two = three = four = five = six = 0.0
+    for i in range(inverse.size):
+        whole = inverse[i] * (a[TOTAL, i] + b[TOTAL, i])
+        beyond_a = inverse[i] * (a[TOTAL, i] + b[FIRST, i])
+        beyond_b = inverse[i] * (b[TOTAL, i] + a[LAST, i])
+        one += a[FIRST, i] * whole
+        two += b[LAST, i] * whole
+        three += a[FIRST, i] * beyond_a
+        four += b[FIRST, i] * beyond_a
+        five += a[LAST, i] * beyond_b
+        six += b[LAST, i] * beyond_b
+    return one > 0 and two > 0 and three > 0 and four > 0 and five > 0 and six > 0
+
+
+@inlined
+def _copy_point(
+    vectors: Array, scalars: Array, row: int, to_vectors: Array, to_scalars: Array, to: int
+) -> None:
+    """Copy the point of one part, with its gradient, energy and δ, to another part."""
+    for i in range(vectors.shape[2]):
+        to_vectors[to, POINT, i] = vectors[row, POINT, i]
+        to_vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
+    for i in range(scalars.shape[1]):
+        to_scalars[to, i] = scalars[row, i]
+
+
+@inlined
+def _log_add(a: float, b: float) -> float:
+    top = max(a, b)
+    return top if top == -np.inf else top + np.log1p(np.exp(min(a, b) - top))
+
+
+@compiled
+def draw_momentum(momentum: Array, inverse: Array, rng: np.random.Generator) -> float:
+    """Draw a momentum for a diagonal inverse metric; returns its kinetic energy."""
+    kinetic = 0.0
+    for i in range(momentum.size):
+        normal = rng.standard_normal()
+        momentum[i] = normal / np.sqrt(inverse[i])
+        kinetic += 0.5 * normal * normal
+    return kinetic
+
+
+@inlined
+def _drift(w: Array, momentum: Array, gradient: Array, step: float, inverse: Array) -> None:
+    """The first half of a leapfrog step, up to the new point."""
+    for i in range(w.size):
+        momentum[i] += 0.5 * step * gradient[i]
+        w[i] += step * inverse[i] * momentum[i]
+
+
+@inlined
+def _kick(momentum: Array, gradient: Array, step: float, inverse: Array) -> float:
+    """The rest of a leapfrog step; returns the kinetic energy."""
+    kinetic = 0.0
+    for i in range(momentum.size):
+        momentum[i] += 0.5 * step * gradient[i]
+        kinetic += 0.5 * inverse[i] * momentum[i] * momentum[i]
+    return kinetic
+
+
+@compiled
+def energy_lost(
+    extended: Extended,
+    vectors: Array,
+    log_density: float,
+    step: float,
+    inverse: Array,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> float:
+    """What one leapfrog step with a fresh momentum loses of energy, −∞ where it fails.
+
+    `vectors` is a part's, of which the point and the gradient are used and kept.
+    """
+    w, gradient = vectors[POINT].copy(), vectors[GRADIENT].copy()
+    momentum, delta = np.empty(w.size), np.empty(extended.room.size)
+    before = draw_momentum(momentum, inverse, rng) - log_density
+    _drift(w, momentum, gradient, step, inverse)
+    after = evaluate_extended(extended, w, gradient, delta, scratch)
+    lost = before - _kick(momentum, gradient, step, inverse) + after
+    return lost if lost == lost else -np.inf
+
+
+@compiled
+def nuts_draws(
+    extended: Extended,
+    step: float,
+    inverse: Array,
+    max_depth: int,
+    rng: np.random.Generator,
+    trees: Subtrees,
+    scratch: Scratch,
+    out: NutsOut,
+) -> None:
+    """Fill `out` with NUTS draws as Stan makes them, which go on from the point of row `STATE`.
+
+    Multinomial draws from each trajectory, biased towards its newer half (Betancourt 2017, appendix
+    A). Row `STATE` of `trees` is the whole trajectory as one part, the next two rows hold the
+    points at its ends, with their momenta, and those from `PARTS` on what a doubling is made of:
+    a point is a part of level 0, and two of one level that follow each other become one.
+    """
+    problem, room = extended.problem, extended.room
+    call, handle, added = problem.call, problem.handle, problem.added
+    mean, lower, diagonal = problem.mean, problem.lower, problem.diagonal
+    factors, stretch = problem.factors, problem.stretch
+    handover, fixed = extended.handover, extended.fixed
+    knots, bias, path = extended.knots, extended.value, extended.path
+    vectors, scalars = trees.vectors, trees.scalars
+    log_weight, level = trees.log_weight, trees.level
+    value, x, inner = scratch.value, scratch.x, scratch.x_gradient
+    size = vectors.shape[2]
+    for n in range(out.w.shape[0]):
+        start = draw_momentum(vectors[STATE, TOTAL], inverse, rng) - scalars[STATE, LOG_DENSITY]
+        scalars[STATE, ENERGY] = start
+        log_weight[STATE] = 0.0
+        for i in range(size):
+            momentum = vectors[STATE, TOTAL, i]
+            vectors[STATE, FIRST, i] = vectors[STATE, LAST, i] = momentum
+            vectors[STATE + 1, LAST, i] = vectors[STATE + 2, LAST, i] = momentum
+        for end in (STATE + 1, STATE + 2):
+            _copy_point(vectors, scalars, STATE, vectors, scalars, end)
+        depth, steps, accepted, divergent, valid = 0, 0, 0.0, False, True
+        while valid and depth < max_depth:
+            forward = rng.random() > 0.5
+            end, signed = (STATE + 2, step) if forward else (STATE + 1, -step)
+            w, gradient = vectors[end, POINT], vectors[end, GRADIENT]
+            momenta, delta = vectors[end, LAST], scalars[end, DELTA:]
+            top = PARTS - 1
+            while valid and (top != PARTS or level[PARTS] < depth):
+                _drift(w, momenta, gradient, signed, inverse)
+                log_density = _evaluate_extended(
+                    call, handle, mean, lower, diagonal, factors, stretch, added, handover, fixed,
+                    knots, bias, path, room, w, gradient, delta, value, x, inner,
+                )  # fmt: skip
+                energy = _kick(momenta, gradient, signed, inverse) - log_density
+                error = energy - start
+                steps += 1
+                # A gradient that is not a number shows only here.
+                if not error <= DIVERGENCE:
+                    divergent, valid = True, False
+                    break
+                accepted += 1.0 if error <= 0 else np.exp(-error)
+                scalars[end, LOG_DENSITY], scalars[end, ENERGY] = log_density, energy
+                top += 1
+                log_weight[top], level[top] = -error, 0
+                for i in range(size):
+                    momentum = momenta[i]
+                    vectors[top, FIRST, i] = vectors[top, LAST, i] = momentum
+                    vectors[top, TOTAL, i] = momentum
+                _copy_point(vectors, scalars, end, vectors, scalars, top)
+                while valid and top > PARTS and level[top] == level[top - 1]:
+                    top -= 1
+                    valid = _join(vectors, inverse, top, top + 1)
+                    level[top] += 1
+                    both = _log_add(log_weight[top], log_weight[top + 1])
+                    if rng.random() < np.exp(log_weight[top + 1] - both):
+                        _copy_point(vectors, scalars, top + 1, vectors, scalars, top)
+                    log_weight[top] = both
+            if not valid:
+                break
+            depth += 1
+            gain = log_weight[PARTS] - log_weight[STATE]
+            if gain >= 0 or rng.random() < np.exp(gain):
+                _copy_point(vectors, scalars, PARTS, vectors, scalars, STATE)
+            log_weight[STATE] = _log_add(log_weight[STATE], log_weight[PARTS])
+            # Backwards, the new part follows what lay there when that is read from its other end.
+            if not forward:
+                _turn(vectors[STATE])
+            valid = _join(vectors, inverse, STATE, PARTS)
+            if not forward:
+                _turn(vectors[STATE])
+        statistics = out.statistics[n]
+        statistics[0] = scalars[STATE, LOG_DENSITY]
+        statistics[1] = accepted / steps
+        statistics[2] = step
+        statistics[3] = depth
+        statistics[4] = steps
+        statistics[5] = divergent
+        statistics[6] = scalars[STATE, ENERGY]
+        out.w[n] = vectors[STATE, POINT]
+        out.delta[n] = scalars[STATE, DELTA:]
+
+
+@inlined
+def _join(vectors: Array, inverse: Array, a: int, b: int) -> bool:
+    """Lengthen part a by the part b that follows it; returns whether the whole goes on."""
+    goes_on = _goes_on(inverse, vectors[a], vectors[b])
+    for i in range(inverse.size):
+        vectors[a, LAST, i] = vectors[b, LAST, i]
+        vectors[a, TOTAL, i] += vectors[b, TOTAL, i]
+    return goes_on
+
+
+@inlined
+def _turn(part: Array) -> None:
+    """Exchange the momenta at the ends of a part."""
+    for i in range(part.shape[1]):
+        part[FIRST, i], part[LAST, i] = part[LAST, i], part[FIRST, i]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from stanct import cmdstan, embedded, homes
-from stanct.chains import Engine
+from stanct import homes
+from stanct.cmdstan import CmdStan
 from stanct.data import Source, read_data
 from stanct.density import Density
 from stanct.errors import SamplingError, StanctError
@@ -50,7 +50,7 @@ METHODS = {
     "simulated_tempering": simulated_tempering.sample,
     "tact": tact.sample,
 }
-# Methods that run NUTS on a generated program, on any engine.
+# Methods that run NUTS, by CmdStan on a generated program.
 BY_NUTS = ("joint", "pseudo_extended")
 ENGINES = ("auto", "embedded", "cmdstan")
 
@@ -139,7 +139,7 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
-        engine: str | Engine = "auto",
+        engine: str | CmdStan = "auto",
         **settings: Any,
     ) -> TemperedRun: ...
 
@@ -149,7 +149,7 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["parallel_tempering"],
-        engine: str | Engine = "auto",
+        engine: str | CmdStan = "auto",
         **settings: Any,
     ) -> LadderRun: ...
 
@@ -159,7 +159,7 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["ais"],
-        engine: str | Engine = "auto",
+        engine: str | CmdStan = "auto",
         **settings: Any,
     ) -> ParticleRun: ...
 
@@ -184,13 +184,13 @@ class TemperedModel:
         data: Source = None,
         *,
         method: Literal["adiabatic"],
-        engine: str | Engine = "auto",
+        engine: str | CmdStan = "auto",
         **settings: Any,
     ) -> AdiabaticRun: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: str, engine: str | Engine = "auto", **settings: Any
+        self, data: Source = None, *, method: str, engine: str | CmdStan = "auto", **settings: Any
     ) -> Run: ...
 
     def sample(
@@ -198,7 +198,7 @@ class TemperedModel:
         data: Source = None,
         *,
         method: str = "joint",
-        engine: str | Engine = "auto",
+        engine: str | CmdStan = "auto",
         **settings: Any,
     ) -> Run:
         """Fit a base, sample, and return the run.
@@ -218,9 +218,10 @@ class TemperedModel:
             ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
             progress go with every method.
         engine
-            What runs NUTS in the methods joint and pseudo_extended: ``"embedded"``, ``"cmdstan"``,
-            a `cmdstan.CmdStan`, or ``"auto"``: CmdStan where one is found, else embedded. The other
-            methods move by compiled kernels on the embedded engine. The run says which it was.
+            What runs NUTS in the methods joint and pseudo_extended: ``"cmdstan"`` or a `CmdStan`
+            on the generated program; ``"embedded"``, compiled kernels on the embedded engine's
+            density, as for all other methods; or ``"auto"``: CmdStan where one is found, else
+            embedded. The run says which it was.
 
         Raises
         ------
@@ -297,14 +298,14 @@ def temper(
     return model
 
 
-def _engine(engine: str | Engine, method: str) -> Engine:
-    """The engine of that name, or the one given, if the method can use it."""
+def _engine(engine: str | CmdStan, method: str) -> CmdStan | None:
+    """The CmdStan that this name stands for, or the one given, if the method can use it."""
     if isinstance(engine, str) and engine not in ENGINES:
         raise SamplingError(
             f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
         )
     if engine == "embedded" or (engine == "auto" and method not in BY_NUTS):
-        return embedded
+        return None
     if method not in BY_NUTS:
         raise SamplingError(
             f"Method {method!r} runs on the embedded engine alone: its moves are compiled kernels.",
@@ -312,8 +313,8 @@ def _engine(engine: str | Engine, method: str) -> Engine:
         )
     if engine == "auto":
         home = homes.find()
-        return embedded if home is None else cmdstan.CmdStan(home)
-    return cmdstan.CmdStan.here() if isinstance(engine, str) else engine
+        return CmdStan(home) if home else None
+    return CmdStan.here() if isinstance(engine, str) else engine
 
 
 def _check_settings(

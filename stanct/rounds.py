@@ -17,7 +17,7 @@ import numpy as np
 from stanct import embedded
 from stanct.base import GaussianBase, gaussian_moments, standard_log_density
 from stanct.bases import AnyBase, LowRankBase, MixtureBase
-from stanct.chains import Engine
+from stanct.cmdstan import CmdStan
 from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Executed, Execution, LentDensity
@@ -42,6 +42,9 @@ class SampledDensity(LentDensity, CallableDensity, Protocol):
 
 class SampledTarget(Executed, Protocol):
     """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
+
+    @property
+    def prefix(self) -> str: ...
 
     @property
     def density(self) -> SampledDensity: ...
@@ -121,7 +124,7 @@ def first_base(
     seed: np.random.SeedSequence,
     nuts: Nuts,
     execution: Execution,
-    engine: Engine = embedded,
+    engine: CmdStan | None = None,
     bootstrap: int = 0,
     sampled: bool = False,
 ) -> Start:
@@ -182,7 +185,7 @@ def _fitted(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    engine: Engine,
+    engine: CmdStan | None,
     execution: Execution,
 ) -> Start:
     fitted = fit_base(
@@ -358,8 +361,13 @@ class Ledger:
         }
 
 
+def engine_name(target: Executed, engine: CmdStan | None = None) -> str:
+    """What runs say they were made by."""
+    return engine.NAME if engine else embedded.NAME if target.programs else "python"
+
+
 def provenance(
-    target: SampledTarget, settings: Mapping[str, Any], ledger: Ledger, **more: Any
+    target: Executed, settings: Mapping[str, Any], ledger: Ledger, **more: Any
 ) -> dict[str, Any]:
     """Everything about a run that is neither draws nor estimates; JSON values only."""
     from stanct import __version__

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from stanct.base import GaussianBase
 from stanct.bases import AnyBase, LowRankBase, MixtureBase
+from stanct.path import Bias, CopyBias
 
 Array = np.ndarray
 
@@ -20,6 +22,9 @@ SIGNATURE = ctypes.CFUNCTYPE(
 # The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
 # near β = 0.
 STEP_KNOTS = 17
+
+# How many statistics NUTS has of a transition.
+STATISTICS = 7
 
 # Acceptances are reported in this many equal bins of β.
 BETA_BINS = 10
@@ -176,6 +181,8 @@ def make_problem(density: CallableDensity, base: AnyBase) -> Problem:
     if isinstance(gaussian, LowRankBase):
         diagonal, factors = gaussian.diagonal, gaussian.vectors.T
         stretch = gaussian.stretch - 1
+    elif np.count_nonzero(gaussian.scale) == dimension:
+        diagonal = np.diag(gaussian.scale).copy()  # which can be written, as the others
     else:
         lower = gaussian.scale
     return Problem(
@@ -248,6 +255,64 @@ def copy_table(table: StepTable) -> StepTable:
     return StepTable(table.log_step.copy(), np.minimum(table.visits, 10.0))
 
 
+class Extended(NamedTuple):
+    """The joint or pseudo-extended density over w = (z_1, …, z_N, u_1, …, u_N).
+
+    β_i = logistic(u_i).
+
+    Attributes
+    ----------
+    problem
+        Density and base.
+    handover
+        Whether the density is multiplied by Σ_i w_i / N, so that one of the copies is the target's.
+    fixed : shape (N,)
+        β_i where they are not estimated; shape (0,) otherwise.
+    knots, value, path : shape (K,)
+        Of β; there b(β), and the log prior density of β less b.
+    room : shape (N,)
+        For the evaluation.
+    """
+
+    problem: Problem
+    handover: bool
+    fixed: Array
+    knots: Array
+    value: Array
+    path: Array
+    room: Array
+
+
+class Subtrees(NamedTuple):
+    """Parts of a NUTS trajectory, one a row.
+
+    Attributes
+    ----------
+    vectors : shape (rows, 5, dimension)
+        Momenta where a part begins and ends, and the sum of all of its momenta; the point that was
+        drawn from it, and the gradient of the log density there.
+    scalars : shape (rows, 2 + N)
+        Log density and energy of that point, and the δ of its copies.
+    log_weight : shape (rows,)
+        Log of the sum of exp(−energy error) over its points.
+    level : shape (rows,)
+        A part has 2^level points.
+    """
+
+    vectors: Array
+    scalars: Array
+    log_weight: Array
+    level: Array
+
+
+class NutsOut(NamedTuple):
+    """What a block of NUTS draws fills: w, δ, and statistics in the order of CmdStan's columns."""
+
+    w: Array
+    delta: Array
+    statistics: Array
+
+
 class GibbsOut(NamedTuple):
     """What a block of draws fills; every array begins with the draws' axis but `bins`."""
 
@@ -260,6 +325,35 @@ class GibbsOut(NamedTuple):
     divergent: Array
     rejected: Array
     bins: Array
+
+
+def make_extended(
+    density: CallableDensity, base: GaussianBase, bias: Bias | CopyBias, copies: int, fixed: Array
+) -> Extended:
+    """Join a density, a base and a bias; one with a prior makes the density pseudo-extended."""
+    handover = isinstance(bias, CopyBias)
+    path = bias.log_prior - bias.value if handover else -bias.value
+    problem = make_problem(density, base)
+    fixed, room = np.array(fixed, float), np.zeros(copies)
+    return Extended(problem, handover, fixed, bias.beta, bias.value, path, room)
+
+
+def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
+    """Room for a trajectory, its ends, and the parts of its last doubling."""
+    rows = max_depth + 4
+    return Subtrees(
+        np.zeros((rows, 5, dimension)),
+        np.zeros((rows, 2 + copies)),
+        np.zeros(rows),
+        np.zeros(rows, np.int64),
+    )
+
+
+def make_nuts_out(draws: int, dimension: int, copies: int) -> NutsOut:
+    """Room for a block of draws."""
+    return NutsOut(
+        np.zeros((draws, dimension)), np.zeros((draws, copies)), np.zeros((draws, STATISTICS))
+    )
 
 
 def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:

@@ -19,7 +19,7 @@ from conftest import ROOT, target_of
 from generated import PROGRAMS
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
-from stanct import cmdstan, embedded, homes
+from stanct import cmdstan, homes
 from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.cmdstan import CACHE_VARIABLE, CmdStan
@@ -196,7 +196,7 @@ def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homes, "find", lambda: home)
     model.sample(data)
     model.sample(data, engine="embedded")
-    assert asked == [embedded, CmdStan(home), embedded]
+    assert asked == [None, CmdStan(home), None]
 
 
 def test_without_cmdstanpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,17 +269,14 @@ def test_runs_are_reproducible_for_any_number_of_threads(engine: CmdStan, seed: 
     assert one.variables["b"].shape == (3, 60, 2)
 
 
-@pytest.mark.parametrize("name", ["embedded", pytest.param("cmdstan", marks=pytest.mark.cmdstan)])
-def test_matrices_run_column_by_column(
-    name: str, request: pytest.FixtureRequest, seed: int
-) -> None:
+@pytest.mark.cmdstan
+def test_matrices_run_column_by_column(engine: CmdStan, seed: int) -> None:
     """Stan's order of a matrix in the unconstrained vector: chains go on where they ended."""
-    runner = embedded if name == "embedded" else request.getfixturevalue("engine")
     recipe = Recipe("parameters { matrix[2, 3] z; real u; } model { }", "{}")
     starts = np.arange(14.0).reshape(2, 7)
     still = {"step_size": 1e-14, "inv_metric": np.ones(7), "draws": 1, "seed": seed}
     shapes = {"z": (2, 3), "u": ()}
-    block = runner.draw(recipe, starts, shapes, nuts=Nuts(max_depth=1), **still)
+    block = engine.draw(recipe, starts, shapes, nuts=Nuts(max_depth=1), **still)
     np.testing.assert_allclose(block.position(("z", "u")), starts, atol=1e-6)
     np.testing.assert_allclose(block.variables["z"][1, 0, 1], [8, 10, 12], atol=1e-6)
 

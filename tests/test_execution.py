@@ -147,7 +147,7 @@ def test_a_random_function_is_refused() -> None:
 def test_what_is_no_executor(target) -> None:
     with pytest.raises(SamplingError, match=r"client\.get_executor"):
         draws("ais", target, executor=4)
-    with pytest.raises(SamplingError, match=r"'joint' takes no executor.*one call of the engine"):
+    with pytest.raises(SamplingError, match=r"'joint' takes no executor.*move together"):
         joint.sample(target, executor=ThreadPoolExecutor(1))  # pyright: ignore[reportArgumentType]
 
 

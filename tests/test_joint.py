@@ -18,6 +18,7 @@ from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
+from stanct.extended import ExtendedSampler
 from stanct.model import METHODS
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint
@@ -124,7 +125,7 @@ def test_a_bad_guess_is_mended_by_a_table_of_biases(seed: int) -> None:
 
 
 def test_functions_that_add_to_the_target(seed: int) -> None:
-    """With _lp functions the engine saves no derived quantities: they are computed afterwards."""
+    """What _lp functions add is part of the density; derived quantities have their names."""
     source = """
     functions { void centre_lp(real x) { x ~ normal(1, 2); target += 0.5; } }
     parameters { real x; real<lower=0> s; }
@@ -137,7 +138,7 @@ def test_functions_that_add_to_the_target(seed: int) -> None:
 
 
 def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = embedded.draw, []
+    original, calls = ExtendedSampler.draw, []
 
     def interrupted(*args, **settings):
         calls.append(settings["draws"])
@@ -145,11 +146,11 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return original(*args, **settings)
 
-    monkeypatch.setattr(embedded, "draw", interrupted)
+    monkeypatch.setattr(ExtendedSampler, "draw", interrupted)
     run = run_of(LINE, seed, draws=600)
     assert run.provenance["interrupted"] and "interrupted" in run.evidence.warnings
     assert run.draws == 150  # 16 blocks of the round, 3 of the run, then the interrupt
-    monkeypatch.setattr(embedded, "draw", original)
+    monkeypatch.setattr(ExtendedSampler, "draw", original)
     assert np.array_equal(run.z, run_of(LINE, seed, draws=600).z[:, :150])
 
 
@@ -170,7 +171,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_args, **_settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(embedded, "adapt", interrupted)
+    monkeypatch.setattr(ExtendedSampler, "adapt", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_of(LINE, seed)
 

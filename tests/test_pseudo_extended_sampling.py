@@ -13,10 +13,10 @@ from scipy.integrate import trapezoid
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
-from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
+from stanct.extended import ExtendedSampler
 from stanct.path import CopyBias, Course
 from stanct.runs.arviz_bridge import effective_size
 from stanct.runs.copies import CopyEstimator, copy_log_weights
@@ -170,7 +170,7 @@ def test_the_prior_of_a_path_that_slows_down(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_functions_that_add_to_the_target(seed: int) -> None:
-    """With _lp functions the engine saves no derived quantities: δ is computed afterwards."""
+    """What _lp functions add is part of the density."""
     source = """
     functions { void centre_lp(real x) { x ~ normal(1, 2); target += 0.5; } }
     parameters { real x; }
@@ -183,7 +183,7 @@ def test_functions_that_add_to_the_target(seed: int) -> None:
 
 
 def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = embedded.draw, []
+    original, calls = ExtendedSampler.draw, []
 
     def interrupted(*args, **settings):
         calls.append(settings["draws"])
@@ -191,7 +191,7 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return original(*args, **settings)
 
-    monkeypatch.setattr(embedded, "draw", interrupted)
+    monkeypatch.setattr(ExtendedSampler, "draw", interrupted)
     run = run_of(LINE, seed, base=UNIT, log_zeta=-7.0, bootstrap=0)
     assert run.draws == 100 and run.variables["b"].shape == (4, 300, 2)
     assert "interrupted" in run.warnings

@@ -23,7 +23,7 @@ import stanct
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.model import METHODS
-from stanct.page import HtmlPage, number, with_error
+from stanct.page import HtmlPage, number, signed, with_error
 from stanct.report import command_line, python_lines, remedies, verdict
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.tempered_run import TemperedRun
@@ -100,7 +100,7 @@ def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> 
     assert "first-remedy" not in page and "Do not use" not in reader.text
     assert "Rao–Blackwell, tempered chains alone" in reader.text
     for check in run.diagnostics:
-        assert check.message in reader.text
+        assert signed(check.message) in reader.text
     summary = run.summary()
     for name, mean in zip(summary.index, summary["mean"].to_numpy(float), strict=True):
         assert str(name) in reader.text and number(mean) in reader.text

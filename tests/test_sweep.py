@@ -113,7 +113,7 @@ def test_posteriordb_is_known_by_its_posteriors(tmp_path: Path) -> None:
     measured = cost.measure(case, copies=2)
     assert isinstance(measured, cost.Cost)
     assert measured.dimension == 1
-    assert 0.2 < measured.original < 2000
+    assert 0.02 < measured.original < 2000
     assert 0.1 < measured.joint < 50
     assert "1 measured" in cost.report([measured], copies=2)
 

@@ -29,11 +29,11 @@ import numpy as np
 
 from stanct import kernels, lanes
 from stanct.bases import AnyBase
-from stanct.embedded import NAME, Nuts
+from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array, log_sum_exp
-from stanct.rounds import Ledger, SampledTarget, first_base, provenance
+from stanct.rounds import Ledger, SampledTarget, engine_name, first_base, provenance
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
 from stanct.settings import whole
 from stanct.workspace import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
@@ -246,7 +246,7 @@ def _sample(
     ledger.lap("variables")
     return AdiabaticRun(
         method="adiabatic",
-        engine=NAME if target.programs else "python",
+        engine=engine_name(target),
         variables=variables,
         z=cooled["z"],
         betas=learned.nodes,

@@ -13,21 +13,14 @@ from functools import partial
 import numpy as np
 from scipy.special import expit
 
-from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import (
-    Chains,
-    ChainSettings,
-    Engine,
-    StepSizes,
-    joined,
-    refuse_executor,
-    run_chains,
-)
+from stanct.chains import Chains, ChainSettings, StepSizes, joined, refuse_executor, run_chains
+from stanct.cmdstan import CmdStan
 from stanct.embedded import Block
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
+from stanct.extended import generated, nuts_sampler
 from stanct.path import Array, Bias, Course
 from stanct.precision import Precision
 from stanct.progress import Bar
@@ -35,15 +28,16 @@ from stanct.rounds import (
     BaseDraws,
     Ledger,
     Round,
+    SampledTarget,
     course_under,
     dense,
     draws_inside,
+    engine_name,
     first_base,
     provenance,
     refit_base,
 )
 from stanct.runs.tempered_run import TemperedRun
-from stanct.target import Target
 from stanct.watch import Watch
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
@@ -67,9 +61,9 @@ class _Stage:
 
 
 def sample(
-    target: Target,
+    target: SampledTarget,
     *,
-    engine: Engine = embedded,
+    engine: CmdStan | None = None,
     chains: int = 4,
     draws: int = 2500,
     warmup: int = 500,
@@ -91,10 +85,11 @@ def sample(
     Parameters
     ----------
     target
-        Program and data.
+        Program and data, or a `FunctionTarget`.
     engine
-        Runs NUTS on the joint program: the module `embedded`, or a `cmdstan.CmdStan`, which also
-        fits the bases ``"pathfinder"``, ``"laplace"`` and ``"advi"``; pilots are embedded.
+        A `CmdStan` runs NUTS on the joint program and fits the bases ``"pathfinder"``,
+        ``"laplace"`` and ``"advi"``; pilots are embedded. By default compiled kernels run NUTS by
+        the gradient of the density program, which is that of the joint program by the chain rule.
     chains, draws, warmup
         Chains, and kept and adaptation iterations of each.
     target_se, max_draws
@@ -116,8 +111,7 @@ def sample(
     threads
         Chains that run at once; as many as there are cores by default.
     executor
-        Not for this method: all its chains run in one call of the engine, on the engine's own
-        threads.
+        Not for this method: all its chains move together, block by block, on threads.
     checkpoint
         Folder from which a run that was killed goes on: repeat the same call. It stays when the run
         is finished; delete it when the run is saved.
@@ -153,7 +147,7 @@ def sample(
             "bootstrap": bootstrap,
             "base": base,
             "log_zeta": log_zeta,
-            "engine": engine.NAME,
+            "engine": engine_name(target, engine),
         },
         seed=seed,
         threads=threads,
@@ -164,8 +158,8 @@ def sample(
 
 
 def _sample(
-    target: Target,
-    engine: Engine,
+    target: SampledTarget,
+    engine: CmdStan | None,
     settings: ChainSettings,
     base: str | AnyBase,
     log_zeta: float | None,
@@ -232,12 +226,13 @@ def _sample(
         execution,
     )
     ledger.lap("sampling")
-    variables = target.user_variables(final.chains.variables)
+    drawn = final.chains.variables
+    variables = {name: v for name, v in drawn.items() if not name.startswith(target.prefix)}
     if not variables:
         variables = target.variables(current.unwhiten(final.round.z), variable_seed)
     return TemperedRun(
         method="joint",
-        engine=engine.NAME,
+        engine=engine_name(target, engine),
         variables=variables,
         z=final.round.z,
         beta=expit(final.u),
@@ -246,7 +241,7 @@ def _sample(
         base=current,
         bias=bias,
         statistics=final.chains.statistics,
-        programs={**target.programs, "joint": target.code("joint")},
+        programs=generated(target, "joint"),
         data=target.data_text,
         provenance=provenance(
             target,
@@ -265,8 +260,8 @@ def _sample(
 
 
 def _stage(
-    target: Target,
-    engine: Engine,
+    target: SampledTarget,
+    engine: CmdStan | None,
     base: GaussianBase,
     bias: Bias,
     settings: ChainSettings,
@@ -279,8 +274,6 @@ def _stage(
     execution: Execution,
 ) -> _Stage:
     """Run the joint program under one frozen base and bias, and draw from the base."""
-    prefix = target.prefix
-    shapes = {f"{prefix}z": (base.dimension,), f"{prefix}u": ()}
     start_seed, base_seed, chain_seed = seed.spawn(3)
     if starts is None:
         starts = _starts(target, base, settings.chains, np.random.default_rng(start_seed))
@@ -290,9 +283,7 @@ def _stage(
     ) as bar:
         watch = Watch(base_draws, BASE_DRAWS, bias, precision, bar)
         chains = run_chains(
-            engine,
-            target.joint_recipe(base, bias),
-            shapes,
+            nuts_sampler(target, engine, base, bias),
             starts,
             settings,
             steps,
@@ -301,38 +292,33 @@ def _stage(
             label=label,
             execution=execution,
             bar=bar,
-            seen=lambda blocks: watch.show(partial(_so_far, target, base, blocks)),
-            more=lambda blocks: watch.more(*_path(target, base, _variables(blocks))),
+            seen=lambda blocks: watch.show(partial(_so_far, target.prefix, blocks)),
+            more=lambda blocks: watch.more(*_path(target.prefix, _variables(blocks))),
         )
     if chains.interrupted:
         precision.reason = "interrupted"
-    z, _, delta = _path(target, base, chains.variables)
+    z, _, delta = _path(target.prefix, chains.variables)
     ledger.gradients += chains.gradients
     base_delta = base_draws.kept(BASE_DRAWS * delta.size, execution)
     ledger.evaluations += base_delta.size
-    return _Stage(Round(base, bias, z, delta, base_delta), chains, chains.variables[f"{prefix}u"])
+    return _Stage(
+        Round(base, bias, z, delta, base_delta), chains, chains.variables[target.prefix + "u"]
+    )
 
 
 def _variables(blocks: list[Block]) -> dict[str, Array]:
     return joined([block.variables for block in blocks])
 
 
-def _path(
-    target: Target, base: GaussianBase, variables: dict[str, Array]
-) -> tuple[Array, Array, Array]:
+def _path(prefix: str, variables: dict[str, Array]) -> tuple[Array, Array, Array]:
     """z, β and δ of draws of the joint program."""
-    z, u = (variables[target.prefix + name] for name in ("z", "u"))
-    # The embedded engine cannot save what a program with _lp functions computes from target().
-    delta = variables.get(f"{target.prefix}delta")
-    if delta is None:
-        log_density = target.density.log_densities(base.unwhiten(z).reshape(-1, base.dimension))
-        delta = base.delta(z, log_density.reshape(u.shape))
+    z, u, delta = (variables[prefix + name] for name in ("z", "u", "delta"))
     return z, expit(u), delta
 
 
-def _so_far(target: Target, base: GaussianBase, blocks: list[Block]) -> tuple[Array, Array, int]:
+def _so_far(prefix: str, blocks: list[Block]) -> tuple[Array, Array, int]:
     """β, δ and gradients of the finished blocks."""
-    _, beta, delta = _path(target, base, _variables(blocks))
+    _, beta, delta = _path(prefix, _variables(blocks))
     return beta, delta, sum(block.gradients for block in blocks)
 
 
@@ -344,7 +330,9 @@ def _coarse_bias(course: Course, uniform: float) -> Bias:
     return Bias.linear(log_zeta) if linear else course.bias(uniform)
 
 
-def _starts(target: Target, base: GaussianBase, chains: int, rng: np.random.Generator) -> Array:
+def _starts(
+    target: SampledTarget, base: GaussianBase, chains: int, rng: np.random.Generator
+) -> Array:
     """Draws of the base inside the target's support, each with a logistic u, (chains, D + 1)."""
     z = draws_inside(target, base, chains, rng)
     return np.concatenate([z, rng.logistic(size=(chains, 1))], axis=1)

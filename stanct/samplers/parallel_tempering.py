@@ -19,7 +19,6 @@ import numpy as np
 
 from stanct import kernels, lanes
 from stanct.bases import AnyBase
-from stanct.embedded import NAME
 from stanct.errors import SamplingError
 from stanct.execution import Borrow, Execution, executing
 from stanct.path import Array
@@ -27,6 +26,7 @@ from stanct.rounds import (
     Ledger,
     SampledDensity,
     SampledTarget,
+    engine_name,
     first_base,
     provenance,
     refitted,
@@ -311,7 +311,7 @@ def _sample(
     ledger.lap("variables")
     return LadderRun(
         method="parallel_tempering",
-        engine=NAME if target.programs else "python",
+        engine=engine_name(target),
         variables=variables,
         z=done.z,
         betas=betas,

@@ -17,19 +17,22 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from stanct import embedded
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, Engine, StepSizes, refuse_executor, run_chains
+from stanct.chains import Chains, ChainSettings, StepSizes, refuse_executor, run_chains
+from stanct.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
+from stanct.extended import generated, nuts_sampler
 from stanct.path import Array, CopyBias, beta_grid
 from stanct.progress import Bar
 from stanct.rounds import (
     Ledger,
+    SampledTarget,
     base_deltas,
     dense,
     draws_inside,
+    engine_name,
     first_base,
     provenance,
     refitted,
@@ -37,7 +40,6 @@ from stanct.rounds import (
 from stanct.runs.copies import CopyEstimator
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.settings import whole
-from stanct.target import Target
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 
@@ -60,9 +62,9 @@ class _Stage:
 
 
 def sample(
-    target: Target,
+    target: SampledTarget,
     *,
-    engine: Engine = embedded,
+    engine: CmdStan | None = None,
     copies: int = 5,
     fixed_beta: Sequence[float] | None = None,
     chains: int = 4,
@@ -84,10 +86,11 @@ def sample(
     Parameters
     ----------
     target
-        Program and data.
+        Program and data, or a `FunctionTarget`.
     engine
-        Runs NUTS on the pseudo-extended program: the module `embedded`, or a `cmdstan.CmdStan`,
-        which also fits the bases ``"pathfinder"``, ``"laplace"``, ``"advi"``; pilots are embedded.
+        A `CmdStan` runs NUTS on the pseudo-extended program and fits the bases ``"pathfinder"``,
+        ``"laplace"`` and ``"advi"``; pilots are embedded. By default compiled kernels run NUTS by
+        the gradient of the density program, which is that of the other by the chain rule.
     copies
         N, at least 2; every gradient costs N of the target's.
     fixed_beta : shape (N,)
@@ -109,8 +112,7 @@ def sample(
     threads
         Chains that run at once; as many as there are cores by default.
     executor
-        Not for this method: all its chains run in one call of the engine, on the engine's own
-        threads.
+        Not for this method: all its chains move together, block by block, on threads.
     checkpoint
         Folder from which a run that was killed goes on: repeat the same call. It stays when the run
         is finished; delete it when the run is saved.
@@ -137,7 +139,7 @@ def sample(
         raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
     refuse_executor("pseudo_extended", executor)
     beta = _check_copies(copies, fixed_beta)
-    target.code("pseudo_extended")
+    programs = generated(target, "pseudo_extended")
     chosen = {
         **{k: v for k, v in asdict(settings).items() if k not in ("target_se", "max_draws")},
         "copies": copies,
@@ -147,19 +149,20 @@ def sample(
     with executing(
         target,
         "pseudo_extended",
-        {**chosen, "engine": engine.NAME, "base": base, "log_zeta": log_zeta},
+        {**chosen, "engine": engine_name(target, engine), "base": base, "log_zeta": log_zeta},
         seed=seed,
         threads=threads,
         checkpoint=checkpoint,
         progress=progress,
     ) as execution:
         chosen |= {"seed": execution.seed, "base": base if isinstance(base, str) else "given"}
-        return _sample(target, engine, settings, chosen, beta, base, log_zeta, execution)
+        return _sample(target, engine, programs, settings, chosen, beta, base, log_zeta, execution)
 
 
 def _sample(
-    target: Target,
-    engine: Engine,
+    target: SampledTarget,
+    engine: CmdStan | None,
+    programs: dict[str, str],
     settings: ChainSettings,
     chosen: dict[str, Any],
     beta: Array | None,
@@ -208,7 +211,7 @@ def _sample(
     variables = target.variables(current.unwhiten(flat), variable_seed)
     return PseudoExtendedRun(
         method="pseudo_extended",
-        engine=engine.NAME,
+        engine=engine_name(target, engine),
         variables=variables,
         z=final.z,
         beta=final.beta,
@@ -217,7 +220,7 @@ def _sample(
         base=current,
         bias=bias,
         statistics=final.chains.statistics,
-        programs={**target.programs, "pseudo_extended": target.code("pseudo_extended")},
+        programs=programs,
         data=target.data_text,
         provenance=provenance(
             target,
@@ -252,8 +255,8 @@ def _check_copies(copies: int, fixed_beta: Sequence[float] | None) -> Array | No
 class _Stages:
     """Runs the program under one frozen base and bias after another."""
 
-    target: Target
-    engine: Engine
+    target: SampledTarget
+    engine: CmdStan | None
     copies: int
     fixed_beta: Array | None
     ledger: Ledger
@@ -271,9 +274,6 @@ class _Stages:
     ) -> _Stage:
         """Run the chains, and draw from the base."""
         prefix = self.target.prefix
-        shapes: dict[str, tuple[int, ...]] = {f"{prefix}z": (base.dimension, self.copies)}
-        if self.fixed_beta is None:
-            shapes[f"{prefix}u"] = (self.copies,)
         start_seed, base_seed, chain_seed = seed.spawn(3)
         if starts is None:
             rng = np.random.default_rng(start_seed)
@@ -281,9 +281,14 @@ class _Stages:
         draws = settings.draws
         with Bar(settings.chains * draws, label, unit="draw", shown=self.execution.progress) as bar:
             chains = run_chains(
-                self.engine,
-                self.target.pseudo_extended_recipe(base, bias, self.copies, self.fixed_beta),
-                shapes,
+                nuts_sampler(
+                    self.target,
+                    self.engine,
+                    base,
+                    bias,
+                    copies=self.copies,
+                    fixed_beta=self.fixed_beta,
+                ),
                 starts,
                 settings,
                 self.steps,
@@ -300,11 +305,7 @@ class _Stages:
             beta = expit(chains.variables[f"{prefix}u"])
         else:
             beta = np.broadcast_to(self.fixed_beta, z.shape[:3]).copy()
-        # The embedded engine cannot save what a program with _lp functions computes from target().
-        delta = chains.variables.get(f"{prefix}delta")
-        if delta is None:
-            x = base.unwhiten(z).reshape(-1, base.dimension)
-            delta = base.delta(z, self.target.density.log_densities(x).reshape(beta.shape))
+        delta = chains.variables[f"{prefix}delta"]
         # A gradient of the program is one of the target for each copy.
         self.ledger.gradients += self.copies * chains.gradients
         count = BASE_DRAWS * z.shape[0] * z.shape[1]

@@ -20,13 +20,13 @@ from stanct import batches
 from stanct.base import GaussianBase
 from stanct.bases import LowRankBase
 from stanct.batches import Batches, Source, StochasticTarget
-from stanct.embedded import NAME, Nuts
+from stanct.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.execution import Execution, executing
 from stanct.lanes import stream
 from stanct.minibatch import MiniBatch, program_batches
 from stanct.path import Array
-from stanct.rounds import Ledger, SampledTarget, first_base, provenance
+from stanct.rounds import Ledger, SampledTarget, engine_name, first_base, provenance
 from stanct.runs.tact_run import TactRun
 from stanct.tact_kernels import Bias
 from stanct.tact_settings import VARIANTS, Coupling, Hills, TactSettings
@@ -254,7 +254,7 @@ def _sample(
     }
     return TactRun(
         method="tact",
-        engine=NAME if target.programs else "python",
+        engine=engine_name(target),
         variables=variables,
         z=z,
         base=fitted,
