@@ -4,6 +4,7 @@ Blocks make three things simple: progress is seen, an interrupt keeps every fini
 step size can vary between blocks. Stan's warm-up tunes one step size for the whole joint space, yet
 near β = 1 in the neck of a funnel only a smaller one moves: a chain with a fixed step sits there
 for dozens of draws at a time, or stays out and knows nothing of it. Rejections tell of both.
+Compiled kernels halve steps where they must instead, and reject next to nothing.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class ExtendedSampler:
         def draw(chain: int) -> tuple[Array, Array, Array]:
             with self.density.borrow() as density:
                 lane = self._lane(density, positions[chain], [seed, chain], nuts)
-                return lane.draws(draws, step_size, inv_metric)
+                return lane.draws(draws, step_size, inv_metric, halving=True)
 
         found = _in_threads(draw, len(positions), nuts.threads)
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
@@ -209,7 +209,9 @@ class _Lane:
             )
         scalars[kernels.LOG_DENSITY] = log_density
 
-    def draws(self, draws: int, step: float, inverse: Array) -> tuple[Array, Array, Array]:
+    def draws(
+        self, draws: int, step: float, inverse: Array, *, halving: bool
+    ) -> tuple[Array, Array, Array]:
         """w, δ and statistics of the next draws, a row each."""
         dimension, copies = self.trees.vectors.shape[2], self.extended.room.size
         out = make_nuts_out(draws, dimension, copies)
@@ -218,6 +220,7 @@ class _Lane:
             step,
             inverse,
             self.max_depth,
+            halving,
             self.rng,
             self.trees,
             self.scratch,
@@ -236,7 +239,7 @@ class _Lane:
         for n in range(warmup):
             if stopped.is_set():
                 raise KeyboardInterrupt
-            w, _, statistics = self.draws(1, step.step, inverse)
+            w, _, statistics = self.draws(1, step.step, inverse, halving=False)
             seen[n] = w[0]
             self.gradients += int(statistics[0, STATISTICS.index("n_leapfrog__")])
             step.learn(statistics[0, STATISTICS.index("accept_stat__")])

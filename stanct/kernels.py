@@ -47,10 +47,16 @@ Array = np.ndarray
 DIVERGENCE = 1000.0
 OK, REJECTED, DIVERGED = 0, 1, 2
 
-# Columns of `Subtrees`' vectors and scalars, and its rows: the trajectory, its two ends, its parts.
+# Columns of `Subtrees`' vectors and scalars, and its rows: the trajectory, whose two ends follow;
+# where a step began; the way back from where it ended; parts.
 FIRST, LAST, TOTAL, POINT, GRADIENT = range(5)
 LOG_DENSITY, ENERGY, DELTA = range(3)
-STATE, PARTS = 0, 3
+STATE, BEGIN, BACK, PARTS = 0, 3, 4, 5
+
+# A step of NUTS is halved with probability (r / TOLERANCE)², r being the range of the energy in it,
+# and what it is halved into again, at most HALVINGS times. Steps adapted to acceptances of .9 have
+# ranges of about a tenth.
+TOLERANCE, HALVINGS = 1.0, 8
 
 JITTER = 0.2
 
@@ -1088,12 +1094,120 @@ def energy_lost(
     return lost if lost == lost else -np.inf
 
 
+@inlined
+def _copy_phase(vectors: Array, row: int, to: int) -> None:
+    """Copy a point with its gradient and momentum."""
+    for i in range(vectors.shape[2]):
+        vectors[to, POINT, i] = vectors[row, POINT, i]
+        vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
+        vectors[to, LAST, i] = vectors[row, LAST, i]
+
+
+@inlined
+def _again(span: float) -> float:
+    """Probability that a step over which the energy ranged so widely is halved."""
+    return min((span / TOLERANCE) ** 2, 1.0)
+
+
+@compiled
+def small_steps(
+    extended: Extended,
+    trees: Subtrees,
+    row: int,
+    step: float,
+    count: int,
+    energy: float,
+    enough: float,
+    inverse: Array,
+    scratch: Scratch,
+) -> tuple[float, float, float, int]:
+    """Leapfrog steps in place, until the energy has ranged over `enough` or is not finite.
+
+    Returns
+    -------
+    log_density, energy, span, gradients
+        The first two at the last point; `span` is the energy's largest value less its smallest.
+    """
+    w, gradient = trees.vectors[row, POINT], trees.vectors[row, GRADIENT]
+    momenta, delta = trees.vectors[row, LAST], trees.scalars[row, DELTA:]
+    low = high = energy
+    log_density, taken = -np.inf, 0
+    while taken < count and high - low < enough:
+        _drift(w, momenta, gradient, step, inverse)
+        log_density = evaluate_extended(extended, w, gradient, delta, scratch)
+        energy = _kick(momenta, gradient, step, inverse) - log_density
+        taken += 1
+        if not np.isfinite(energy):
+            return -np.inf, np.inf, np.inf, taken
+        low, high = min(low, energy), max(high, energy)
+    return log_density, energy, high - low, taken
+
+
+@compiled
+def halve(
+    extended: Extended,
+    trees: Subtrees,
+    end: int,
+    step: float,
+    before: float,
+    span: float,
+    inverse: Array,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> tuple[float, float, float, int]:
+    """Take a step again from row `BEGIN` in 2, 4, … small ones, until one of these is kept.
+
+    As in WALNUTS (Bou-Rabee, Carpenter, Kleppe & Liu 2025), whoever comes back from the other end
+    must choose the same number: the weight of all points beyond changes by the ratio of the two
+    probabilities. The chance to halve grows smoothly with the energy's range, so that none is zero.
+
+    Parameters
+    ----------
+    before, span
+        The energy at the beginning, and its range over the whole step.
+
+    Returns
+    -------
+    log_density, energy, log_ratio, gradients
+        At the end, with an energy of +inf where the density vanishes, which no small step mends.
+    """
+    gradients, halvings = 0, 0
+    log_ratio = -np.log(_again(span))
+    log_density = energy = np.inf
+    while True:
+        halvings += 1
+        count = 1 << halvings
+        last = halvings == HALVINGS
+        _copy_phase(trees.vectors, BEGIN, end)
+        log_density, energy, span, taken = small_steps(
+            extended, trees, end, step / count, count, before, np.inf if last else TOLERANCE,
+            inverse, scratch,
+        )  # fmt: skip
+        gradients += taken
+        if energy == np.inf:
+            return log_density, energy, 0.0, gradients
+        if last or rng.random() >= _again(span):
+            break
+        log_ratio -= np.log(_again(span))
+    for other in range(halvings):
+        count = 1 << other
+        _copy_phase(trees.vectors, end, BACK)
+        _, _, span, taken = small_steps(
+            extended, trees, BACK, -step / count, count, energy, TOLERANCE, inverse, scratch
+        )
+        gradients += taken
+        # Where the density vanishes on the way back there is no way back.
+        log_ratio += np.log(_again(span)) if span < np.inf else -np.inf
+    return log_density, energy, log_ratio, gradients
+
+
 @compiled
 def nuts_draws(
     extended: Extended,
     step: float,
     inverse: Array,
     max_depth: int,
+    halving: bool,
     rng: np.random.Generator,
     trees: Subtrees,
     scratch: Scratch,
@@ -1102,9 +1216,10 @@ def nuts_draws(
     """Fill `out` with NUTS draws as Stan makes them, which go on from the point of row `STATE`.
 
     Multinomial draws from each trajectory, biased towards its newer half (Betancourt 2017, appendix
-    A). Row `STATE` of `trees` is the whole trajectory as one part, the next two rows hold the
-    points at its ends, with their momenta, and those from `PARTS` on what a doubling is made of:
-    a point is a part of level 0, and two of one level that follow each other become one.
+    A). With `halving` steps are halved where the energy ranges widely, see `halve`. Row `STATE` of
+    `trees` is the whole trajectory as one part, the next two rows hold the points at its ends, with
+    their momenta, and those from `PARTS` on what a doubling is made of: a point is a part of level
+    0, and two of one level that follow each other become one.
     """
     problem, room = extended.problem, extended.room
     call, handle, added = problem.call, problem.handle, problem.added
@@ -1116,6 +1231,7 @@ def nuts_draws(
     log_weight, level = trees.log_weight, trees.level
     value, x, inner = scratch.value, scratch.x, scratch.x_gradient
     size = vectors.shape[2]
+    log_ratio = np.zeros(2)
     for n in range(out.w.shape[0]):
         start = draw_momentum(vectors[STATE, TOTAL], inverse, rng) - scalars[STATE, LOG_DENSITY]
         scalars[STATE, ENERGY] = start
@@ -1126,30 +1242,45 @@ def nuts_draws(
             vectors[STATE + 1, LAST, i] = vectors[STATE + 2, LAST, i] = momentum
         for end in (STATE + 1, STATE + 2):
             _copy_point(vectors, scalars, STATE, vectors, scalars, end)
-        depth, steps, accepted, divergent, valid = 0, 0, 0.0, False, True
+        depth, steps, gradients, accepted, divergent, valid = 0, 0, 0, 0.0, False, True
+        log_ratio[:] = 0.0
         while valid and depth < max_depth:
             forward = rng.random() > 0.5
-            end, signed = (STATE + 2, step) if forward else (STATE + 1, -step)
+            side, signed = (1, step) if forward else (0, -step)
+            end = STATE + 1 + side
             w, gradient = vectors[end, POINT], vectors[end, GRADIENT]
             momenta, delta = vectors[end, LAST], scalars[end, DELTA:]
             top = PARTS - 1
             while valid and (top != PARTS or level[PARTS] < depth):
+                before = scalars[end, ENERGY]
+                _copy_phase(vectors, end, BEGIN)
                 _drift(w, momenta, gradient, signed, inverse)
                 log_density = _evaluate_extended(
                     call, handle, mean, lower, diagonal, factors, stretch, added, handover, fixed,
                     knots, bias, path, room, w, gradient, delta, value, x, inner,
                 )  # fmt: skip
                 energy = _kick(momenta, gradient, signed, inverse) - log_density
-                error = energy - start
                 steps += 1
+                gradients += 1
+                if halving and np.isfinite(energy) and rng.random() < _again(energy - before):
+                    log_density, energy, more, taken = halve(
+                        extended, trees, end, signed, before, energy - before, inverse, rng,
+                        scratch,
+                    )  # fmt: skip
+                    gradients += taken
+                    log_ratio[side] += more
+                error = energy - start
                 # A gradient that is not a number shows only here.
                 if not error <= DIVERGENCE:
                     divergent, valid = True, False
                     break
+                if log_ratio[side] == -np.inf:
+                    valid = False
+                    break
                 accepted += 1.0 if error <= 0 else np.exp(-error)
                 scalars[end, LOG_DENSITY], scalars[end, ENERGY] = log_density, energy
                 top += 1
-                log_weight[top], level[top] = -error, 0
+                log_weight[top], level[top] = log_ratio[side] - error, 0
                 for i in range(size):
                     momentum = momenta[i]
                     vectors[top, FIRST, i] = vectors[top, LAST, i] = momentum
@@ -1181,7 +1312,7 @@ def nuts_draws(
         statistics[1] = accepted / steps
         statistics[2] = step
         statistics[3] = depth
-        statistics[4] = steps
+        statistics[4] = gradients
         statistics[5] = divergent
         statistics[6] = scalars[STATE, ENERGY]
         out.w[n] = vectors[STATE, POINT]

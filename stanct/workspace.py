@@ -294,7 +294,7 @@ class Subtrees(NamedTuple):
     scalars : shape (rows, 2 + N)
         Log density and energy of that point, and the δ of its copies.
     log_weight : shape (rows,)
-        Log of the sum of exp(−energy error) over its points.
+        Log of the sum of its points' weights, exp(−energy error) where no step was halved.
     level : shape (rows,)
         A part has 2^level points.
     """
@@ -339,8 +339,8 @@ def make_extended(
 
 
 def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
-    """Room for a trajectory, its ends, and the parts of its last doubling."""
-    rows = max_depth + 4
+    """Room for a trajectory, its ends, a step, and the parts of its last doubling."""
+    rows = max_depth + 6
     return Subtrees(
         np.zeros((rows, 5, dimension)),
         np.zeros((rows, 2 + copies)),

@@ -11,7 +11,9 @@ from conftest import ROOT
 
 import stanct
 from stanct.chains import FEWEST, SHORT_STEPS, TOLERATED, StepSizes
+from stanct.cmdstan import CmdStan
 from stanct.embedded import Block
+from stanct.homes import Home
 from stanct.stan.program import Program
 
 SCHOOLS = ROOT / "examples" / "eight_schools"
@@ -50,15 +52,35 @@ def factors_of(run: Any) -> set[float]:
     return set(np.round(np.unique(steps), 4).tolist())
 
 
+@pytest.mark.cmdstan
 @pytest.mark.parametrize(
     ("method", "settings"), [("joint", {}), ("pseudo_extended", {"copies": 2})]
 )
-def test_only_a_funnel_has_short_steps(method: str, settings: dict, seed: int) -> None:
+def test_only_a_funnel_has_short_steps(
+    method: str, settings: dict, cmdstan_home: Home, seed: int
+) -> None:
     """What the rounds saw holds for the draws, so that none of these is of a long step."""
+    engine = CmdStan(cmdstan_home)
     data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
     funnel = stanct.temper(SCHOOLS / "centred.stan")
-    found = factors_of(funnel.sample(data, method=method, seed=seed, **SHORT, **settings))
+    shared = {**SHORT, **settings, "method": method, "seed": seed, "engine": engine}
+    found = factors_of(funnel.sample(data, **shared))
     assert set(SHORT_STEPS) <= found, found
     program = "parameters { vector[5] x; } model { x ~ normal(0, [1, 2, 3, 4, 5]'); }"
     easy = stanct.TemperedModel(Program.from_source(program, name="model"))
-    assert factors_of(easy.sample(method=method, seed=seed, **SHORT, **settings)) == {1.0}
+    assert factors_of(easy.sample(**shared)) == {1.0}
+
+
+def test_compiled_kernels_halve_steps_in_a_funnel_instead(seed: int) -> None:
+    """No transition is rejected, and one that comes down into the neck takes far more gradients."""
+    data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
+    funnel = stanct.temper(SCHOOLS / "centred.stan")
+    run = funnel.sample(data, seed=seed, **{**SHORT, "draws": 1500, "engine": "embedded"})
+    assert factors_of(run) == {1.0}
+    statistics = run.statistics
+    assert np.mean(statistics["accept_stat__"] < 0.1) < 1e-3
+    neck = (np.log(run.variables["tau"]) < -0.5) & (run.beta > 0.5)
+    assert neck.mean() > 1e-3
+    points = 2.0 ** statistics["treedepth__"]
+    spent = statistics["n_leapfrog__"] / points
+    assert spent[neck].mean() > 3 * np.median(spent) > 0

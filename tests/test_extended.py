@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from analytic import gaussian, skewed
 from conftest import target_of
-from scipy.stats import ks_2samp, kstest, norm
+from scipy.stats import ks_2samp, kstest
 from targets import LINE, SKEWED
 
 from stanct import embedded, extended, kernels
@@ -111,49 +111,73 @@ def exact_joint(rng: np.random.Generator, count: int) -> tuple[Array, Array]:
     return mean[k] + rng.standard_normal(count) / np.sqrt(precision[k]), grid[k]
 
 
-def moved(rng: np.random.Generator, *, function: Any = None, step: float = 0.35) -> float:
-    """Least p value of z and β after a transition from exact draws, beside other exact draws."""
+@pytest.fixture(scope="module")
+def normal() -> Density:
+    source = f"parameters {{ real x; }} model {{ x ~ normal(1, {WIDTH}); target += {LOG_ZETA}; }}"
+    return target_of(source).density
 
-    def normal(x: Array) -> tuple[float, Array]:
-        t = (x - 1) / WIDTH
-        return LOG_ZETA + float(norm.logpdf(t[0])) - np.log(WIDTH), -t / WIDTH
 
-    density = FunctionDensity(function or normal, 1)
+def moved(
+    density: Density,
+    rng: np.random.Generator,
+    *,
+    step: float,
+    halving: bool = False,
+    most_depth: int = 6,
+) -> tuple[float, float]:
+    """Exact draws are moved five times: least p value beside other exact ones, mean gradients."""
     base = GaussianBase(np.zeros(1), np.eye(1))
     ours = make_extended(density, base, Bias.linear(0.0), 1, np.zeros(0))
-    trees, scratch, out = make_subtrees(6, 2, 1), make_scratch(1), make_nuts_out(1, 2, 1)
-    z, beta = exact_joint(rng, 6000)
-    ends = np.empty((z.size, 2))
+    trees, scratch, out = make_subtrees(6, 2, 1), make_scratch(1), make_nuts_out(5, 2, 1)
+    z, beta = exact_joint(rng, 40_000)
+    ends, gradients, metric = np.empty((z.size, 2)), 0.0, np.array([0.5, 3.0])
+    point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
+    scalars = trees.scalars[kernels.STATE]
     for n in range(z.size):
-        point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
         point[:] = z[n], np.log(beta[n] / (1 - beta[n]))
-        scalars = trees.scalars[kernels.STATE]
         scalars[kernels.LOG_DENSITY] = kernels.evaluate_extended(
             ours, point, gradient, scalars[kernels.DELTA :], scratch
         )
-        kernels.nuts_draws(ours, step, np.array([0.5, 3.0]), 6, rng, trees, scratch, out)
-        ends[n] = out.w[0]
-    other_z, other_beta = exact_joint(rng, 200_000)
-    assert density.failure is None
-    end_beta = 1 / (1 + np.exp(-ends[:, 1]))
-    return min(p_value(ends[:, 0], other_z), p_value(end_beta, other_beta))
+        kernels.nuts_draws(ours, step, metric, most_depth, halving, rng, trees, scratch, out)
+        ends[n] = out.w[-1]
+        gradients += out.statistics[:, 4].mean() / z.size
+    mine = ends[:, 0], 1 / (1 + np.exp(-ends[:, 1]))
+    exact = exact_joint(rng, 400_000)
+    return min(p_value(f(*mine), f(*exact)) for f in FUNCTIONS), gradients
+
+
+FUNCTIONS: Any = (
+    lambda z, beta: z,
+    lambda z, beta: beta,
+    lambda z, beta: z * beta,
+    lambda z, beta: (z - beta) ** 2,
+)
 
 
 def p_value(a: Array, b: Array) -> float:
     return float(np.asarray(ks_2samp(a, b))[1])
 
 
-def test_transitions_leave_the_joint_density_invariant(rng) -> None:
-    assert moved(rng) > 1e-3
-    assert moved(rng, step=0.9) > 1e-3
+@pytest.mark.parametrize("step", [0.35, 0.9, 1.6])
+def test_transitions_leave_the_joint_density_invariant(step: float, normal: Density, rng) -> None:
+    assert moved(normal, rng, step=step)[0] > 1e-4
+
+
+@pytest.mark.parametrize(("step", "most_depth"), [(1.0, 6), (1.5, 6), (4.0, 6), (2.5, 1)])
+def test_halved_steps_leave_the_joint_density_invariant(
+    step: float, most_depth: int, normal: Density, rng
+) -> None:
+    """Long steps, which are halved more often than not; with one step a trajectory, too."""
+    p_value, gradients = moved(normal, rng, step=step, halving=True, most_depth=most_depth)
+    assert p_value > 1e-4
+    assert gradients > 1.5 * moved(normal, rng, step=step, most_depth=most_depth)[1]
 
 
 def test_invariance_test_fails_another_density(rng) -> None:
-    def shifted(x: Array) -> tuple[float, Array]:
-        t = (x - 1.3) / WIDTH
-        return LOG_ZETA + float(norm.logpdf(t[0])) - np.log(WIDTH), -t / WIDTH
-
-    assert moved(rng, function=shifted) < 1e-6
+    shifted = target_of(
+        f"parameters {{ real x; }} model {{ x ~ normal(1.03, {WIDTH}); target += {LOG_ZETA}; }}"
+    )
+    assert moved(shifted.density, rng, step=0.35)[0] < 1e-6
 
 
 def test_long_chains_have_the_exact_moments(rng) -> None:
