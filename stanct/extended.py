@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -233,7 +234,7 @@ class _Lane:
     ) -> tuple[float, Array, Array, int]:
         """Step size, inverse metric, last point and the gradients that all of it took."""
         inverse = np.ones(self.trees.vectors.shape[2])
-        step = DualAveraging(first_step(lambda step: self._lost(step, inverse), 1.0), target_accept)
+        step = DualAveraging(first_step(partial(self._lost, inverse), 1.0), target_accept)
         ends = {window[-1]: window for window in windows(warmup)}
         seen = np.empty((warmup, inverse.size))
         for n in range(warmup):
@@ -245,10 +246,10 @@ class _Lane:
             step.learn(statistics[0, STATISTICS.index("accept_stat__")])
             if n in ends:
                 inverse = inverse_metric(seen[ends[n]])
-                step.restart(first_step(lambda step: self._lost(step, inverse), step.step))  # noqa: B023
+                step.restart(first_step(partial(self._lost, inverse), step.step))
         return step.learned, inverse, seen[-1], self.gradients
 
-    def _lost(self, step: float, inverse: Array) -> float:
+    def _lost(self, inverse: Array, step: float) -> float:
         """The energy that one leapfrog step from here loses."""
         self.gradients += 1
         return kernels.energy_lost(
