@@ -1,7 +1,7 @@
 """The CmdStan engine; with `homes` the only importer of cmdstanpy.
 
-Compiles generated programs into a cache, and runs NUTS with the same contract as
-`embedded`; also Pathfinder, ADVI and Laplace, from which `fits` makes bases. A program with
+Compiles generated programs into a cache and runs NUTS on them in blocks; also Pathfinder, ADVI and
+Laplace, from which `fits` makes bases. A program with
 `reduce_sum` is built with threads, which its chains share.
 """
 
@@ -40,7 +40,7 @@ _STEP = 1e-9
 
 @dataclass(frozen=True)
 class CmdStan:
-    """NUTS on programs compiled by CmdStan, with the contract of the embedded engine.
+    """NUTS on programs compiled by CmdStan, and its variational fits.
 
     Attributes
     ----------
@@ -109,7 +109,19 @@ class CmdStan:
         warmup: int,
         nuts: Nuts,
     ) -> Adapted:
-        """Warm NUTS chains up; see `embedded.adapt`."""
+        """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
+
+        Parameters
+        ----------
+        recipe
+            A program whose parameters are all unconstrained.
+        positions : shape (chains, dimension)
+            Unconstrained starts.
+        shapes
+            The program's parameters in order, scalars, vectors and matrices, name to shape.
+        seed
+            Chain c uses Stan's stream of this seed and chain id c + 1.
+        """
         with self._run(
             recipe,
             positions,
@@ -141,7 +153,10 @@ class CmdStan:
         draws: int,
         nuts: Nuts,
     ) -> Block:
-        """Draw a block with step size and metric frozen; see `embedded.draw`."""
+        """Draw a block with step size and metric frozen; chains go on where they ended.
+
+        Parameters as in `adapt`, and `inv_metric` of shape (dimension,).
+        """
         with self._run(
             recipe,
             positions,

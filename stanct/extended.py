@@ -252,15 +252,7 @@ class _Lane:
     def _lost(self, inverse: Array, step: float) -> float:
         """The energy that one leapfrog step from here loses."""
         self.gradients += 1
-        return kernels.energy_lost(
-            self.extended,
-            self.trees.vectors[kernels.STATE],
-            self.trees.scalars[kernels.STATE, kernels.LOG_DENSITY],
-            step,
-            inverse,
-            self.rng,
-            self.scratch,
-        )
+        return kernels.energy_lost(self.extended, self.trees, step, inverse, self.rng, self.scratch)
 
 
 def _in_threads(

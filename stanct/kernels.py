@@ -54,8 +54,7 @@ LOG_DENSITY, ENERGY, DELTA = range(3)
 STATE, BEGIN, BACK, PARTS = 0, 3, 4, 5
 
 # A step of NUTS is halved with probability (r / TOLERANCE)², r being the range of the energy in it,
-# and what it is halved into again, at most HALVINGS times. Steps adapted to acceptances of .9 have
-# ranges of about a tenth.
+# and what it is halved into again, at most HALVINGS times.
 TOLERANCE, HALVINGS = 1.0, 8
 
 JITTER = 0.2
@@ -1025,15 +1024,13 @@ def _goes_on(inverse: Array, a: Array, b: Array) -> bool:
 
 
 @inlined
-def _copy_point(
-    vectors: Array, scalars: Array, row: int, to_vectors: Array, to_scalars: Array, to: int
-) -> None:
+def _copy_point(vectors: Array, scalars: Array, row: int, to: int) -> None:
     """Copy the point of one part, with its gradient, energy and δ, to another part."""
     for i in range(vectors.shape[2]):
-        to_vectors[to, POINT, i] = vectors[row, POINT, i]
-        to_vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
+        vectors[to, POINT, i] = vectors[row, POINT, i]
+        vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
     for i in range(scalars.shape[1]):
-        to_scalars[to, i] = scalars[row, i]
+        scalars[to, i] = scalars[row, i]
 
 
 @inlined
@@ -1069,29 +1066,6 @@ def _kick(momentum: Array, gradient: Array, step: float, inverse: Array) -> floa
         momentum[i] += 0.5 * step * gradient[i]
         kinetic += 0.5 * inverse[i] * momentum[i] * momentum[i]
     return kinetic
-
-
-@compiled
-def energy_lost(
-    extended: Extended,
-    vectors: Array,
-    log_density: float,
-    step: float,
-    inverse: Array,
-    rng: np.random.Generator,
-    scratch: Scratch,
-) -> float:
-    """What one leapfrog step with a fresh momentum loses of energy, −∞ where it fails.
-
-    `vectors` is a part's, of which the point and the gradient are used and kept.
-    """
-    w, gradient = vectors[POINT].copy(), vectors[GRADIENT].copy()
-    momentum, delta = np.empty(w.size), np.empty(extended.room.size)
-    before = draw_momentum(momentum, inverse, rng) - log_density
-    _drift(w, momentum, gradient, step, inverse)
-    after = evaluate_extended(extended, w, gradient, delta, scratch)
-    lost = before - _kick(momentum, gradient, step, inverse) + after
-    return lost if lost == lost else -np.inf
 
 
 @inlined
@@ -1144,6 +1118,24 @@ def small_steps(
 
 
 @compiled
+def energy_lost(
+    extended: Extended,
+    trees: Subtrees,
+    step: float,
+    inverse: Array,
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> float:
+    """The energy that one step from row `STATE` with a fresh momentum loses, −∞ if it fails."""
+    _copy_phase(trees.vectors, STATE, BACK)
+    before = draw_momentum(trees.vectors[BACK, LAST], inverse, rng)
+    before -= trees.scalars[STATE, LOG_DENSITY]
+    return before - small_steps(
+        extended, trees, BACK, step, 1, before, np.inf, inverse, scratch
+    )[1]  # fmt: skip
+
+
+@compiled
 def halve(
     extended: Extended,
     trees: Subtrees,
@@ -1159,7 +1151,8 @@ def halve(
 
     As in WALNUTS (Bou-Rabee, Carpenter, Kleppe & Liu 2025), whoever comes back from the other end
     must choose the same number: the weight of all points beyond changes by the ratio of the two
-    probabilities. The chance to halve grows smoothly with the energy's range, so that none is zero.
+    probabilities. The chance to halve grows smoothly with the energy's range; with a threshold in
+    its place the ratio would often be zero.
 
     Parameters
     ----------
@@ -1173,7 +1166,6 @@ def halve(
     """
     gradients, halvings = 0, 0
     log_ratio = -np.log(_again(span))
-    log_density = energy = np.inf
     while True:
         halvings += 1
         count = 1 << halvings
@@ -1241,7 +1233,7 @@ def nuts_draws(
             vectors[STATE, FIRST, i] = vectors[STATE, LAST, i] = momentum
             vectors[STATE + 1, LAST, i] = vectors[STATE + 2, LAST, i] = momentum
         for end in (STATE + 1, STATE + 2):
-            _copy_point(vectors, scalars, STATE, vectors, scalars, end)
+            _copy_point(vectors, scalars, STATE, end)
         depth, steps, gradients, accepted, divergent, valid = 0, 0, 0, 0.0, False, True
         log_ratio[:] = 0.0
         while valid and depth < max_depth:
@@ -1285,21 +1277,21 @@ def nuts_draws(
                     momentum = momenta[i]
                     vectors[top, FIRST, i] = vectors[top, LAST, i] = momentum
                     vectors[top, TOTAL, i] = momentum
-                _copy_point(vectors, scalars, end, vectors, scalars, top)
+                _copy_point(vectors, scalars, end, top)
                 while valid and top > PARTS and level[top] == level[top - 1]:
                     top -= 1
                     valid = _join(vectors, inverse, top, top + 1)
                     level[top] += 1
                     both = _log_add(log_weight[top], log_weight[top + 1])
                     if rng.random() < np.exp(log_weight[top + 1] - both):
-                        _copy_point(vectors, scalars, top + 1, vectors, scalars, top)
+                        _copy_point(vectors, scalars, top + 1, top)
                     log_weight[top] = both
             if not valid:
                 break
             depth += 1
             gain = log_weight[PARTS] - log_weight[STATE]
             if gain >= 0 or rng.random() < np.exp(gain):
-                _copy_point(vectors, scalars, PARTS, vectors, scalars, STATE)
+                _copy_point(vectors, scalars, PARTS, STATE)
             log_weight[STATE] = _log_add(log_weight[STATE], log_weight[PARTS])
             # Backwards, the new part follows what lay there when that is read from its other end.
             if not forward:

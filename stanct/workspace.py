@@ -10,6 +10,7 @@ from scipy.linalg import solve_triangular
 
 from stanct.base import GaussianBase
 from stanct.bases import AnyBase, LowRankBase, MixtureBase
+from stanct.embedded import STATISTICS
 from stanct.path import Bias, CopyBias
 
 Array = np.ndarray
@@ -22,9 +23,6 @@ SIGNATURE = ctypes.CFUNCTYPE(
 # The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
 # near β = 0.
 STEP_KNOTS = 17
-
-# How many statistics NUTS has of a transition.
-STATISTICS = 7
 
 # Acceptances are reported in this many equal bins of β.
 BETA_BINS = 10
@@ -306,7 +304,7 @@ class Subtrees(NamedTuple):
 
 
 class NutsOut(NamedTuple):
-    """What a block of NUTS draws fills: w, δ, and statistics in the order of CmdStan's columns."""
+    """What a block of NUTS draws fills: w, δ, and statistics in the order of `STATISTICS`."""
 
     w: Array
     delta: Array
@@ -352,7 +350,7 @@ def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
 def make_nuts_out(draws: int, dimension: int, copies: int) -> NutsOut:
     """Room for a block of draws."""
     return NutsOut(
-        np.zeros((draws, dimension)), np.zeros((draws, copies)), np.zeros((draws, STATISTICS))
+        np.zeros((draws, dimension)), np.zeros((draws, copies)), np.zeros((draws, len(STATISTICS)))
     )
 
 

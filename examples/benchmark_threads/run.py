@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import stanct
-from stanct.chains import Engine
 from stanct.cmdstan import CmdStan
 from stanct.embedded import Nuts, Recipe
 from stanct.resources import resource_folder
@@ -56,7 +55,7 @@ def decoder(images: int, rng: np.random.Generator) -> Case:
 
 
 def seconds_per_gradient(
-    engine: Engine, recipe: Recipe, shape: tuple[int, ...], long: int, threads: int
+    engine: CmdStan, recipe: Recipe, shape: tuple[int, ...], long: int, threads: int
 ) -> float:
     """Of a program with the one parameter x of that shape."""
     size = math.prod(shape)

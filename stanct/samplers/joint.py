@@ -38,6 +38,7 @@ from stanct.rounds import (
     refit_base,
 )
 from stanct.runs.tempered_run import TemperedRun
+from stanct.target import Target
 from stanct.watch import Watch
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
@@ -226,8 +227,9 @@ def _sample(
         execution,
     )
     ledger.lap("sampling")
+    # CmdStan saves the user's variables with the draws.
     drawn = final.chains.variables
-    variables = {name: v for name, v in drawn.items() if not name.startswith(target.prefix)}
+    variables = target.user_variables(drawn) if isinstance(target, Target) else {}
     if not variables:
         variables = target.variables(current.unwhiten(final.round.z), variable_seed)
     return TemperedRun(
