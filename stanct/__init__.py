@@ -1,7 +1,5 @@
 """Continuous tempering for any Stan program: sample across isolated modes, and get the evidence."""
 
-from stanct.base import GaussianBase
-from stanct.batches import StochasticTarget
 from stanct.errors import (
     DataError,
     EngineError,
@@ -10,14 +8,13 @@ from stanct.errors import (
     SavedRunError,
     StanctError,
 )
-from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.minibatch import MiniBatch
+from stanct.estimates.path import Curve, Evidence, Expectation
 from stanct.model import TemperedModel, temper
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
-from stanct.runs.estimates import Curve, Evidence, Expectation
 from stanct.runs.ladder_run import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle_run import ParticleRun
@@ -25,8 +22,10 @@ from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
-
-__version__ = "0.1.0"
+from stanct.targets.batches import StochasticTarget
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.targets.minibatch import MiniBatch
+from stanct.version import __version__
 
 __all__ = [
     "AdiabaticRun",
@@ -55,6 +54,7 @@ __all__ = [
     "TactRun",
     "TemperedModel",
     "TemperedRun",
+    "__version__",
     "compare",
     "load",
     "temper",

@@ -12,20 +12,22 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from stanct import __version__, cmdstan, cost, homes
-from stanct.doctor import examine
+from stanct.audit import cost
+from stanct.audit.doctor import examine
+from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
+from stanct.audit.verify import compare
+from stanct.bases.fits import METHODS as BASES
+from stanct.engines import cmdstan, homes
 from stanct.errors import StanctError
-from stanct.fits import METHODS as BASES
 from stanct.model import ENGINES, METHODS, TemperedModel, temper
-from stanct.page import check_page_file
+from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.stan.codegen import KINDS
-from stanct.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
-from stanct.target import check_generated
-from stanct.verify import compare
+from stanct.targets.program_target import check_generated
+from stanct.version import __version__
 
 INTERRUPTED = 130
 UNRELIABLE = 3

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from stanct import homes
-from stanct.cmdstan import CmdStan
-from stanct.data import Source, read_data
-from stanct.density import Density
+from stanct.engines import homes
+from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError, StanctError
 from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.bracket import Bracket
@@ -38,7 +36,9 @@ from stanct.samplers import (
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
-from stanct.target import Target, check_program
+from stanct.targets.data import Source, read_data
+from stanct.targets.density import Density
+from stanct.targets.program_target import Target, check_program
 
 METHODS = {
     "adiabatic": adiabatic.sample,
@@ -120,7 +120,7 @@ class TemperedModel:
         return tuple(paths)
 
     def target(self, data: Source = None) -> Target:
-        """The program joined with data, which are checked: see `stanct.data.read_data`."""
+        """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
         return Target(self.program, read_data(data, self.program), self.prefix)
 
     def density(self, data: Source = None) -> Density:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from stanct.base import LOG_2PI, GaussianBase
-from stanct.function_target import FunctionDensity, FunctionTarget
+from stanct.path.gaussian import LOG_2PI, GaussianBase
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 Array = np.ndarray
 

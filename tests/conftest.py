@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from browser import FOUND, Browser, chromium
 
-from stanct import homes
-from stanct.data import StanData, read_data
+from stanct.engines import homes
 from stanct.stan.program import Program
-from stanct.target import Target
+from stanct.targets.data import StanData, read_data
+from stanct.targets.program_target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -21,9 +21,9 @@ from conftest import target_of
 from test_execution import BASE, METHODS, PROGRAM, assert_same, draws, normal
 
 import stanct
-from stanct import checkpoint
-from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.samplers import joint
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.work import checkpoint
 
 METHODS["joint"] = partial(joint.sample, draws=220, warmup=150)
 # A child dies at this synchronisation of a file or folder with the disk.

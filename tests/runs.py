@@ -9,9 +9,9 @@ import numpy as np
 from conftest import SEED, target_of
 from targets import LINE
 
-from stanct.base import GaussianBase
 from stanct.model import METHODS
-from stanct.path import Bias
+from stanct.path.bias import Bias
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 

@@ -12,12 +12,13 @@ import pytest
 from analytic import Analytic, Array, bimodal, gaussian, skewed
 from conftest import ROOT
 
-from stanct import FunctionDensity, FunctionTarget, GaussianBase, kernels, load, temper
+from stanct import FunctionDensity, FunctionTarget, GaussianBase, load, temper
 from stanct.errors import SamplingError, StanctError
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import Flow, make_problem, make_scratch
 from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.samplers import adiabatic
 from stanct.samplers.adiabatic import sample
-from stanct.workspace import Flow, make_problem, make_scratch
 
 NODES, MEANS = np.array([0.0, 0.3, 1.0]), np.array([4.0, 1.0, -2.0])
 

@@ -11,11 +11,11 @@ from analytic import Analytic, bimodal, gaussian, skewed
 
 import stanct
 from stanct.errors import SamplingError
-from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.path import sigmoidal_ladder
+from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle_run import ParticleRun
 from stanct.samplers import ais
 from stanct.stan.program import Program
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 PROGRAM = """
 data { real y; }

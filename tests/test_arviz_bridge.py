@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stanct.runs.arviz_bridge import effective_size, inference_data, pareto_k, r_hat
+from stanct.estimates.arviz_bridge import effective_size, inference_data, pareto_k, r_hat
 
 
 @pytest.mark.parametrize("shape", [0.3, 0.9, 1.5])

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from stanct import assemble as module
-from stanct.assemble import HOME_NAME, assemble, is_assembled, is_current, processor_flags
 from stanct.cli import main
+from stanct.engines import assemble as module
+from stanct.engines.assemble import HOME_NAME, assemble, is_assembled, is_current, processor_flags
 from stanct.errors import EngineError
 
 # Stands in for make: writes what the installation looks for, so that no test compiles.
@@ -203,7 +203,7 @@ def test_a_killed_installation(
     sleeping = MAKE.replace("SECOND", f"touch {tmp_path}/building; exec sleep 60")
     script(Path(os.environ["MAKE"]), sleeping)
     code = (
-        "import sys; from pathlib import Path; import stanct.assemble as a; "
+        "import sys; from pathlib import Path; import stanct.engines.assemble as a; "
         f"a._expected_hash = lambda: {hashlib.sha256(wheel.read_bytes()).hexdigest()!r}; "
         f"a.assemble(Path({str(home)!r}), wheel=Path({str(wheel)!r}))"
     )

@@ -7,7 +7,10 @@ import pytest
 from conftest import target_of
 from scipy.stats import norm
 
-from stanct.base import (
+from stanct.bases.fits import fit_base
+from stanct.engines.embedded import Nuts
+from stanct.errors import SamplingError
+from stanct.path.gaussian import (
     GaussianBase,
     LocalFit,
     bridge_log_evidence,
@@ -17,9 +20,6 @@ from stanct.base import (
     moment_match,
     positive_covariance,
 )
-from stanct.embedded import Nuts
-from stanct.errors import SamplingError
-from stanct.fits import fit_base
 
 COVARIANCE = np.array([[2.0, 0.6, -0.2], [0.6, 1.0, 0.3], [-0.2, 0.3, 0.5]])
 MEAN = np.array([1.0, -2.0, 0.5])

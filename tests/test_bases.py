@@ -10,12 +10,13 @@ from analytic import bimodal, gaussian
 from scipy.stats import kstest, multivariate_normal
 
 import stanct
-from stanct import kernels, workspace
-from stanct.base import GaussianBase, LocalFit
-from stanct.bases import AnyBase, LowRankBase, MixtureBase
 from stanct.errors import SamplingError
-from stanct.function_target import FunctionDensity
+from stanct.kernels import loops as kernels
+from stanct.kernels import records as workspace
+from stanct.path.gaussian import GaussianBase, LocalFit
+from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
 from stanct.samplers import ais, gibbs, parallel_tempering, simulated_tempering
+from stanct.targets.function_target import FunctionDensity
 
 Array = np.ndarray
 

@@ -8,9 +8,9 @@ from analytic import gaussian
 
 import stanct
 from stanct.errors import SamplingError, StanctError
-from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.samplers import bidirectional
 from stanct.stan.program import Program
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 HIERARCHY = """
 data { int J; int N; array[N] int g; vector[N] y; }

@@ -10,11 +10,11 @@ import pytest
 from conftest import ROOT
 
 import stanct
-from stanct.base import LOG_2PI
-from stanct.bases import MixtureBase
-from stanct.boltzmann import BoltzmannMachine, Moments
+from stanct.arrays import log_sum_exp
+from stanct.bases.boltzmann import BoltzmannMachine, Moments
 from stanct.errors import StanctError
-from stanct.path import log_sum_exp
+from stanct.path.gaussian import LOG_2PI
+from stanct.path.mixture import MixtureBase
 
 PROGRAMS = ROOT / "stan_models" / "boltzmann"
 PUBLISHED = ROOT / "examples" / "boltzmann" / "published.npz"

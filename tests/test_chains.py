@@ -10,10 +10,10 @@ import pytest
 from conftest import ROOT
 
 import stanct
-from stanct.chains import FEWEST, SHORT_STEPS, TOLERATED, StepSizes
-from stanct.cmdstan import CmdStan
-from stanct.embedded import Block
-from stanct.homes import Home
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Block
+from stanct.engines.homes import Home
+from stanct.samplers._chains import FEWEST, SHORT_STEPS, TOLERATED, StepSizes
 from stanct.stan.program import Program
 
 SCHOOLS = ROOT / "examples" / "eight_schools"

@@ -17,15 +17,15 @@ from analytic import gaussian
 from conftest import ROOT, target_of
 from test_execution import BASE, PROGRAM, assert_same, draws
 
-from stanct import checkpoint
-from stanct.base import GaussianBase
-from stanct.checkpoint import CheckpointWarning, Journal, as_recorded, fingerprint
 from stanct.errors import CheckpointError
-from stanct.execution import executing
-from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.rounds import Start
+from stanct.kernels.records import make_gibbs_out, make_table
+from stanct.path.gaussian import GaussianBase
 from stanct.samplers import gibbs
-from stanct.workspace import make_gibbs_out, make_table
+from stanct.samplers._rounds import Start
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.work import checkpoint
+from stanct.work.checkpoint import CheckpointWarning, Journal, as_recorded, fingerprint
+from stanct.work.execution import executing
 
 IDENTITY = {"method": "test", "seed": 3, "settings": {"draws": 10}}
 
@@ -99,7 +99,7 @@ def test_a_finished_run_comes_back_without_a_gradient(
     short, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = short(checkpoint=tmp_path)
-    monkeypatch.setattr("stanct.execution._moved", None)
+    monkeypatch.setattr("stanct.work.execution._moved", None)
     assert_same(short(checkpoint=str(tmp_path)), done)
 
 

@@ -19,23 +19,24 @@ from conftest import ROOT, target_of
 from generated import PROGRAMS
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
-from stanct import cmdstan, homes
-from stanct.base import GaussianBase
+from stanct.arrays import Array
+from stanct.audit.doctor import OPENCL_PACKAGES, opencl_devices
+from stanct.bases.fits import fit_base
 from stanct.cli import main
-from stanct.cmdstan import CACHE_VARIABLE, CmdStan
-from stanct.density import Density
-from stanct.doctor import OPENCL_PACKAGES, opencl_devices
-from stanct.embedded import Nuts, Recipe
+from stanct.engines import cmdstan, homes
+from stanct.engines.cmdstan import CACHE_VARIABLE, CmdStan
+from stanct.engines.embedded import Nuts, Recipe
+from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
-from stanct.fits import fit_base
-from stanct.homes import Home
 from stanct.model import temper
-from stanct.path import Array, Bias, CopyBias
+from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
 from stanct.resources import resource_folder
 from stanct.samplers import joint
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
-from stanct.target import Target
+from stanct.targets.density import Density
+from stanct.targets.program_target import Target
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
 NO_POINT = 'parameters { real x; } model { reject("no such ", "point"); }'
@@ -91,7 +92,7 @@ def test_the_processor_counts_where_stanct_knows_the_makefile(
 ) -> None:
     calls: list[dict] = []
     compiler(monkeypatch, calls)
-    monkeypatch.setattr("stanct.cmdstan.processor_flags", lambda: ["STAN_AVX2"])
+    monkeypatch.setattr("stanct.engines.cmdstan.processor_flags", lambda: ["STAN_AVX2"])
     assembled = replace(home, assembled=True)
     CmdStan(home).compiled(SOURCE)
     wide = CmdStan(assembled).compiled(SOURCE)
@@ -100,7 +101,7 @@ def test_the_processor_counts_where_stanct_knows_the_makefile(
     o1 = {"O1": True}
     avx2 = {"STAN_AVX2": "TRUE"}
     assert calls == [o1, o1 | avx2, {}, avx2 | {"STAN_OPENCL": "TRUE"}]
-    monkeypatch.setattr("stanct.cmdstan.processor_flags", list)
+    monkeypatch.setattr("stanct.engines.cmdstan.processor_flags", list)
     assert CmdStan(assembled).compiled(SOURCE) != wide
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import stanli
 
-from stanct import __version__
 from stanct.errors import ProgramError, StanctError
 from stanct.stan.codegen import KINDS, generate
 from stanct.stan.program import Program
+from stanct.version import __version__
 
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent / "golden"

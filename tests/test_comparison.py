@@ -20,7 +20,7 @@ from targets import SKEWED
 import stanct
 from stanct import StanctError, compare
 from stanct.cli import main
-from stanct.page import with_error
+from stanct.pages.page import with_error
 from stanct.runs.comparison import BayesFactor, Comparison
 from stanct.samplers import gibbs, joint
 

@@ -11,9 +11,9 @@ from conftest import target_of
 from scipy.special import betaln, gammaln
 
 from stanct import GaussianBase, temper
-from stanct.constants import drops_constants
-from stanct.density import Density
 from stanct.stan.program import Program
+from stanct.targets.constants import drops_constants
+from stanct.targets.density import Density
 
 COUNTS = [0, 3, 1, 7, 2, 12]
 DATA = "data { int N; array[N] int y; array[N] int n; matrix[N, 2] x; } "
@@ -135,7 +135,7 @@ def test_functions_that_drop_constants_themselves() -> None:
 
 def test_a_difference_that_is_none_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program about which the text misleads us keeps its constants."""
-    monkeypatch.setattr("stanct.constants.drops_constants", lambda program: True)
+    monkeypatch.setattr("stanct.targets.constants.drops_constants", lambda program: True)
     model = "model {" + PRIOR + NOT_CONSTANT["a branch on a parameter"] + " }"
     target = target_of(DATA + LINE + model, VALUES)
     assert target.density.constant == 0

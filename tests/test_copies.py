@@ -12,8 +12,9 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import norm
 
-from stanct.path import Array, CopyBias
-from stanct.runs.copies import CopyEstimator, copy_log_weights
+from stanct.arrays import Array
+from stanct.estimates.copies import CopyEstimator, copy_log_weights
+from stanct.path.bias import CopyBias
 
 LOG_Z, MEAN, SD = -2.3, 1.0, 0.7
 # Far from log z(β), so that nothing cancels by chance.

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stanct.data import read_data
 from stanct.errors import DataError
 from stanct.stan.program import Program
-from stanct.target import Target
+from stanct.targets.data import read_data
+from stanct.targets.program_target import Target
 
 SOURCE = """data {
   int<lower=1> N;

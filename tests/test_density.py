@@ -12,8 +12,8 @@ import pytest
 from conftest import target_of
 from scipy.stats import gamma, norm
 
-from stanct.density import Density
-from stanct.embedded import Recipe
+from stanct.engines.embedded import Recipe
+from stanct.targets.density import Density
 
 PROGRAM = """
 data { int<lower=0> N; vector[N] y; }

@@ -9,7 +9,7 @@ import pytest
 from conftest import SEED, target_of
 from targets import LINE, TWO_MODES
 
-from stanct.base import GaussianBase
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import Check, base_check, refit, round_trips
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint

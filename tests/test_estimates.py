@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stanct.path import Bias, beta_grid
-from stanct.runs.arviz_bridge import effective_size
-from stanct.runs.estimates import PathEstimator, expectation, weighted_quantile
+from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.path import PathEstimator, expectation, weighted_quantile
+from stanct.path.bias import Bias, beta_grid
 
 
 @dataclass(frozen=True)

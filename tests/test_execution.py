@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from conftest import target_of
 
-from stanct.base import GaussianBase
 from stanct.errors import CheckpointError, SamplingError
-from stanct.execution import ExecutorWarning, executing
-from stanct.function_target import FunctionDensity, FunctionTarget
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.samplers import ais, gibbs, joint, parallel_tempering, tact
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.work.execution import ExecutorWarning, executing
 
 PROGRAM = """
 data { real y; }
@@ -119,7 +119,7 @@ def test_a_dask_cluster_draws_what_one_thread_draws(target, alone: dict[str, Run
 
 
 def test_densities_are_built_once_a_worker(target, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stanct import density
+    from stanct.targets import density
 
     built = []
     monkeypatch.setattr(density, "_idle", type(density._idle)())

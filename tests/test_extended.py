@@ -12,18 +12,20 @@ from conftest import target_of
 from scipy.stats import ks_2samp, kstest
 from targets import LINE, SKEWED
 
-from stanct import embedded, extended, kernels
-from stanct.base import GaussianBase
-from stanct.cmdstan import CmdStan
-from stanct.density import Density
-from stanct.embedded import Nuts
+from stanct.engines import embedded
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Nuts
+from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
-from stanct.extended import ExtendedSampler, nuts_sampler
-from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.homes import Home
-from stanct.path import Bias, CopyBias
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import make_extended, make_nuts_out, make_scratch, make_subtrees
+from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
+from stanct.samplers import _nuts as extended
 from stanct.samplers import joint, pseudo_extended
-from stanct.workspace import make_extended, make_nuts_out, make_scratch, make_subtrees
+from stanct.samplers._nuts import ExtendedSampler, nuts_sampler
+from stanct.targets.density import Density
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 Array = np.ndarray
 KNOTS = np.array([0.0, 0.1, 0.5, 1.0])

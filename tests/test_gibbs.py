@@ -10,14 +10,14 @@ import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
 
 import stanct
-from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.path import Bias
+from stanct.kernels import loops as kernels
+from stanct.path.bias import Bias
 from stanct.runs.loading import load
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import gibbs
 from stanct.stan.program import Program
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 TABLE = Bias(np.array([0.0, 0.1, 0.35, 1.0]), np.array([0.0, -2.0, -2.5, 1.0]))
 

@@ -14,15 +14,15 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
-from stanct import embedded
-from stanct.base import GaussianBase
-from stanct.embedded import Nuts
+from stanct.engines import embedded
+from stanct.engines.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
-from stanct.extended import ExtendedSampler
 from stanct.model import METHODS
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import joint
-from stanct.watch import Watch
+from stanct.samplers._nuts import ExtendedSampler
+from stanct.samplers._watch import Watch
 
 
 def run_of(exact: Exact, seed: int, *, draws: int = 600, **settings: Any) -> TemperedRun:

@@ -10,9 +10,10 @@ from analytic import gaussian, skewed
 from conftest import target_of
 from scipy.stats import kstest
 
-from stanct import kernels, workspace
-from stanct.base import GaussianBase
-from stanct.function_target import FunctionDensity
+from stanct.kernels import loops as kernels
+from stanct.kernels import records as workspace
+from stanct.path.gaussian import GaussianBase
+from stanct.targets.function_target import FunctionDensity
 
 Array = np.ndarray
 BASE = GaussianBase(

@@ -11,10 +11,10 @@ from targets import LINE
 from test_execution import pool
 from test_tact import z_score
 
-from stanct import batches
 from stanct.errors import DataError, ProgramError, SamplingError
-from stanct.minibatch import MiniBatch, program_batches
 from stanct.samplers import tact
+from stanct.targets import batches
+from stanct.targets.minibatch import MiniBatch, program_batches
 
 N = 40
 NUMBERS = np.random.default_rng(3)

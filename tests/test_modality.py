@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stanct.runs.modality import CELLS, DIP_LIMIT, excess_mass_dip, modalities
+from stanct.estimates.modality import CELLS, DIP_LIMIT, excess_mass_dip, modalities
 
 
 def test_dip_of_known_distributions() -> None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from runs import line_run
 
 from stanct import plots
-from stanct.panels import PANELS
+from stanct.pages.panels import PANELS
 from stanct.plots.canvas import CHAIN_COLOURS, plain
 from stanct.plots.weights import coordinate_names
 from stanct.runs.diagnostics import round_trips

@@ -11,11 +11,11 @@ import pytest
 from conftest import SEED, target_of
 from targets import LINE, SKEWED
 
-from stanct.base import GaussianBase
 from stanct.errors import SamplingError
-from stanct.precision import FIRST_LOOK, LONG, Precision
+from stanct.path.gaussian import GaussianBase
 from stanct.samplers import gibbs, joint
-from stanct.watch import live_text
+from stanct.samplers._precision import FIRST_LOOK, LONG, Precision
+from stanct.samplers._watch import live_text
 
 
 def follow(precision: Precision, error, failed=lambda draws: ()) -> int:
@@ -148,8 +148,8 @@ def test_what_is_shown_changes_nothing(method, monkeypatch: pytest.MonkeyPatch) 
     target = target_of(SKEWED.source, SKEWED.data)
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("stanct.watch.LEAST_WAIT", 0.0)
-    monkeypatch.setattr("stanct.watch.MOST_SHARE", 1.0)
+    monkeypatch.setattr("stanct.samplers._watch.LEAST_WAIT", 0.0)
+    monkeypatch.setattr("stanct.samplers._watch.MOST_SHARE", 1.0)
     settings = {"seed": SEED, "draws": 400, "base": BASE, "bootstrap": 0}
     shown = method.sample(target, **settings)
     stream.seek(0)
@@ -163,8 +163,8 @@ def test_a_broken_view_costs_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("stanct.watch.live_text", broken)
-    monkeypatch.setattr("stanct.watch.LEAST_WAIT", 0.0)
+    monkeypatch.setattr("stanct.samplers._watch.live_text", broken)
+    monkeypatch.setattr("stanct.samplers._watch.LEAST_WAIT", 0.0)
     target = target_of(SKEWED.source, SKEWED.data)
     run = gibbs.sample(target, seed=SEED, draws=200, base=BASE, bootstrap=0)
     assert run.draws == 200

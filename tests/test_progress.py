@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stanct.progress import Bar
+from stanct.work.progress import Bar
 
 SCRIPT = """
 import sys
-from stanct.progress import Bar
+from stanct.work.progress import Bar
 with Bar(50, "draws", unit="draw", shown=True) as bar:
     for n in range(50):
         bar.note("x" * 3000 + str(n))

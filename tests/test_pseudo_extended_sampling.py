@@ -13,15 +13,15 @@ from scipy.integrate import trapezoid
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
-from stanct.base import GaussianBase
 from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
-from stanct.extended import ExtendedSampler
-from stanct.path import CopyBias, Course
-from stanct.runs.arviz_bridge import effective_size
-from stanct.runs.copies import CopyEstimator, copy_log_weights
+from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.copies import CopyEstimator, copy_log_weights
+from stanct.path.bias import CopyBias, Course
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
 from stanct.samplers import pseudo_extended
+from stanct.samplers._nuts import ExtendedSampler
 
 UNIT = GaussianBase(np.zeros(2), np.eye(2))
 

@@ -23,8 +23,8 @@ import stanct
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.model import METHODS
-from stanct.page import HtmlPage, number, signed, with_error
-from stanct.report import command_line, python_lines, remedies, verdict
+from stanct.pages.page import HtmlPage, number, signed, with_error
+from stanct.pages.report import command_line, python_lines, remedies, verdict
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.tempered_run import TemperedRun
 

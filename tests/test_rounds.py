@@ -8,9 +8,10 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 from test_estimates import PATH, GaussianPath
 
-from stanct.base import GaussianBase
-from stanct.path import Array, Bias
-from stanct.rounds import LEAST_SHRINKAGE, Round, course_under, refit_base, refit_bias
+from stanct.arrays import Array
+from stanct.path.bias import Bias
+from stanct.path.gaussian import GaussianBase
+from stanct.samplers._rounds import LEAST_SHRINKAGE, Round, course_under, refit_base, refit_bias
 
 TARGET = GaussianPath(mean=1.5, sd=0.4, log_z=-7.0)
 

@@ -12,20 +12,22 @@ from scipy.integrate import trapezoid
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
-from stanct import alternation, embedded, fits
-from stanct.base import GaussianBase, LocalFit, moment_match
-from stanct.boltzmann import BoltzmannMachine, Moments
-from stanct.embedded import Nuts
+from stanct.bases import fits
+from stanct.bases.boltzmann import BoltzmannMachine, Moments
+from stanct.bases.fits import STARTS, FittedBase, fit_base
+from stanct.bases.scouts import Scouts, annealed_scouts
+from stanct.engines import embedded
+from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
-from stanct.execution import Borrow
-from stanct.fits import STARTS, FittedBase, fit_base
-from stanct.function_target import FunctionDensity
-from stanct.path import Bias
-from stanct.rounds import LEAST_SHRINKAGE, Round, refit_base
+from stanct.path.bias import Bias
+from stanct.path.gaussian import GaussianBase, LocalFit, moment_match
 from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers import _alternation as alternation
 from stanct.samplers import joint, parallel_tempering
-from stanct.scouts import Scouts, annealed_scouts
+from stanct.samplers._rounds import LEAST_SHRINKAGE, Round, refit_base
 from stanct.stan.program import Program
+from stanct.targets.function_target import FunctionDensity
+from stanct.work.execution import Borrow
 
 WIDE = GaussianBase(np.zeros(1), np.full((1, 1), 12.0))
 PROGRAM = ROOT / "stan_models" / "boltzmann" / "boltzmann.stan"

@@ -10,15 +10,15 @@ import pytest
 from analytic import Analytic, bimodal, funnel, gaussian, skewed
 
 import stanct
-from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.function_target import FunctionDensity, FunctionTarget
-from stanct.path import LadderBias, sigmoidal_ladder
-from stanct.runs.estimates import PathEstimator
+from stanct.estimates.path import PathEstimator
+from stanct.kernels import loops as kernels
+from stanct.path.bias import LadderBias, sigmoidal_ladder
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import simulated_tempering
 from stanct.samplers.simulated_tempering import equal_length, thermodynamic_length
 from stanct.stan.program import Program
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 PROGRAM = """
 data { real y; }

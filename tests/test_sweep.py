@@ -13,14 +13,14 @@ from typing import cast
 
 import pytest
 
-from stanct import cost
+from stanct.audit import cost
+from stanct.audit.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
 from stanct.cli import main
-from stanct.cmdstan import CmdStan
-from stanct.embedded import Recipe
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Recipe
 from stanct.errors import StanctError
-from stanct.isolation import NoAnswerError, Worker
-from stanct.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
-from stanct.target import Target
+from stanct.targets.program_target import Target
+from stanct.work.isolation import NoAnswerError, Worker
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
 PROGRAMS = {

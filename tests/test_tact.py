@@ -11,15 +11,15 @@ from conftest import SEED, target_of
 from test_execution import pool
 
 import stanct
-from stanct import tact_kernels
-from stanct.base import GaussianBase
-from stanct.batches import StochasticTarget
+from stanct.arrays import Array
 from stanct.errors import SamplingError, StanctError
-from stanct.path import Array
-from stanct.runs.arviz_bridge import effective_size
+from stanct.estimates.arviz_bridge import effective_size
+from stanct.kernels import tact as tact_kernels
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.samplers import tact
 from stanct.samplers.tact import VARIANTS, Coupling, Hills
+from stanct.targets.batches import StochasticTarget
 
 NORMAL = target_of(
     "parameters { vector[2] x; } model { x[1] ~ normal(0, 1); x[2] ~ normal(3, 2); }"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from conftest import SEED, target_of
 
-from stanct import tact_kernels as compiled
-from stanct.base import GaussianBase
-from stanct.batches import Batches, make_potential
-from stanct.path import Array
+from stanct.arrays import Array
+from stanct.kernels import tact as compiled
+from stanct.kernels.tact import Bias, Dynamics, Walker
+from stanct.path.gaussian import GaussianBase
 from stanct.samplers.tact import Coupling, Hills, TactSettings
-from stanct.tact_kernels import Bias, Dynamics, Walker
+from stanct.targets.batches import Batches, make_potential
 
 COUPLING = Coupling()
 SKEW = "parameters { vector[2] x; } model { x[1] ~ normal(1, 2); x[2] ~ normal(x[1]^2, 3); }"

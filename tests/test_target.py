@@ -10,12 +10,12 @@ import pytest
 from conftest import target_of
 from scipy.stats import kstest, norm
 
-from stanct.base import GaussianBase
-from stanct.embedded import Block, CompilerMessageError, compile_program
+from stanct.engines.embedded import Block, CompilerMessageError, compile_program
 from stanct.errors import EngineError, ProgramError
-from stanct.path import Bias
+from stanct.path.bias import Bias
+from stanct.path.gaussian import GaussianBase
 from stanct.stan.program import Program
-from stanct.target import Target, check_program, make_density
+from stanct.targets.program_target import Target, check_program, make_density
 
 SHAPES = """
 parameters {

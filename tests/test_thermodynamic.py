@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from analytic import bimodal, gaussian
 
-from stanct.path import Bias, LadderBias, beta_grid, sigmoidal_ladder
+from stanct.estimates.path import PathEstimator
+from stanct.estimates.thermodynamic import ladder_integral, path_integral
+from stanct.path.bias import Bias, LadderBias, beta_grid, sigmoidal_ladder
 from stanct.runs.diagnostics import agreement_check
-from stanct.runs.estimates import PathEstimator
-from stanct.runs.thermodynamic import ladder_integral, path_integral
 from stanct.samplers import gibbs, parallel_tempering
 
 # Base N(0, 1), target exp(1.5) N(1, 0.3²): π_β is normal with precision 1 + β (1/0.09 − 1).

@@ -11,15 +11,15 @@ import pytest
 from generated import DATA, PROGRAMS
 
 from stanct import temper
+from stanct.audit.verify import compare
 from stanct.cli import main
-from stanct.data import read_data
 from stanct.errors import StanctError
 from stanct.stan import codegen
 from stanct.stan.codegen import KINDS, generate
 from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
-from stanct.target import Target
-from stanct.verify import compare
+from stanct.targets.data import read_data
+from stanct.targets.program_target import Target
 
 NAMES = ["captures", "eight_schools", "loops", "split", "truncation"]
 
@@ -57,7 +57,7 @@ def test_a_wrong_program_does_not(
         assert old in code
         return code.replace(old, new)
 
-    monkeypatch.setattr("stanct.target.generate", faulty)
+    monkeypatch.setattr("stanct.targets.program_target.generate", faulty)
     comparison = compare(target, kind, points=6)
     assert not comparison.passed
     assert "DOES NOT agree" in str(comparison)

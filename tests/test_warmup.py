@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stanct.errors import EngineError
-from stanct.warmup import DualAveraging, first_step, inverse_metric, windows
+from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 
 
 def stan_s_window_ends(iterations: int) -> list[int]:

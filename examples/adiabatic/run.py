@@ -22,9 +22,9 @@ from scipy.special import betaincinv, betaln, log_expit, ndtr
 from scipy.stats import beta as beta_distribution
 
 import stanct
-from stanct.function_target import FunctionDensity, FunctionTarget
 from stanct.runs.diagnostics import round_trips
 from stanct.samplers import adiabatic, ais, simulated_tempering
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 PRIOR, TRIALS, SUCCESSES = (9, 0.75), 550, 115
 CONJUGATE = (PRIOR[0] + SUCCESSES, PRIOR[1] + TRIALS - SUCCESSES)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import stanct
-from stanct import kernels
-from stanct.workspace import Problem, make_problem, make_scratch
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import Problem, make_problem, make_scratch
 
 ROUNDS, STEPS = 300, 300
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import stanct
-from stanct.cmdstan import CmdStan
-from stanct.embedded import Nuts, Recipe
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Nuts, Recipe
 from stanct.resources import resource_folder
 
 # Program, data, shape of its parameter x, and draws that take some seconds.

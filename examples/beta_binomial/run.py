@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 import stanct
-from stanct.density import Density
+from stanct.targets.density import Density
 
 HERE = Path(__file__).resolve().parent
 

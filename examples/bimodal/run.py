@@ -20,7 +20,7 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 import stanct
-from stanct.embedded import Nuts, run_nuts
+from stanct.engines.embedded import Nuts, run_nuts
 
 HERE = Path(__file__).resolve().parent
 CHAINS, DRAWS = 4, 2500

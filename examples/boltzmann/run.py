@@ -23,8 +23,8 @@ from systems import COUNT, PROGRAM, System, generated, published
 from tqdm import tqdm
 
 import stanct
-from stanct.embedded import Nuts, run_nuts
-from stanct.fits import FittedBase, fit_base
+from stanct.bases.fits import FittedBase, fit_base
+from stanct.engines.embedded import Nuts, run_nuts
 
 MEASURES = {"log_z": "log Z", "mean": "E[x]", "covariance": "Cov[x]"}
 COLUMNS = (

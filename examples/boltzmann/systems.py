@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stanct.boltzmann import BoltzmannMachine, Moments
+from stanct.bases.boltzmann import BoltzmannMachine, Moments
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parents[1] / "stan_models" / "boltzmann" / "boltzmann.stan"

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from scipy.integrate import trapezoid
 
 import stanct
-from stanct.chains import ChainSettings
-from stanct.embedded import run_nuts
+from stanct.engines.embedded import run_nuts
+from stanct.samplers._chains import ChainSettings
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = {"centred": "centred", "non-centred": "non_centred"}

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import stanct
-from stanct.embedded import Nuts, run_nuts
-from stanct.runs.arviz_bridge import effective_size
+from stanct.engines.embedded import Nuts, run_nuts
+from stanct.estimates.arviz_bridge import effective_size
 
 HERE = Path(__file__).resolve().parent
 WEIGHTS = np.array([1.0, -0.5, 0.25, 0.0, 0.8])

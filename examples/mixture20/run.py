@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import stanct
-from stanct.embedded import Nuts, run_nuts
+from stanct.engines.embedded import Nuts, run_nuts
 
 HERE = Path(__file__).resolve().parent
 METHODS = ("HMC", "PE 2", "PE 5", "PE 10", "PE 20", "joint")

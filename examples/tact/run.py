@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 import stanct
-from stanct.runs.arviz_bridge import effective_size
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.runs.tact_run import LAMBDA, THERMOSTAT, XI_THERMOSTAT
 from stanct.samplers.tact import VARIANTS
 

@@ -25,10 +25,10 @@ import numpy as np
 from images import FOLDER, Images, fashion, few, synthetic
 from network import DIMENSION, NoisyPosterior, accuracy, adam, momentum_sgd
 
-from stanct.batches import StochasticTarget
 from stanct.errors import SamplingError
+from stanct.samplers._walkers import SETTLE
 from stanct.samplers.tact import VARIANTS, Coupling, sample
-from stanct.walkers import SETTLE
+from stanct.targets.batches import StochasticTarget
 
 BATCH = 128
 # Looks of a sampler, of which half settle the chain and teach it its bias and half collect.

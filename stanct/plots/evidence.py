@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from stanct.path import Array
+from stanct.arrays import Array
+from stanct.estimates.path import Curve
 from stanct.plots.canvas import (
     INK,
     LETTERS,
@@ -21,7 +22,6 @@ from stanct.plots.canvas import (
     plain,
     whole_numbers,
 )
-from stanct.runs.estimates import Curve
 from stanct.runs.run import Run
 from stanct.runs.tempered_run import TemperedRun
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from stanct.path import Array
+from stanct.arrays import Array
 from stanct.plots.canvas import (
     INK,
     LETTERS,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from stanct.path import Array
+from stanct.arrays import Array
+from stanct.estimates import weighted
+from stanct.estimates.modality import Modality, modalities
 from stanct.plots.canvas import INK, LETTERS, MAIN, chain_colour, drawing
-from stanct.runs import weighted
-from stanct.runs.modality import Modality, modalities
 from stanct.runs.run import Run
 
 SHOWN = 3

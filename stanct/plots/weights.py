@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import norm
 
-from stanct.path import Array
+from stanct.arrays import Array
+from stanct.estimates.path import weighted_quantile
 from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
 from stanct.runs.diagnostics import base_check
-from stanct.runs.estimates import weighted_quantile
 
 FEW = 25
 """Scores that are shown as dots; more make a histogram."""

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
-from stanct.path import Array, log_sum_exp
+from stanct.estimates.path import Curve, Evidence
 from stanct.runs.diagnostics import Check, agreement, check, interrupted_check
-from stanct.runs.estimates import Curve, Evidence
 from stanct.runs.particle_run import mean_weight_evidence
 from stanct.runs.run import Run
 from stanct.runs.storage import ADIABATIC

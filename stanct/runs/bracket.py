@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
-from stanct.path import Array, log_sum_exp
-from stanct.runs.arviz_bridge import effective_size
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.runs.particle_run import ParticleRun
 
 

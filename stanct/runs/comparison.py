@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
+from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
-from stanct.path import Array, log_sum_exp
 from stanct.runs.loading import load
 from stanct.runs.run import Run
 
 if TYPE_CHECKING:
-    from stanct.page import HtmlPage
+    from stanct.pages.page import HtmlPage
 
 # Kass & Raftery (1995, section 3.2) in natural logs of a Bayes factor, not in twice that.
 STRENGTHS = (
@@ -238,7 +238,7 @@ class Comparison:
             The file cannot be written.
         """
         # Drawing is not needed to compare, and Matplotlib takes its time to load.
-        from stanct.comparison_page import comparison_page
+        from stanct.pages.comparison import comparison_page
 
         page = comparison_page(self)
         if file is not None:

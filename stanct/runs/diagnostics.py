@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
-from stanct.runs.arviz_bridge import effective_size, r_hat
-from stanct.runs.estimates import Evidence, PathEstimator
-
-Array = np.ndarray
+from stanct.arrays import Array
+from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.path import Evidence, PathEstimator
 
 # A round trip goes from β below the first bound to β above the second and back.
 LOW_BETA, HIGH_BETA = 0.1, 0.9

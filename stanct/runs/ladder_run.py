@@ -9,9 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct.bases import AnyBase
-from stanct.path import Array
-from stanct.runs.arviz_bridge import effective_size, r_hat
+from stanct.arrays import Array
+from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.ladder import LadderEstimator
+from stanct.estimates.path import Curve, Evidence
+from stanct.estimates.thermodynamic import ladder_integral
+from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import (
     MOST_DIVERGENT,
     Check,
@@ -19,11 +22,8 @@ from stanct.runs.diagnostics import (
     check,
     interrupted_check,
 )
-from stanct.runs.estimates import Curve, Evidence
-from stanct.runs.ladder import LadderEstimator
 from stanct.runs.run import Run
 from stanct.runs.storage import LADDER
-from stanct.runs.thermodynamic import ladder_integral
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.bases import AnyBase
-from stanct.path import Array, log_sum_exp
-from stanct.runs.arviz_bridge import pareto_k
+from stanct.arrays import Array, log_sum_exp
+from stanct.estimates.arviz_bridge import pareto_k
+from stanct.estimates.path import Evidence
+from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
-from stanct.runs.estimates import Evidence
 from stanct.runs.run import Run
 from stanct.runs.storage import PARTICLES, Stored
 

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.bases import AnyBase
-from stanct.path import Array, CopyBias
-from stanct.runs import weighted
-from stanct.runs.arviz_bridge import effective_size, r_hat
-from stanct.runs.copies import CopyEstimator
+from stanct.arrays import Array
+from stanct.estimates import weighted
+from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.copies import CopyEstimator
+from stanct.estimates.path import Evidence, Expectation
+from stanct.path.bias import CopyBias
+from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
-from stanct.runs.estimates import Evidence, Expectation
 from stanct.runs.run import Run
 from stanct.runs.storage import COPIES, Stored
 

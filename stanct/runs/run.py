@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from stanct.bases import AnyBase
-from stanct.path import Array
-from stanct.runs import weighted
-from stanct.runs.arviz_bridge import inference_data
+from stanct.arrays import Array
+from stanct.estimates import weighted
+from stanct.estimates.arviz_bridge import inference_data
+from stanct.estimates.path import Evidence, Expectation
+from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import Check
-from stanct.runs.estimates import Evidence, Expectation
 from stanct.runs.storage import Stored, reading, save_run
 
 if TYPE_CHECKING:
-    from stanct.page import HtmlPage
+    from stanct.pages.page import HtmlPage
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -236,7 +236,7 @@ class Run(ABC):
             The file cannot be written.
         """
         # Matplotlib is loaded for those who want pictures only.
-        from stanct.report import report_page
+        from stanct.pages.report import report_page
 
         page = report_page(self)
         if file is not None:

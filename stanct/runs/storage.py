@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.bases import AnyBase, base_arrays, base_from_arrays
+from stanct.arrays import Array
 from stanct.errors import SavedRunError
-from stanct.path import Array
+from stanct.path.mixture import AnyBase, base_arrays, base_from_arrays
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
 ADIABATIC, COPIES = "stanct trajectories 1", "stanct copies 1"

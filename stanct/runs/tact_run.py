@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct.arrays import Array
 from stanct.errors import StanctError
-from stanct.path import Array
-from stanct.runs.arviz_bridge import effective_size, r_hat
+from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.path import Evidence
 from stanct.runs.diagnostics import Check, check, interrupted_check
-from stanct.runs.estimates import Evidence
 from stanct.runs.run import Run
 from stanct.runs.storage import TACT
 

@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.bases import AnyBase
+from stanct.arrays import Array
 from stanct.errors import StanctError
-from stanct.path import AnyBias, Array, Bias, LadderBias
-from stanct.runs import weighted
+from stanct.estimates import weighted
+from stanct.estimates.path import Curve, Evidence, Expectation, PathEstimator
+from stanct.estimates.thermodynamic import path_integral
+from stanct.path.bias import AnyBias, Bias, LadderBias
+from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import Check, check_run
-from stanct.runs.estimates import Curve, Evidence, Expectation, PathEstimator
 from stanct.runs.run import Run
 from stanct.runs.storage import TEMPERED, Stored
-from stanct.runs.thermodynamic import path_integral
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -27,16 +27,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct import kernels, lanes
-from stanct.bases import AnyBase
-from stanct.embedded import Nuts
+from stanct.arrays import Array, log_sum_exp
+from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.execution import Borrow, Execution, executing
-from stanct.path import Array, log_sum_exp
-from stanct.rounds import Ledger, SampledTarget, engine_name, first_base, provenance
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
+from stanct.path.mixture import AnyBase
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
+from stanct.samplers import _lanes as lanes
+from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
 from stanct.settings import whole
-from stanct.workspace import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
+from stanct.work.execution import Borrow, Execution, executing
 
 # A slice of β holds this many standard deviations of δ, and there are at most this many slices.
 SLICE, MOST_SLICES = 0.2, 1000

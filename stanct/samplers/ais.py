@@ -6,11 +6,11 @@ import os
 from concurrent.futures import Executor
 from dataclasses import asdict
 
-from stanct.annealing import AnnealingSettings, anneal
-from stanct.bases import AnyBase
-from stanct.execution import executing
-from stanct.rounds import SampledTarget
+from stanct.path.mixture import AnyBase
 from stanct.runs.particle_run import ParticleRun
+from stanct.samplers._annealing import AnnealingSettings, anneal
+from stanct.samplers._rounds import SampledTarget
+from stanct.work.execution import executing
 
 
 def sample(

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from stanct import kernels
-from stanct.annealing import AnnealingSettings, anneal, down
-from stanct.bases import AnyBase
+from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.execution import executing
-from stanct.path import Array
-from stanct.rounds import SampledTarget
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import make_problem
+from stanct.path.mixture import AnyBase
 from stanct.runs.bracket import Bracket
-from stanct.target import Target
-from stanct.workspace import make_problem
+from stanct.samplers._annealing import AnnealingSettings, anneal, down
+from stanct.samplers._rounds import SampledTarget
+from stanct.targets.program_target import Target
+from stanct.work.execution import executing
 
 Point = Mapping[str, Any] | Array
 Exact = Point | Callable[[np.random.Generator], Point]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 
-from stanct.alternation import AlternationSettings, BiasRule, alternate
-from stanct.bases import AnyBase
-from stanct.path import Bias, Course
-from stanct.rounds import SampledTarget, refit_bias
+from stanct.path.bias import Bias, Course
+from stanct.path.mixture import AnyBase
 from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
+from stanct.samplers._rounds import SampledTarget, refit_bias
 
 RULE = BiasRule(Bias.linear, Course.bias, refit_bias, sampled=False)
 
@@ -51,7 +51,7 @@ def sample(
     target_se, max_draws
         Standard error of log Z at which to stop, and the most draws of each chain that this may
         take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
-        says why the run stopped; see `stanct.precision`.
+        says why the run stopped; see `stanct.samplers._precision`.
     seed
         Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
         number of threads.

@@ -13,18 +13,25 @@ from functools import partial
 import numpy as np
 from scipy.special import expit
 
-from stanct.base import GaussianBase
-from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, StepSizes, joined, refuse_executor, run_chains
-from stanct.cmdstan import CmdStan
-from stanct.embedded import Block
+from stanct.arrays import Array
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Block
 from stanct.errors import SamplingError
-from stanct.execution import Execution, executing
-from stanct.extended import generated, nuts_sampler
-from stanct.path import Array, Bias, Course
-from stanct.precision import Precision
-from stanct.progress import Bar
-from stanct.rounds import (
+from stanct.path.bias import Bias, Course
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import AnyBase
+from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers._chains import (
+    Chains,
+    ChainSettings,
+    StepSizes,
+    joined,
+    refuse_executor,
+    run_chains,
+)
+from stanct.samplers._nuts import generated, nuts_sampler
+from stanct.samplers._precision import Precision
+from stanct.samplers._rounds import (
     BaseDraws,
     Ledger,
     Round,
@@ -37,9 +44,10 @@ from stanct.rounds import (
     provenance,
     refit_base,
 )
-from stanct.runs.tempered_run import TemperedRun
-from stanct.target import Target
-from stanct.watch import Watch
+from stanct.samplers._watch import Watch
+from stanct.targets.program_target import Target
+from stanct.work.execution import Execution, executing
+from stanct.work.progress import Bar
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -96,7 +104,7 @@ def sample(
     target_se, max_draws
         Standard error of log Z at which to stop, and the most draws of each chain that this may
         take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
-        says why the run stopped; see `stanct.precision`.
+        says why the run stopped; see `stanct.samplers._precision`.
     seed
         Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
         number of threads.

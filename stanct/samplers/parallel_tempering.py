@@ -17,24 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct import kernels, lanes
-from stanct.bases import AnyBase
+from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.execution import Borrow, Execution, executing
-from stanct.path import Array
-from stanct.rounds import (
-    Ledger,
-    SampledDensity,
-    SampledTarget,
-    engine_name,
-    first_base,
-    provenance,
-    refitted,
-)
-from stanct.runs.ladder import equal_rejection
-from stanct.runs.ladder_run import LadderRun
-from stanct.settings import MoveSettings
-from stanct.workspace import (
+from stanct.estimates.ladder import equal_rejection
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import (
     LadderOut,
     Rungs,
     StepTable,
@@ -46,6 +33,20 @@ from stanct.workspace import (
     make_table,
     pool_tables,
 )
+from stanct.path.mixture import AnyBase
+from stanct.runs.ladder_run import LadderRun
+from stanct.samplers import _lanes as lanes
+from stanct.samplers._rounds import (
+    Ledger,
+    SampledDensity,
+    SampledTarget,
+    engine_name,
+    first_base,
+    provenance,
+    refitted,
+)
+from stanct.samplers._settings import MoveSettings
+from stanct.work.execution import Borrow, Execution, executing
 
 BLOCK = 50
 DOUBLING = (1, 1, 2, 4, 8)

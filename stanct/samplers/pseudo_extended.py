@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from stanct.base import GaussianBase
-from stanct.bases import AnyBase
-from stanct.chains import Chains, ChainSettings, StepSizes, refuse_executor, run_chains
-from stanct.cmdstan import CmdStan
+from stanct.arrays import Array
+from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
-from stanct.execution import Execution, executing
-from stanct.extended import generated, nuts_sampler
-from stanct.path import Array, CopyBias, beta_grid
-from stanct.progress import Bar
-from stanct.rounds import (
+from stanct.estimates.copies import CopyEstimator
+from stanct.path.bias import CopyBias, beta_grid
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import AnyBase
+from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.samplers._chains import Chains, ChainSettings, StepSizes, refuse_executor, run_chains
+from stanct.samplers._nuts import generated, nuts_sampler
+from stanct.samplers._rounds import (
     Ledger,
     SampledTarget,
     base_deltas,
@@ -37,9 +38,9 @@ from stanct.rounds import (
     provenance,
     refitted,
 )
-from stanct.runs.copies import CopyEstimator
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.settings import whole
+from stanct.work.execution import Execution, executing
+from stanct.work.progress import Bar
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 

@@ -16,13 +16,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct.alternation import AlternationSettings, BiasRule, alternate
-from stanct.bases import AnyBase
+from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.path import Array, LadderBias, beta_grid, sigmoidal_ladder
-from stanct.rounds import Round, SampledTarget
-from stanct.runs.estimates import PathEstimator
+from stanct.estimates.path import PathEstimator
+from stanct.path.bias import LadderBias, beta_grid, sigmoidal_ladder
+from stanct.path.mixture import AnyBase
 from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
+from stanct.samplers._rounds import Round, SampledTarget
 from stanct.settings import whole
 
 LADDERS = ("equal", "sigmoidal")
@@ -129,7 +130,7 @@ def sample(
     target_se, max_draws
         Standard error of log Z at which to stop, and the most draws of each chain that this may
         take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
-        says why the run stopped; see `stanct.precision`.
+        says why the run stopped; see `stanct.samplers._precision`.
     seed
         Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
         number of threads.

@@ -16,22 +16,17 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from stanct import batches
-from stanct.base import GaussianBase
-from stanct.bases import LowRankBase
-from stanct.batches import Batches, Source, StochasticTarget
-from stanct.embedded import Nuts
+from stanct.arrays import Array
+from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.execution import Execution, executing
-from stanct.lanes import stream
-from stanct.minibatch import MiniBatch, program_batches
-from stanct.path import Array
-from stanct.rounds import Ledger, SampledTarget, engine_name, first_base, provenance
+from stanct.kernels.tact import Bias
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import LowRankBase
 from stanct.runs.tact_run import TactRun
-from stanct.tact_kernels import Bias
-from stanct.tact_settings import VARIANTS, Coupling, Hills, TactSettings
-from stanct.target import Target
-from stanct.walkers import (
+from stanct.samplers._lanes import stream
+from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
+from stanct.samplers._tact_settings import VARIANTS, Coupling, Hills, TactSettings
+from stanct.samplers._walkers import (
     SPREAD_BATCHES,
     collect,
     joined,
@@ -40,6 +35,11 @@ from stanct.walkers import (
     started,
     typical_energy,
 )
+from stanct.targets import batches
+from stanct.targets.batches import Batches, Source, StochasticTarget
+from stanct.targets.minibatch import MiniBatch, program_batches
+from stanct.targets.program_target import Target
+from stanct.work.execution import Execution, executing
 
 __all__ = ["VARIANTS", "Coupling", "Hills", "MiniBatch", "StochasticTarget", "sample"]
 

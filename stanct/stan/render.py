@@ -133,7 +133,7 @@ def _environment() -> Environment:
 
 def render(template: str, program: Program, prefix: str, **values: object) -> str:
     """Fill a template; `values` are text that the template inserts and never parses."""
-    from stanct import __version__
+    from stanct.version import __version__
 
     file_name = re.sub(r"[^ -~]", "?", Path(program.label).name)
     return (

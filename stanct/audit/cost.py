@@ -1,0 +1,258 @@
+"""What tempering costs beside the user's own program: `stanct cost`.
+
+Times are those of the processor, the least of several interleaved repetitions: of gradients as
+compiled kernels compute them on the embedded engine, or within a trajectory of a generated program
+that CmdStan compiled, so that Python takes no part. What else uses the memory still does, most
+where a gradient needs megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array
+from stanct.audit.sweep import Case, load_data
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Recipe
+from stanct.errors import ProgramError, StanctError
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import SIGNATURE, make_extended, make_scratch
+from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+from stanct.targets.data import read_data
+from stanct.targets.density import Density
+from stanct.targets.program_target import Target, make_density
+from stanct.work.isolation import NoAnswerError, Worker
+
+BOUND = 1.10
+FLOOR = 20.0
+# Of the diagonal base.
+SCALE = 0.3
+_REPETITIONS = 9
+_SECONDS = 0.01
+# For a trajectory, whose process starts and ends too.
+_TRAJECTORY_REPETITIONS = 5
+_TRAJECTORY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Times of one program with its data.
+
+    Attributes
+    ----------
+    case
+        Its name.
+    dimension
+        D, the number of unconstrained parameters.
+    original
+        Time of one gradient of the user's program, in microseconds; with CmdStan as that compiles
+        it by default, the generated ones as `stanct` does.
+    density
+        That of the density program, which keeps the constants that `~` drops, relative to it.
+    joint
+        That of joint tempering with a diagonal base, relative to the user's.
+    pseudo_extended
+        That of pseudo-extended copies, relative to the user's at the places of all copies.
+    """
+
+    case: str
+    dimension: int
+    original: float
+    density: float
+    joint: float
+    pseudo_extended: float
+
+
+def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Cost | str:
+    """Time the gradients of a program with data, and of those generated from it.
+
+    Parameters
+    ----------
+    copies
+        N of the pseudo-extended program.
+    engine
+        A CmdStan whose programs are timed at the origin; the embedded engine's if None, at a point
+        drawn near it.
+
+    Returns
+    -------
+    Cost or str
+        The latter says why there is nothing to measure, such as a kind that is refused.
+    """
+    try:
+        program = Program.from_file(case.program)
+        target = Target(program, read_data(case.data and load_data(case.data), program))
+        recipe = Recipe(program.expanded, target.data.text)
+        original = make_density(recipe, program, target.data)
+        dimension = original.dimension
+        base = GaussianBase(np.zeros(dimension), np.diag(np.full(dimension, SCALE)))
+        knots = np.array([0.0, 1.0])
+        bias = Bias(knots, knots)
+        of_copies = CopyBias(knots, knots, -knots)
+        if engine is not None:
+            recipes = [
+                recipe,
+                target.density_recipe,
+                target.joint_recipe(base, bias),
+                target.pseudo_extended_recipe(base, of_copies, copies, None),
+            ]
+            own, whole, one, all_copies = _compiled_times(engine, recipes)
+            own_at_all = copies * own
+        else:
+            density = make_density(target.density_recipe, program, target.data)
+            z = np.random.default_rng(1).normal(size=(copies, dimension))
+            if not all(np.isfinite(original.log_density(SCALE * copy)) for copy in z):
+                return "The log density is not finite where it is timed; it may end half way."
+            own, whole, one, own_at_all, all_copies = _times(
+                [
+                    _gradients(original, SCALE * z[:1]),
+                    _gradients(density, SCALE * z[:1]),
+                    _extended_gradients(target.density, base, bias, z[:1]),
+                    _gradients(original, SCALE * z),
+                    _extended_gradients(target.density, base, of_copies, z),
+                ]
+            )
+    except StanctError as error:
+        return str(error)
+    ratios = whole / own, one / own, all_copies / own_at_all
+    return Cost(case.name, dimension, 1e6 * own, *ratios)
+
+
+def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
+    """Seconds of processor time for each function, which does its work as often as it is told."""
+    least = [np.inf] * len(repeats)
+    counts = [1] * len(repeats)
+    for repetition in range(_REPETITIONS + 2):
+        for k, repeat in enumerate(repeats):
+            repeat(1 + counts[k] // 10)  # brings back into the caches what others have put out
+            start = time.process_time()
+            repeat(counts[k])
+            seconds = (time.process_time() - start) / counts[k]
+            if repetition == 1:  # the first one may have been compiled
+                counts[k] = int(np.clip(_SECONDS / max(seconds, 1e-7), 1, 100_000))
+            elif repetition:
+                least[k] = min(least[k], seconds)
+    return least
+
+
+def _gradients(density: Density, points: Array) -> Callable[[int], None]:
+    """Of a density at all of some points, shape (n, D)."""
+    call, value, gradient = SIGNATURE(density.address), np.zeros(1), np.zeros(points.shape[1])
+
+    def repeat(times: int) -> None:
+        kernels.repeat_density(call, density.handle, points, value, gradient, times)
+
+    return repeat
+
+
+def _extended_gradients(
+    density: Density, base: GaussianBase, bias: Bias | CopyBias, z: Array
+) -> Callable[[int], None]:
+    """Of the joint or pseudo-extended density at copies of shape (N, D), all with u = 1."""
+    copies = len(z)
+    extended = make_extended(density, base, bias, copies, np.zeros(0))
+    w, scratch = np.append(z, np.ones(copies)), make_scratch(base.dimension)
+    gradient, delta = np.zeros(w.size), np.zeros(copies)
+
+    def repeat(times: int) -> None:
+        kernels.repeat_extended(extended, w, gradient, delta, scratch, times)
+
+    return repeat
+
+
+def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
+    """Seconds of processor time of one gradient of each program, by trajectories of two lengths.
+
+    The first is the user's own.
+    """
+    plain = replace(engine, optimise=False)
+    engines = [plain, *[engine] * (len(recipes) - 1)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = zip(engines, recipes, strict=True)
+        list(pool.map(lambda job: job[0].compiled(job[1].source), jobs))
+    lengths = [_trajectory_length(*job) for job in zip(engines, recipes, strict=True)]
+    least = np.full((len(recipes), 2), np.inf)
+    for _ in range(_TRAJECTORY_REPETITIONS):
+        for k, (own, recipe, length) in enumerate(zip(engines, recipes, lengths, strict=True)):
+            seconds = [own.trajectory_seconds(recipe, steps) for steps in (length, 2 * length)]
+            least[k] = np.minimum(least[k], seconds)
+    return list(np.diff(least)[:, 0] / lengths)
+
+
+def _trajectory_length(engine: CmdStan, recipe: Recipe) -> int:
+    """Steps enough for a process to last."""
+    length, start = 1, engine.trajectory_seconds(recipe, 1)
+    while engine.trajectory_seconds(recipe, length) - start < _TRAJECTORY_SECONDS:
+        length *= 4
+    return length
+
+
+def measure_all(
+    cases: Iterable[Case], *, copies: int = 4, engine: CmdStan | None = None, seconds: float = 120
+) -> Iterator[Cost]:
+    """Measure every case that can be measured, each in a process that a crash does not end."""
+    with Worker(partial(measure, copies=copies, engine=engine), seconds) as worker:
+        for case in cases:
+            try:
+                cost = worker(case)
+            except NoAnswerError:
+                continue
+            if isinstance(cost, Cost):
+                yield cost
+
+
+def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
+    """The longest program that can be read: file, lines, seconds to read it and write `joint`.
+
+    Raises
+    ------
+    StanctError
+        There is none.
+    """
+    paths = {case.program for case in cases}
+    lines = {path: path.read_text(encoding="utf-8", errors="replace").count("\n") for path in paths}
+    for path in sorted(paths, key=lambda path: (-lines[path], path)):
+        try:
+            least = np.inf
+            for _ in range(5):
+                start = time.process_time()
+                generate(Program.from_file(path), "joint")
+                least = min(least, time.process_time() - start)
+        except ProgramError:
+            continue
+        return path, lines[path], least
+    raise StanctError(
+        "None of the programs can be read.", remedy="Pass a folder of whole Stan programs."
+    )
+
+
+def report(costs: Sequence[Cost], *, copies: int) -> str:
+    """A table of the programs whose gradient takes long enough to compare, worst first."""
+    slow = [cost for cost in costs if cost.original >= FLOOR]
+    lines = [f"{len(costs)} measured, {len(slow)} with a gradient of {FLOOR:g} us or more."]
+    labels = {"density": "all constants", "joint": "joint"}
+    labels["pseudo_extended"] = f"{copies} copies, each"
+    for kind, label in labels.items():
+        ratios = np.array([getattr(cost, kind) for cost in slow])
+        if ratios.size:
+            kept = int(np.sum(ratios <= BOUND))
+            lines.append(
+                f"{label}: {kept} of {ratios.size} within {BOUND:.2f} times the original; "
+                f"median {np.median(ratios):.2f}, largest {ratios.max():.2f}."
+            )
+    if slow:
+        frame = pd.DataFrame([asdict(cost) for cost in slow]).sort_values("joint", ascending=False)
+        lines.append(frame.to_string(index=False, float_format=lambda x: f"{x:.2f}"))
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""`stanct doctor`: what is installed, whether it works, and what to do if not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+
+import numpy as np
+
+from stanct.engines import embedded, homes
+from stanct.engines.assemble import is_current
+from stanct.engines.embedded import Recipe
+from stanct.errors import StanctError
+from stanct.model import BY_NUTS
+from stanct.resources import resource_folder
+from stanct.targets.density import Density
+from stanct.version import __version__
+
+LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
+
+# A CPU device, and what a program needs to be built for one.
+OPENCL_PACKAGES = "clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
+
+# log p(x) = log N(x; 1, 2) at x = 0, to see whether the engine computes.
+_PROBE = "parameters { real x; } model { target += normal_lpdf(x | 1, 2); }"
+_PROBE_VALUE = -1.7370857137646178
+
+
+def examine() -> tuple[str, bool]:
+    """Examine the installation.
+
+    Returns
+    -------
+    report, healthy
+        Text for people, and whether everything that stanct needs works.
+    """
+    lines = [
+        f"stanct {__version__}, Python {platform.python_version()} on {platform.platform()}, "
+        f"{os.cpu_count()} cores"
+    ]
+    healthy = True
+    for name in LIBRARIES:
+        try:
+            lines.append(f"  {name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            healthy = False
+            lines.append(f"  {name} is missing; install it: pip install {name}")
+    for name in ("templates", "stan_models"):
+        try:
+            resource_folder(name)
+        except StanctError as error:
+            healthy = False
+            lines.append(f"  {error}")
+    lines.append("Engines")
+    works, words = _embedded()
+    lines.append(f"  embedded: {words}")
+    home = homes.find()
+    lines.append(f"  cmdstan: {_cmdstan(home)}")
+    lines.append(f"  OpenCL: {_opencl()}")
+    chosen = "embedded" if home is None else "cmdstan"
+    methods = " and ".join(BY_NUTS)
+    lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
+    return "\n".join(lines), healthy and works
+
+
+def _cmdstan(home: homes.Home | None) -> str:
+    threads = f"{os.cpu_count()} cores for chains and for reduce_sum"
+    if home is None:
+        try:
+            importlib.metadata.version("cmdstanpy")
+        except importlib.metadata.PackageNotFoundError:
+            return "none; add it: pip install 'stanct[cmdstan]' && stanct install-cmdstan"
+        return "none; add it: stanct install-cmdstan"
+    if home.assembled and not is_current(home.path):
+        return f"{home}, by another version; renew it: stanct install-cmdstan --replace"
+    return f"{home}; {threads}"
+
+
+def opencl_devices() -> list[str] | None:
+    """Lines of `clinfo -l`, platforms and their devices; None where clinfo does not run."""
+    try:
+        done = subprocess.run(
+            ["clinfo", "-l"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return lines if any("Device #" in line for line in lines) else []
+
+
+def _opencl() -> str:
+    """Platforms and devices, or how to have one."""
+    remedy = f"on Debian a CPU device comes with: apt-get install {OPENCL_PACKAGES}"
+    lines = opencl_devices()
+    if lines is None:
+        return f"unknown, clinfo does not run; {remedy}"
+    if not lines:
+        return f"no device; {remedy}"
+    return "\n    ".join(["", *lines])
+
+
+def _embedded() -> tuple[bool, str]:
+    try:
+        value = Density(Recipe(_PROBE, "{}")).log_density(np.zeros(1))
+    except (OSError, ValueError, embedded.CompilerMessageError) as error:
+        return False, f"does not work ({error}); pip install --force-reinstall stanli"
+    if abs(value - _PROBE_VALUE) > 1e-12:
+        return False, f"computes {value} where {_PROBE_VALUE} is right; reinstall stanli"
+    versions = embedded.versions()
+    return True, f"stanli {versions['stanli']}, build {versions['build']}: works"

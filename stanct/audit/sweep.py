@@ -1,0 +1,304 @@
+"""Transforms every program of a folder and tells what became of each: `stanct sweep`.
+
+The cases run in a process of their own, one after the other, so that a crash or an endless loop in
+the compiler or the engine is a finding about one program and not the end of the sweep.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from stanct.audit.verify import compare
+from stanct.engines import embedded
+from stanct.engines.embedded import CompilerMessageError
+from stanct.errors import (
+    DataError,
+    EngineError,
+    ProgramError,
+    SamplingError,
+    StanctError,
+    UnsupportedError,
+)
+from stanct.stan.codegen import KINDS, generate
+from stanct.stan.program import NO_PARAMETERS, Program
+from stanct.stan.source import SourceText
+from stanct.targets.data import read_data
+from stanct.targets.program_target import Target
+from stanct.work.isolation import NO_END, NoAnswerError, Worker
+
+OUTCOMES = ("transformed", "equal", "refused", "not compared", "differs", "failed")
+FAULTS = frozenset({"differs", "failed"})
+_EXAMPLES = 5
+_INCLUDE_MISSING = "an include that is not there"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program to transform, with data where the numbers are to be compared too.
+
+    Attributes
+    ----------
+    name
+        What the report calls it: the path in the folder, or the posterior.
+    program, data
+        Files; `data` is JSON or a zip archive of it.
+    """
+
+    name: str
+    program: Path
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one case and one kind.
+
+    Attributes
+    ----------
+    case, kind
+        The kind is empty where the program went no further than stanc.
+    outcome
+        ``"rejected"`` by stanc; ``"transformed"`` to a program that stanc accepts; ``"equal"`` to
+        its formula at random points, too; ``"differs"`` from it; ``"not compared"`` for a reason
+        that is not the program's text, such as data that do not fit; ``"refused"`` by name; or
+        ``"failed"``: a fault of stanct.
+    reason
+        The named reason, shared by what was refused for the same cause.
+    message
+        All that was said.
+    """
+
+    case: str
+    kind: str
+    outcome: str
+    reason: str = ""
+    message: str = ""
+
+
+def find_cases(folder: str | os.PathLike[str], *, with_data: bool = False) -> list[Case]:
+    """List the programs of a folder, or those that have data with their data.
+
+    Parameters
+    ----------
+    folder
+        Searched with all folders in it for ``*.stan``. A checkout of posteriordb is known by its
+        ``posteriors``.
+    with_data
+        Pair programs with data: posteriors of posteriordb; elsewhere ``<stem>.data.json`` beside
+        the program, or the first ``*.data.json`` there that has all of its variables.
+
+    Raises
+    ------
+    StanctError
+        No such folder, or nothing in it.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise StanctError(
+            f"There is no folder {root}.",
+            remedy=f"Check the path; it is looked up from {Path.cwd()}.",
+        )
+    if (root / "posterior_database").is_dir():
+        root = root / "posterior_database"
+    if with_data:
+        posteriors = sorted((root / "posteriors").glob("*.json"))
+        cases = [case for path in posteriors for case in _posterior(root, path)]
+        cases = cases or [case for path in sorted(root.rglob("*.stan")) for case in _beside(path)]
+    else:
+        cases = [Case("", path) for path in sorted(root.rglob("*.stan"))]
+    if not cases:
+        raise StanctError(
+            f"{root} holds no Stan programs{' with data' if with_data else ''}.",
+            remedy="Pass a folder with *.stan files"
+            + (", and <name>.data.json beside them." if with_data else "."),
+        )
+    return [
+        Case(case.name or str(case.program.relative_to(root)), case.program, case.data)
+        for case in cases
+    ]
+
+
+def _posterior(root: Path, path: Path) -> Iterator[Case]:
+    posterior = json.loads(path.read_text(encoding="utf-8"))
+    data = root / "data" / "data" / f"{posterior['data_name']}.json.zip"
+    program = root / "models" / "stan" / f"{posterior['model_name']}.stan"
+    if data.is_file() and program.is_file():
+        yield Case(path.stem, program, data)
+
+
+def _beside(program: Path) -> Iterator[Case]:
+    own = program.with_suffix(".data.json")
+    try:
+        needed = set(Program.from_file(program).data_names)
+    except ProgramError:
+        return
+    for data in [own] if own.is_file() else sorted(program.parent.glob("*.data.json")):
+        if needed <= set(json.loads(data.read_text(encoding="utf-8"))):
+            yield Case("", program, data)
+            return
+
+
+def sweep(
+    cases: Iterable[Case],
+    kinds: Sequence[str] = KINDS,
+    *,
+    seconds: float = 120,
+) -> Iterator[Verdict]:
+    """Transform every program to every kind, let stanc check, and compare where there are data.
+
+    Parameters
+    ----------
+    cases
+        From `find_cases`.
+    kinds
+        Of `stanct.stan.codegen.KINDS`.
+    seconds
+        After which a case counts as failed; one with data is then transformed once more without.
+    """
+    with Worker(partial(examine, kinds=tuple(kinds)), seconds) as worker:
+        for case in cases:
+            try:
+                yield from worker(case)
+            except NoAnswerError as error:
+                if case.data is None or error.reason != NO_END:
+                    yield Verdict(case.name, "", "failed", error.reason, str(error))
+                else:
+                    yield from _without_numbers(worker, case, error)
+
+
+def _without_numbers(
+    worker: Worker[Case, list[Verdict]], case: Case, late: NoAnswerError
+) -> Iterator[Verdict]:
+    """Transform a case whose comparison takes too long."""
+    try:
+        verdicts = worker(replace(case, data=None))
+    except NoAnswerError as error:
+        verdicts = [Verdict(case.name, "", "failed", error.reason, str(error))]
+    for verdict in verdicts:
+        if verdict.outcome == "transformed":
+            yield replace(verdict, outcome="not compared", reason=late.reason, message=str(late))
+        else:
+            yield verdict
+
+
+def examine(case: Case, kinds: Sequence[str]) -> list[Verdict]:
+    """Do for one case, in this process, what `sweep` does for all."""
+    try:
+        text = case.program.read_text(encoding="utf-8")
+        expanded = SourceText.expand(text, str(case.program), [case.program.parent]).text
+    except (ProgramError, OSError, UnicodeDecodeError) as error:
+        return [Verdict(case.name, "", "rejected", _INCLUDE_MISSING, str(error))]
+    try:
+        embedded.compile_program(expanded)
+    except CompilerMessageError as error:
+        return [Verdict(case.name, "", "rejected", "stanc", str(error))]
+    return [_transform(case, kind) for kind in kinds]
+
+
+def _transform(case: Case, kind: str) -> Verdict:
+    try:
+        program = Program.from_file(case.program)
+        embedded.compile_program(generate(program, kind))
+        if case.data is None:
+            return Verdict(case.name, kind, "transformed")
+        comparison = compare(Target(program, read_data(load_data(case.data), program)), kind)
+    except UnsupportedError as error:
+        return Verdict(case.name, kind, "refused", error.reason, str(error))
+    except (DataError, SamplingError) as error:
+        return Verdict(case.name, kind, "not compared", "data that do not fit", str(error))
+    except EngineError as error:
+        return Verdict(case.name, kind, "not compared", "the engine cannot run it", str(error))
+    except ProgramError as error:
+        return Verdict(case.name, kind, "failed", "misread", str(error))
+    except CompilerMessageError as error:
+        return Verdict(case.name, kind, "failed", "stanc rejects the result", str(error))
+    except Exception as error:
+        return Verdict(case.name, kind, "failed", type(error).__name__, str(error))
+    if comparison.points == 0:
+        return Verdict(case.name, kind, "not compared", "no finite point", str(comparison))
+    outcome = "equal" if comparison.passed else "differs"
+    reason = "" if comparison.passed else "not its formula"
+    return Verdict(case.name, kind, outcome, reason, str(comparison))
+
+
+def load_data(path: Path) -> Any:
+    """Return what `read_data` takes: a JSON file, or the content of a zipped one."""
+    if path.suffix != ".zip":
+        return path
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(archive.namelist()[0]))
+
+
+def report(verdicts: Sequence[Verdict]) -> str:
+    """Count the outcomes by kind, name what was refused and why, and list every fault."""
+    cases = {verdict.case for verdict in verdicts}
+    rejected = [verdict for verdict in verdicts if verdict.outcome == "rejected"]
+    empty = {verdict.case for verdict in verdicts if verdict.reason == NO_PARAMETERS}
+    judged = [v for v in verdicts if v.outcome != "rejected" and v.case not in empty]
+    lines = [f"{len(cases)} cases: {len({v.case for v in judged})} to transform"]
+    lines += [f", {count} {what}" for what, count in _rejections(rejected, empty) if count]
+    parts = ["".join(lines) + "."]
+    if judged:
+        frame = pd.DataFrame([asdict(verdict) for verdict in judged])
+        counts = pd.crosstab(frame["kind"], frame["outcome"])
+        columns = [outcome for outcome in OUTCOMES if outcome in counts]
+        parts.append(counts[columns].to_string())
+    for outcome in OUTCOMES:
+        groups: dict[tuple[str, str], list[Verdict]] = {}
+        for verdict in judged:
+            if verdict.outcome == outcome and verdict.reason:
+                groups.setdefault((verdict.kind, verdict.reason), []).append(verdict)
+        for (kind, reason), group in groups.items():
+            names = ", ".join(verdict.case for verdict in group[:_EXAMPLES])
+            more = f" and {len(group) - _EXAMPLES} more" if len(group) > _EXAMPLES else ""
+            parts.append(
+                f"{outcome}, {kind or 'any kind'}, {len(group)} for {reason}: {names}{more}"
+            )
+            if outcome in FAULTS:
+                parts += [f"  {verdict.case}: {verdict.message}" for verdict in group]
+    return "\n".join(parts)
+
+
+def _rejections(rejected: Sequence[Verdict], empty: set[str]) -> list[tuple[str, int]]:
+    by_stanc = sum(verdict.reason == "stanc" for verdict in rejected)
+    return [
+        ("that stanc rejects", by_stanc),
+        (f"with {_INCLUDE_MISSING}", len(rejected) - by_stanc),
+        ("without parameters", len(empty)),
+    ]
+
+
+def journal(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> Iterator[Verdict]:
+    """Pass verdicts on, each written to a CSV file at once; columns are the fields of `Verdict`.
+
+    Raises
+    ------
+    StanctError
+        The file cannot be written; said before the first verdict.
+    """
+    file = Path(path)
+    try:
+        _write_row(file, "w", [field.name for field in fields(Verdict)])
+    except OSError as cause:
+        raise StanctError(
+            f"The verdicts cannot be written to {file}: {cause}.",
+            remedy="Choose a file that you can write.",
+        ) from cause
+    for verdict in verdicts:
+        _write_row(file, "a", asdict(verdict).values())
+        yield verdict
+
+
+def _write_row(path: Path, mode: str, cells: Iterable[str]) -> None:
+    with path.open(mode, encoding="utf-8", newline="") as file:
+        csv.writer(file).writerow(cells)

@@ -1,0 +1,275 @@
+"""Compares a generated program with the user's at random points: `stanct temper --check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from stanct.arrays import Array
+from stanct.engines.embedded import Recipe
+from stanct.errors import StanctError
+from stanct.path.bias import Bias
+from stanct.stan.codegen import KINDS
+from stanct.targets.density import Density
+from stanct.targets.program_target import Target, make_density, whitening_data
+
+_COPIES = 2
+_GRADIENT_TOLERANCE = 1e-7
+_Pair = tuple[tuple[float, Array], tuple[float, Array]]
+"""Log density and gradient: those of the program and those of its formula."""
+
+_BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
+_LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
+_COUPLINGS: tuple[dict[str, Any], ...] = tuple(
+    {"xi_0": 0.3, "xi_1": 1.0, "wall": 1.6, "power": power, "beta_min": lowest}
+    | {"K": _BIAS.beta.size, "bias_xi": _BIAS.beta, "bias": _BIAS.value}
+    for power, lowest in ((3, 0.0), (0, 0.1))
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a generated program is from its formula.
+
+    Attributes
+    ----------
+    kind
+        Of the generated program.
+    points
+        Random points where both are finite.
+    error
+        The largest difference of log densities, relative to 1 + their size.
+    gradient_error
+        The largest difference of their gradients, relative to 1 + the largest component.
+    gradient_rounding
+        The largest such difference of the user's own gradient when the parameters change by their
+        last digit; looked for only where the gradients differ. Where it is large, rounding leaves
+        the program no numerical gradient to speak of; programs with eigenvectors can be such.
+    """
+
+    kind: str
+    points: int
+    error: float
+    gradient_error: float
+    gradient_rounding: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the two agree to rounding, at one point at least."""
+        tolerance = max(_GRADIENT_TOLERANCE, 10 * self.gradient_rounding)
+        return self.points > 0 and self.error < 1e-9 and self.gradient_error < tolerance
+
+    def __str__(self) -> str:
+        verdict = "agrees with its formula" if self.passed else "DOES NOT agree with its formula"
+        if self.points == 0:
+            verdict = "could not be compared: no random point has a finite log density"
+        own = (
+            f" (your program's own change by {self.gradient_rounding:.1e} with the last digit of "
+            "the parameters)"
+        )
+        return (
+            f"The {self.kind} program {verdict}; {self.points} random points, largest relative "
+            f"difference {self.error:.1e}, of gradients {self.gradient_error:.1e}"
+            f"{own if self.gradient_rounding else ''}."
+        )
+
+
+def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Comparison:
+    """Evaluate a generated program at random points, and what it should be there.
+
+    `density` is compared with the user's own program, up to a constant; the other kinds with the
+    formula in their header, computed from the density program. Gradients are compared too.
+
+    Parameters
+    ----------
+    target
+        Program and data.
+    kind
+        As for `stanct.stan.codegen.generate`.
+    points
+        How many to draw, from a normal distribution of standard deviation one half.
+    """
+    if kind not in KINDS:
+        raise StanctError(
+            f"There is no kind {kind!r} of generated program.",
+            remedy="The kinds are " + ", ".join(map(repr, KINDS)) + ".",
+        )
+    rng = np.random.default_rng(seed)
+    formulas = {"density": _original, "prior_likelihood": _prior_likelihood, "weighted": _weighted}
+    formula = formulas.get(kind, _whitened)
+    with np.errstate(invalid="ignore", over="ignore"):
+        pairs = list(formula(target, kind, rng, points))
+        found, wanted = (np.array([pair[side][0] for pair in pairs]) for side in (0, 1))
+        both = np.isfinite(found) & np.isfinite(wanted)
+        if kind == "density" and both.any():
+            # The constants that `~` drops are the same everywhere.
+            wanted = wanted + np.median(found[both] - wanted[both])
+        gaps = [
+            _gap(pair[0][1], pair[1][1])
+            for pair, finite in zip(pairs, both, strict=True)
+            if finite and np.isfinite(pair[1][1]).all()
+        ]
+    gap = np.abs(found[both] - wanted[both]) / (1 + np.abs(wanted[both]))
+    differ = bool(np.any(np.isfinite(found) != np.isfinite(wanted)))
+    error = np.inf if differ else float(gap.max(initial=0.0))
+    gradient_error = float(np.max(gaps, initial=0.0))
+    rounding = 0.0 if gradient_error < _GRADIENT_TOLERANCE else _rounding(target, rng, points)
+    return Comparison(kind, int(both.sum()), error, gradient_error, rounding)
+
+
+def _gap(found: Array, wanted: Array) -> float:
+    """Difference of two gradients, relative to 1 + the second's largest component."""
+    return float(np.max(np.abs(found - wanted)) / (1 + np.abs(wanted).max(initial=0)))
+
+
+def _rounding(target: Target, rng: np.random.Generator, points: int) -> float:
+    """How far the gradient of the density program moves when every parameter's last digit does."""
+    density = target.density
+    gaps = [0.0]
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        beside = np.nextafter(x, rng.choice([-np.inf, np.inf], size=x.size))
+        pair = [density.log_density_gradient(at)[1] for at in (beside, x)]
+        if np.isfinite(pair).all():
+            gaps.append(_gap(*pair))
+    return max(gaps)
+
+
+def _original(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+    """The density program and the user's own."""
+    density = target.density
+    recipe = Recipe(target.program.expanded, target.data.text)
+    original = make_density(recipe, target.program, target.data)
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        yield density.log_density_gradient(x), original.log_density_gradient(x)
+
+
+def _generated(target: Target, kind: str, extra: dict[str, object]) -> Density:
+    named = {target.prefix + name: value for name, value in extra.items()}
+    recipe = Recipe(target.code(kind), target.data.extended(named))
+    return make_density(recipe, target.program, target.data)
+
+
+def _whitened(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+    """The kinds that move in z, and their formulas from log p(z) and its gradient."""
+    density, dimension = target.density, target.density.dimension
+    mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
+    log_det = np.log(diagonal).sum()
+    extra = whitening_data(mean, diagonal)
+    copies = 1
+    if kind == "extended_hamiltonian":
+        programs = [_generated(target, kind, extra | coupling) for coupling in _COUPLINGS]
+    else:
+        extra |= _bias_data()
+        if kind == "pseudo_extended":
+            copies = _COPIES
+            extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
+            extra |= {"log_g": _LOG_PRIOR.value}
+        programs = [_generated(target, kind, extra)]
+    for k in range(points):
+        z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
+        evaluated = [density.log_density_gradient(mean + diagonal * row) for row in z]
+        log_p = np.array([value for value, _ in evaluated]) + log_det
+        by_z = np.array([gradient for _, gradient in evaluated]) * diagonal
+        found = programs[k % len(programs)].log_density_gradient(np.append(z, u))
+        if kind == "extended_hamiltonian":
+            coupling = _COUPLINGS[k % len(programs)]
+            wanted, gradient = _extended_hamiltonian(log_p, by_z, u, coupling)
+        else:
+            wanted, gradient = _tempered(log_p, by_z, z, u)
+            if kind == "pseudo_extended":
+                excess, by_copies = _pseudo_extended(log_p, by_z, z, u)
+                wanted, gradient = wanted + excess, gradient + by_copies
+        yield found, (wanted, gradient)
+
+
+def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
+    """Σ β log p(z) + (1 − β) log N(z; 0, I) − b(β) + log β + log(1 − β) and its gradient."""
+    beta, rest = special.expit(u), special.expit(-u)
+    log_base = _log_normal(z)
+    value = np.sum(beta * log_p + rest * log_base)
+    value += np.sum(special.log_expit(u) + special.log_expit(-u) - _BIAS(beta))
+    along_z = beta[:, None] * by_z - rest[:, None] * z
+    along_u = beta * rest * (log_p - log_base - _slope(_BIAS, beta)) + rest - beta
+    return value, np.append(along_z, along_u)
+
+
+def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
+    """[PE] 8 beside the rest: log (1/N) Σ w + Σ log g, log w = −(1 − β) δ − b(1) + b(β).
+
+    With its gradient.
+    """
+    beta, rest = special.expit(u), special.expit(-u)
+    delta = _log_normal(z) - log_p
+    log_weight = -rest * delta - _BIAS.value[-1] + _BIAS(beta)
+    share = special.softmax(log_weight)
+    along_z = (share * rest)[:, None] * (z + by_z)
+    along_u = beta * rest * (share * (delta + _slope(_BIAS, beta)) + _slope(_LOG_PRIOR, beta))
+    value = special.logsumexp(log_weight) - np.log(len(u)) + np.sum(_LOG_PRIOR(beta))
+    return value, np.append(along_z, along_u)
+
+
+def _extended_hamiltonian(
+    log_p: Array, by_z: Array, u: Array, coupling: Mapping[str, Any]
+) -> tuple[float, Array]:
+    """β(ξ) log p(z) − b(|ξ| / wall) + the log Jacobian of ξ, and its gradient."""
+    share = 2 * special.expit(u[0]) - 1
+    start, end, wall = (coupling[name] for name in ("xi_0", "xi_1", "wall"))
+    s = max(abs(share) * wall - start, 0) / (end - start)
+    power, lowest = coupling["power"], coupling["beta_min"]
+    if power:
+        beta = 1 / (1 + s**power)
+        fall = -(beta**2) * power * s ** (power - 1)
+    else:
+        inside = min(s, 1)
+        beta = 1 - (1 - lowest) * (3 * inside**2 - 2 * inside**3)
+        fall = -(1 - lowest) * 6 * inside * (1 - inside)
+    value = beta * log_p[0] - float(_BIAS(abs(share)))
+    value += special.log_expit(u[0]) + special.log_expit(-u[0])
+    by_share = np.sign(share) * (fall * wall / (end - start) * log_p[0] - _slope(_BIAS, abs(share)))
+    along_u = by_share * (1 - share**2) / 2 - share
+    return float(value), np.append(beta * by_z, along_u)
+
+
+def _prior_likelihood(
+    target: Target, kind: str, rng: np.random.Generator, points: int
+) -> Iterator[_Pair]:
+    """The path is linear in β; what it comes to at β = 1 is the density program."""
+    density = target.density
+    program = _generated(target, kind, _bias_data())
+    u = np.array([-1.0, 1.0])
+    beta = special.expit(u)
+    jacobian = special.log_expit(u) + special.log_expit(-u)
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        ends = [program.log_density_gradient(np.append(x, value)) for value in u]
+        path = np.array([value for value, _ in ends]) + _BIAS(beta) - jacobian
+        slopes = np.array([gradient[:-1] for _, gradient in ends])
+        reach = (1 - beta[1]) / (beta[1] - beta[0])
+        found = path[1] + reach * (path[1] - path[0]), slopes[1] + reach * (slopes[1] - slopes[0])
+        yield found, density.log_density_gradient(x)
+
+
+def _log_normal(z: Array) -> Array:
+    return -0.5 * np.sum(z**2 + np.log(2 * np.pi), axis=1)
+
+
+def _slope(table: Bias, at: Array) -> Array:
+    slopes = np.diff(table.value) / np.diff(table.beta)
+    return slopes[np.searchsorted(table.beta[1:-1], at)]
+
+
+def _bias_data() -> dict[str, object]:
+    return {"K": _BIAS.beta.size, "bias_beta": _BIAS.beta, "bias": _BIAS.value}
+
+
+def _weighted(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+    """The log density is linear in the weight; weight 1 is the density program."""
+    density = target.density
+    light, heavy = (_generated(target, kind, {"weight": weight}) for weight in (0.5, 2.0))
+    for x in rng.normal(size=(points, density.dimension)) / 2:
+        low, high = light.log_density_gradient(x), heavy.log_density_gradient(x)
+        found = (2 * low[0] + high[0]) / 3, (2 * low[1] + high[1]) / 3
+        yield found, density.log_density_gradient(x)

@@ -1,0 +1,110 @@
+"""Annealed scouts: particles that come down from a wide Gaussian to find where the mass is.
+
+Descents from random starts end in whatever mode is next, of which a frustrated density has
+thousands. A particle that is cooled slowly crosses between modes while it is hot, so that a
+hundred of them spread over the deep modes, each roughly in proportion to its basin's mass. Their
+moments without weights are what a base needs: wide where modes lie apart, and no wider than the
+target where it has one mode only.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.errors import EngineError
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import (
+    Moves,
+    make_problem,
+    make_rungs,
+    make_scratch,
+    make_table,
+    make_tally,
+)
+from stanct.path.gaussian import GaussianBase
+from stanct.work.execution import Borrow
+
+STREAMS = 4
+TEMPERATURES = 100
+MOVES = Moves(path_length=1.5, max_steps=64, target_accept=0.8, learn=True)
+
+
+@dataclass(frozen=True)
+class Scouts:
+    """Where annealed particles ended.
+
+    Attributes
+    ----------
+    points : shape (n, D)
+        Unconstrained, inside the support.
+    log_z
+        Log of the particles' mean weight; too low where few of them carry it.
+    gradients
+        Spent.
+    """
+
+    points: Array = field(repr=False)
+    log_z: float
+    gradients: int
+
+
+def annealed_scouts(
+    borrow: Borrow,
+    base: GaussianBase,
+    *,
+    particles: int,
+    seed: np.random.SeedSequence,
+    threads: int,
+) -> Scouts:
+    """Cool particles from a base to the target.
+
+    Step sizes are learned on the way: the particles are starts and shapes, not draws that count.
+
+    Parameters
+    ----------
+    borrow
+        Lends a density for a `with` block, see `execution`.
+    base
+        Wide: its reach is where modes can be found.
+    particles
+        At least; rounded up to a multiple of `STREAMS`.
+    threads
+        Streams that run at once; the particles do not depend on it.
+
+    Raises
+    ------
+    EngineError
+        The target vanishes at all but a few particles.
+    """
+    betas = np.linspace(0, 1, TEMPERATURES + 1) ** 2
+
+    def stream(child: np.random.SeedSequence) -> tuple[Array, Array, float]:
+        rng = np.random.Generator(np.random.PCG64(child))
+        rungs = make_rungs(base.draw(rng, -(-particles // STREAMS)))
+        scratch, table = make_scratch(base.dimension), make_table(base.dimension)
+        log_weights, tally = np.zeros(len(rungs.z)), make_tally()
+        with borrow() as density:
+            problem = make_problem(density, base)
+            for k in range(len(rungs.z)):
+                row = (rungs.z[k], rungs.gradient[k], rungs.value[k])
+                kernels.evaluate(problem, *row, scratch)
+            kernels.anneal(problem, rungs, log_weights, betas, table, MOVES, 1, rng, scratch, tally)
+        return rungs.z, log_weights, tally.counts[0] + len(rungs.z)
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(stream, seed.spawn(STREAMS)))
+    z = np.concatenate([z for z, _, _ in found])
+    log_weights = np.concatenate([weights for _, weights, _ in found])
+    inside = np.isfinite(log_weights)
+    if inside.sum() < 2:
+        raise EngineError(
+            f"The target vanishes at all but {inside.sum()} of {inside.size} annealed particles.",
+            remedy="Pass base='pathfinder' or a GaussianBase.",
+        )
+    log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
+    gradients = int(sum(spent for _, _, spent in found))
+    return Scouts(base.unwhiten(z[inside]), log_z, gradients)

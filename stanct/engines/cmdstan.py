@@ -1,0 +1,381 @@
+"""The CmdStan engine; with `homes` the only importer of cmdstanpy.
+
+Compiles generated programs into a cache and runs NUTS on them in blocks; also Pathfinder, ADVI and
+Laplace, from which `fits` makes bases. A program with `reduce_sum` is built with threads, which its
+chains share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines.assemble import processor_flags
+from stanct.engines.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
+from stanct.engines.homes import INSTALL, Home, find, require_cmdstanpy, using
+from stanct.errors import EngineError
+
+if TYPE_CHECKING:
+    from cmdstanpy import CmdStanMCMC, CmdStanModel
+
+CACHE_VARIABLE = "STANCT_CACHE"
+# Digits that bring every double back as it was.
+_DIGITS = 17
+# Of trajectories that are timed, not followed.
+_STEP = 1e-9
+
+
+@dataclass(frozen=True)
+class CmdStan:
+    """NUTS on programs compiled by CmdStan, and its variational fits.
+
+    Attributes
+    ----------
+    home
+        The CmdStan that compiles.
+    opencl
+        Build with OpenCL, which moves the functions that Stan has kernels for to the device.
+    optimise
+        Let stanc optimise by its `--O1`: gradients in many dimensions cost less. A program whose
+        optimised form does not compile is built without, and so is every one with OpenCL. A home
+        that stanct assembled also uses the registers of this machine's processor: products of
+        matrices cost about half.
+    """
+
+    home: Home
+    opencl: bool = False
+    optimise: bool = True
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 (as the constant of the module `embedded`)
+        """What runs say they were made by."""
+        return "cmdstan"
+
+    @classmethod
+    def here(cls, *, opencl: bool = False) -> CmdStan:
+        """The engine on this machine's CmdStan.
+
+        Raises
+        ------
+        EngineError
+            There is no CmdStan, or no cmdstanpy.
+        """
+        require_cmdstanpy()
+        home = find()
+        if home is None:
+            raise EngineError("No CmdStan was found on this machine.", remedy=INSTALL)
+        return cls(home, opencl)
+
+    def compiled(self, source: str) -> Path:
+        """The executable of a program, from the cache if it was built before.
+
+        Raises
+        ------
+        EngineError
+            stanc or the C++ compiler refuse the program; their messages are in the error.
+        """
+        flags = self._flags(source)
+        optimise = self.optimise and not self.opencl
+        told = "\0".join(
+            [source, *sorted(flags), *["O1"] * optimise, str(self.home.path), self.home.version]
+        )
+        key = hashlib.sha256(told.encode()).hexdigest()[:24]
+        folder = _cache_folder() / key
+        executable = folder / "model"
+        if not executable.exists():
+            _build(source, flags, folder, self.home, optimise=optimise)
+        return executable
+
+    def adapt(
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        *,
+        seed: int,
+        warmup: int,
+        nuts: Nuts,
+    ) -> Adapted:
+        """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
+
+        Parameters
+        ----------
+        recipe
+            A program whose parameters are all unconstrained.
+        positions : shape (chains, dimension)
+            Unconstrained starts.
+        shapes
+            The program's parameters in order, scalars, vectors and matrices, name to shape.
+        seed
+            Chain c uses Stan's stream of this seed and chain id c + 1.
+        """
+        with self._run(
+            recipe,
+            positions,
+            shapes,
+            nuts,
+            seed=seed,
+            iter_warmup=warmup,
+            iter_sampling=2,  # with 1 cmdstanpy 1.3 cannot count divergences
+            adapt_delta=nuts.target_accept,
+            save_warmup=True,
+        ) as fit:
+            leapfrogs = fit.draws(inc_warmup=True)[..., fit.column_names.index("n_leapfrog__")]
+            return Adapted(
+                step_size=np.array(fit.step_size),
+                inv_metric=np.array(fit.inv_metric),
+                position=_block(fit).position(tuple(shapes)),
+                gradients=int(leapfrogs.sum()),
+            )
+
+    def draw(
+        self,
+        recipe: Recipe,
+        positions: Array,
+        shapes: Shapes,
+        *,
+        step_size: float,
+        inv_metric: Array,
+        seed: int,
+        draws: int,
+        nuts: Nuts,
+    ) -> Block:
+        """Draw a block with step size and metric frozen; chains go on where they ended.
+
+        Parameters as in `adapt`, and `inv_metric` of shape (dimension,).
+        """
+        with self._run(
+            recipe,
+            positions,
+            shapes,
+            nuts,
+            seed=seed,
+            iter_warmup=0,
+            iter_sampling=draws,
+            adapt_engaged=False,
+            step_size=step_size,
+            inv_metric=inv_metric,
+        ) as fit:
+            return _block(fit)
+
+    def _flags(self, source: str) -> list[str]:
+        threaded = re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None
+        flags = ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * self.opencl
+        if self.optimise and self.home.assembled:
+            flags += processor_flags()
+        return flags
+
+    def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+        """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
+
+        The start is uniform within `radius` of the origin in every unconstrained coordinate.
+        """
+        with self._model(recipe) as (model, data):
+            fit = model.pathfinder(
+                data, seed=seed, inits=radius, draws=draws, num_paths=1, psis_resample=False,
+                calculate_lp=False, sig_figs=_DIGITS,
+            )  # fmt: skip
+            return _one_chain(fit.stan_variables())
+
+    def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+        """Draws of the Gaussian that full-rank ADVI fits from one random start."""
+        with self._model(recipe) as (model, data):
+            fit = model.variational(
+                data, seed=seed, inits=radius, algorithm="fullrank", draws=draws,
+                require_converged=False, sig_figs=_DIGITS,
+            )  # fmt: skip
+            return _one_chain(fit.stan_variables(mean=False))
+
+    def laplace(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+        """Draws of the Gaussian at the unconstrained mode that L-BFGS finds from one start."""
+        with self._model(recipe) as (model, data):
+            mode = model.optimize(
+                data, seed=seed, inits=radius, algorithm="lbfgs", jacobian=True, sig_figs=_DIGITS
+            )
+            fit = model.laplace_sample(
+                data, mode=mode, seed=seed, draws=draws, jacobian=True, sig_figs=_DIGITS
+            )
+            return _one_chain(fit.stan_variables())
+
+    def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
+        """Processor time of a process that takes one static trajectory and nothing else.
+
+        The steps are so short that every gradient is that of the start, the origin of the
+        unconstrained space; two lengths differ by the gradients alone.
+
+        Raises
+        ------
+        EngineError
+            The program does not compile, or its density is not finite at the origin.
+        """
+        import resource  # Unix has it, and nothing else here needs it
+
+        settings = [
+            *("sample", "num_samples=1", "num_warmup=0", "adapt", "engaged=0", "algorithm=hmc"),
+            *(f"stepsize={_STEP}", "engine=static", f"int_time={(steps + 0.5) * _STEP}"),
+        ]
+        executable = self.compiled(recipe.source)
+        with tempfile.TemporaryDirectory(prefix="stanct-") as folder:
+            (Path(folder) / "data.json").write_text(recipe.data)
+            tail = ["init=0", "data", "file=data.json", "random", "seed=1", "output", "refresh=0"]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done = subprocess.run(
+                [executable, *settings, *tail],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            raise EngineError(f"CmdStan failed.\n{done.stdout}")
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    @contextlib.contextmanager
+    def _run(
+        self, recipe: Recipe, positions: Array, shapes: Shapes, nuts: Nuts, **settings: Any
+    ) -> Iterator[CmdStanMCMC]:
+        """Sample in a temporary folder, which lasts until the fit was read."""
+        chains = len(positions)
+        if "STAN_THREADS" in self._flags(recipe.source):
+            settings["threads_per_chain"] = max(1, nuts.threads // chains)
+        with self._model(recipe) as (model, data):
+            yield model.sample(
+                data=data,
+                chains=chains,
+                parallel_chains=min(chains, nuts.threads),
+                inits=[_values(position, shapes) for position in positions],
+                max_treedepth=nuts.max_depth,
+                sig_figs=_DIGITS,
+                show_progress=False,
+                output_dir=Path(data).parent,
+                force_one_process_per_chain=True,
+                **settings,
+            )
+
+    @contextlib.contextmanager
+    def _model(self, recipe: Recipe) -> Iterator[tuple[CmdStanModel, str]]:
+        """The compiled program and its data's file, alone in a folder that is removed after."""
+        import cmdstanpy
+
+        executable = self.compiled(recipe.source)
+        with (
+            tempfile.TemporaryDirectory(prefix="stanct-") as folder,
+            cmdstanpy.disable_logging(),
+            using(self.home),
+        ):
+            data = Path(folder) / "data.json"
+            data.write_text(recipe.data)
+            try:
+                yield cmdstanpy.CmdStanModel(exe_file=executable), str(data)
+            except (RuntimeError, ValueError) as error:
+                raise EngineError(
+                    f"CmdStan failed.\n{_failure(Path(folder), str(error))}\n",
+                    remedy="Check that the density is finite near the origin of the "
+                    "unconstrained space.",
+                ) from error
+
+
+def _cache_folder() -> Path:
+    if CACHE_VARIABLE in os.environ:
+        return Path(os.environ[CACHE_VARIABLE])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "stanct" / "cmdstan"
+
+
+def _build(source: str, flags: list[str], folder: Path, home: Home, *, optimise: bool) -> None:
+    """Compile beside `folder` and rename: it exists only once its program is finished.
+
+    Who builds the same program at the same time does the work twice; the first to finish wins.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+    except OSError as error:
+        raise EngineError(
+            f"The cache of compiled programs cannot be written: {error}.",
+            remedy=f"Set {CACHE_VARIABLE} to a folder that you can write.",
+        ) from error
+    try:
+        program = workshop / "model.stan"
+        program.write_text(source, encoding="utf-8")
+        _compile(program, flags, home, optimise=optimise)
+        (workshop / "model.hpp").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another build of the same program was faster
+            workshop.rename(folder)
+    except (ValueError, RuntimeError) as error:
+        raise EngineError(
+            f"{home} could not compile the program.\n{error}\n",
+            remedy="If its own examples fail too, install it again: "
+            "stanct install-cmdstan --replace.",
+        ) from error
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> None:
+    import cmdstanpy
+
+    stanc = {"O1": True} if optimise else {}
+    try:
+        with cmdstanpy.disable_logging(), using(home):
+            cmdstanpy.compile_stan_file(
+                program, stanc_options=stanc, cpp_options=dict.fromkeys(flags, "TRUE")
+            )
+    except (ValueError, RuntimeError):
+        # stanc's optimiser has written C++ that is none before (its issue 1150).
+        if not optimise:
+            raise
+        program.with_suffix(".hpp").unlink(missing_ok=True)
+        _compile(program, flags, home, optimise=False)
+
+
+def _values(position: Array, shapes: Shapes) -> dict[str, Any]:
+    """One chain's unconstrained parameters by name, from them all in a row, matrices by columns."""
+    values, first = {}, 0
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        part = position[first : first + size]
+        values[name] = part.reshape(shape, order="F").tolist() if shape else float(part[0])
+        first += size
+    return values
+
+
+def _one_chain(variables: Mapping[str, Any]) -> Block:
+    """Draws without statistics, as one chain."""
+    return Block({name: np.asarray(values)[None] for name, values in variables.items()}, {})
+
+
+def _block(fit: CmdStanMCMC) -> Block:
+    """The kept draws in the embedded engine's layout."""
+    draws, chains = fit.num_draws_sampling, fit.chains
+    variables = {
+        name: np.asarray(values).reshape(chains, draws, *np.shape(values)[1:])
+        for name, values in fit.stan_variables().items()
+    }
+    found = fit.method_variables()
+    return Block(variables, {name: np.asarray(found[name]).T for name in STATISTICS})
+
+
+def _failure(folder: Path, message: str) -> str:
+    """The command of each chain that failed, the end of its log, and cmdstanpy's own words."""
+    told = []
+    for log in sorted(folder.glob("*stdout*.txt")):
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if not any("Elapsed Time" in line for line in lines):
+            number = re.search(r"_(\d+)-stdout", log.name)  # counted from 0
+            told.append(f"chain {int(number[1]) + 1}:" if number else f"{log.name}:")
+            told += [f"  {line}" for line in lines[-8:]]
+    return "\n".join([*told, message])

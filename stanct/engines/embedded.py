@@ -1,0 +1,329 @@
+"""The embedded engine: the only importer of stanli, a Stan compiler and runtime in one wheel.
+
+What runs here: stanc (program text in, compiler's message out), NUTS, single-path
+Pathfinder, L-BFGS. Log densities go through the BridgeStan interface in `density`.
+
+The engine always works with propto=true and jacobian=true, so a program must hold its constants
+itself (`target += …_lpdf`); the generated programs do.
+
+Threads, as seen with stanli 0.24: log densities through BridgeStan work from any thread; NUTS,
+Pathfinder and L-BFGS need an autodiff tape, which exists in the thread that loaded the library and
+in the engine's own threads only. Chains therefore run together in one call, and from any other
+thread a call goes to a process of its own.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import hashlib
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import stanli
+
+from stanct.arrays import Array
+from stanct.errors import EngineError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+NAME = "embedded"
+
+# NUTS statistics in the engine's order, under their CmdStan names.
+STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
+
+_library_thread = threading.get_ident()
+
+# The compiler inside the engine is one OCaml runtime: one thread at a time.
+_compiler_lock = threading.Lock()
+_compiled: OrderedDict[str, str] = OrderedDict()
+
+
+class CompilerMessageError(Exception):
+    """Stan's own message about a program that it rejects; callers add the place and the remedy."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that makes a model: program text and data, so that any process can rebuild it.
+
+    Attributes
+    ----------
+    source
+        Stan program, includes resolved.
+    data
+        JSON text of the data block's variables.
+    constant
+        What the log density has beside the program's.
+    """
+
+    source: str = field(repr=False)
+    data: str = field(repr=False)
+    constant: float = 0.0
+
+    @functools.cached_property
+    def key(self) -> str:
+        """SHA-256 over all of it."""
+        return hashlib.sha256(f"{self.source}\0{self.data}\0{self.constant}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Nuts:
+    """Settings of NUTS.
+
+    Attributes
+    ----------
+    target_accept
+        Acceptance statistic that warm-up tunes the step size to.
+    max_depth
+        Largest tree depth.
+    threads
+        Chains that run at once; the draws do not depend on it.
+    """
+
+    target_accept: float = 0.8
+    max_depth: int = 10
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What chains have learned in their warm-up.
+
+    Attributes
+    ----------
+    step_size : shape (chains,)
+    inv_metric : shape (chains, dimension)
+        Diagonals of the inverse metrics.
+    position : shape (chains, dimension)
+        Last points, unconstrained.
+    gradients
+        Gradients spent.
+    """
+
+    step_size: Array
+    inv_metric: Array
+    position: Array
+    gradients: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive draws of several chains.
+
+    Attributes
+    ----------
+    variables
+        Name to shape (chains, draws, ...): parameters, transformed parameters and generated
+        quantities.
+    statistics
+        Name of a NUTS statistic to shape (chains, draws).
+    """
+
+    variables: dict[str, Array]
+    statistics: dict[str, Array]
+
+    def position(self, names: tuple[str, ...]) -> Array:
+        """Last draws of the named unconstrained parameters, joined, shape (chains, dimension).
+
+        Matrices column by column, as Stan joins them.
+        """
+        last = [np.moveaxis(self.variables[name][:, -1], 0, -1) for name in names]
+        return np.concatenate([v.reshape(-1, v.shape[-1], order="F") for v in last]).T
+
+    @property
+    def gradients(self) -> int:
+        """Leapfrog steps, one gradient each."""
+        return int(self.statistics["n_leapfrog__"].sum())
+
+
+def versions() -> dict[str, str]:
+    """Version and build of the engine."""
+    return {"stanli": stanli.__version__, "build": stanli.build_id()}
+
+
+def compile_program(source: str) -> str:
+    """Run stanc over a program and return its intermediate code, from memory the second time.
+
+    Raises
+    ------
+    CompilerMessageError
+        The program is not legal Stan; the text is stanc's own, with its line and caret.
+    """
+    with _compiler_lock:
+        if source not in _compiled:
+            try:
+                _compiled[source] = stanli.stan_to_mir(source)
+            except RuntimeError as cause:
+                raise CompilerMessageError(str(cause).strip()) from cause
+            while len(_compiled) > 64:
+                _compiled.popitem(last=False)
+        return _compiled[source]
+
+
+class _Models(threading.local):
+    """The last few models of this thread: a handle is not safe in two calls at once."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[str, stanli.Model] = OrderedDict()
+
+    def get(self, recipe: Recipe) -> stanli.Model:
+        model = self.kept.pop(recipe.key, None)
+        if model is None:
+            mir = compile_program(recipe.source)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                model = stanli.Model(mir=mir, data=recipe.data)
+        self.kept[recipe.key] = model
+        while len(self.kept) > 4:
+            self.kept.popitem(last=False)
+        return model
+
+
+_models = _Models()
+
+
+def run_nuts(
+    recipe: Recipe, positions: Array, *, seed: int, warmup: int, draws: int, nuts: Nuts
+) -> tuple[Block, int]:
+    """Ordinary NUTS chains; returns their draws and all gradients spent, warm-up included."""
+    fit = _sample(
+        recipe,
+        chains=len(positions),
+        parallel_chains=nuts.threads,
+        seed=seed,
+        warmup=warmup,
+        samples=draws,
+        delta=nuts.target_accept,
+        max_depth=nuts.max_depth,
+        save_warmup=True,
+        inits=positions,
+    )
+    return fit.block(warmup), fit.block(0).gradients
+
+
+def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+    """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
+
+    The start is uniform within `radius` of the origin in every unconstrained coordinate.
+
+    The engine offers Pathfinder only as a way to start chains. So one chain a draw is started and
+    takes one step of vanishing size, which leaves it where Pathfinder put it.
+    """
+    fit = _sample(
+        recipe,
+        chains=draws,
+        parallel_chains=1,
+        seed=seed,
+        warmup=0,
+        samples=1,
+        pathfinder_init={"init_radius": radius},
+        adapt_engaged=False,
+        step_size=1e-14,
+        max_depth=1,
+    )
+    block = fit.block(0)
+    return Block({name: np.swapaxes(v, 0, 1) for name, v in block.variables.items()}, {})
+
+
+def mode(recipe: Recipe, *, seed: int, radius: float) -> tuple[Array, float]:
+    """A mode of the unconstrained log density by L-BFGS from one random start, and its value.
+
+    The start is uniform within `radius` of the origin in every unconstrained coordinate.
+    """
+    return _on_library_thread(_mode, recipe, seed, radius)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The parts of the engine's fit that we use; unlike the engine's own it can be pickled."""
+
+    variables: dict[str, Array]
+    statistics: Array
+    step_size: Array
+    inv_metric: Array
+
+    def block(self, first: int) -> Block:
+        return Block(
+            {name: values[:, first:] for name, values in self.variables.items()},
+            {name: self.statistics[:, first:, k] for k, name in enumerate(STATISTICS)},
+        )
+
+
+def _sample(recipe: Recipe, **settings: Any) -> _Fit:
+    return _on_library_thread(_sample_here, recipe, settings)
+
+
+def _on_library_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function where the engine has an autodiff tape, see the module's notes."""
+    if threading.get_ident() == _library_thread:
+        return function(*arguments)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+        return process.submit(function, *arguments).result()
+
+
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` after the body if Ctrl-C was pressed in it and not heeded.
+
+    The engine replaces the handler while chains run, and forgets an interrupt that comes when they
+    are about to end; with short blocks that is most of the time. Python drops one that is raised in
+    a finaliser.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+        try:
+            signals = reader.recv(4096)
+        except BlockingIOError:
+            return
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
+def _sample_here(recipe: Recipe, settings: dict[str, Any]) -> _Fit:
+    try:
+        with heeding_interrupts():
+            fit = _models.get(recipe).sample(refresh=0, **settings)
+    except RuntimeError as cause:
+        raise EngineError(
+            f"The sampler could not start or go on. Stan says: {cause}.",
+            remedy="Check that the density is finite near the origin of the unconstrained space.",
+        ) from cause
+    return _Fit(
+        {name: fit.draws(name) for name in fit.variables},
+        fit.sampler_stats,
+        np.array(fit.step_size),
+        np.array(fit.inv_metric),
+    )
+
+
+def _mode(recipe: Recipe, seed: int, radius: float) -> tuple[Array, float]:
+    try:
+        result = _models.get(recipe).optimize(seed=seed, init_radius=radius)
+    except RuntimeError as cause:
+        raise EngineError(f"L-BFGS failed: {cause}.") from cause
+    point, value = result.unconstrained, result.lp
+    if point is None or value is None:
+        raise EngineError("L-BFGS gave no result.")
+    return np.array(point), float(value)

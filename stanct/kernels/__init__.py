@@ -1,0 +1,1 @@
+"""Compiled inner loops, and the records that are compiled into them."""

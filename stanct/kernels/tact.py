@@ -1,0 +1,472 @@
+"""The compiled loop of thermostatted, tempered dynamics driven by noisy gradients ([TACT]).
+
+With the energy U = −log density, temperature one and unit masses, the continuous system is
+
+    dθ  = v dt,   dv  = −λ(ξ) ∇U dt − λ² s v dt + λ √(2 c) dW,
+    dξ  = w dt,   dw  = −(λ' U + W') dt − λ'² s_ξ w dt + λ' √(2 c_ξ) dW_ξ,
+    ds  = λ² (|v|²/D − 1) dt / g,   ds_ξ = λ'² (w² − 1) dt / g_ξ,
+
+so that noise in U and ∇U, whose size nobody tells the loop, is taken up by s and s_ξ. The loop
+works with η = ε², r = ε v, z = ε s and γ = ε² g, the variables of [TACT] Algorithm 1, one gradient
+a step.
+
+This file calls no compiled function of another one: see `kernels` for why that matters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from stanct.arrays import Array
+
+# Biases of the tempering variable.
+NO_BIAS, FORCE, HILLS = 0, 1, 2
+
+# A kinetic energy of so many times its mean is that of a chain on its way to infinity.
+RUNAWAY = 1000.0
+
+
+class Potential(NamedTuple):
+    """An energy that is known through batches, in whitened coordinates x = m + L z.
+
+    Batch j, drawn with probability n_j / N, has the estimate w_j v_j(x) + (1 − w_j) v_0(x) of the
+    log density, w_j = N / n_j: v_j is the log density given the batch alone and v_0 the prior. With
+    a reference point a line is added to each, which makes it exact there.
+
+    Attributes
+    ----------
+    call
+        The C function of every density, see `Density.address`.
+    handles, weights, cumulative : shape (S,)
+        First arguments, w_j, and cumulative probabilities.
+    prior
+        First argument for v_0; not used where `split` is false.
+    split
+        Whether v_0 must be evaluated; otherwise the estimate is v_j alone.
+    values, gradients : shape (S,) or (0,), (S, D) or (0, D)
+        The lines a_j + b_j x that are added to the estimates, see `Batches.corrections`.
+    mean : shape (D,)
+    scale : shape (D, D), or (1, D) for a diagonal L
+    noise
+        Standard deviations of Gaussian noise added to U and to each component of ∇U.
+    """
+
+    call: Any
+    handles: Array
+    weights: Array
+    cumulative: Array
+    prior: int
+    split: bool
+    values: Array
+    gradients: Array
+    mean: Array
+    scale: Array
+    noise: tuple[float, float]
+
+
+class Walker(NamedTuple):
+    """Where a chain is, updated in place; positions and momenta are whitened.
+
+    Attributes
+    ----------
+    z, momentum : shape (D,)
+    thermostat : shape (1,) or (D,)
+        z_θ, one for all coordinates or one each.
+    tempering : shape (3,)
+        ξ, its momentum r_ξ and its thermostat z_ξ.
+    clock : shape (3,)
+        Steps taken, points rejected, and resets after numbers that were not finite.
+    """
+
+    z: Array
+    momentum: Array
+    thermostat: Array
+    tempering: Array
+    clock: Array
+
+
+class Bias(NamedTuple):
+    """What pushes ξ along, learned in place; bins divide 0 ≤ |ξ| ≤ W₀.
+
+    Attributes
+    ----------
+    visits, energy : shape (bins,)
+        Visits, and the sum of U over them (adaptive biasing force).
+    height, force : shape (bins,)
+        The sum of hills at the bin's centre and minus its derivative (metadynamics).
+    """
+
+    visits: Array
+    energy: Array
+    height: Array
+    force: Array
+
+
+class Dynamics(NamedTuple):
+    """Settings of the loop, see `stanct.samplers.tact.TactSettings`.
+
+    `eta`, `friction` and `inertia` hold the values for θ and for ξ; `gaps` the steps between
+    looks and between resamplings of the momenta (0: never).
+    """
+
+    eta: tuple[float, float]
+    friction: tuple[float, float]
+    inertia: tuple[float, float]
+    plateau: float
+    reach: float
+    power: float
+    wall: float
+    tempered: bool
+    thermostatted: bool
+    symmetric: bool
+    bias: int
+    learn: bool
+    hill: tuple[float, float, float]
+    offset: float
+    gaps: tuple[int, int]
+
+
+class TactOut(NamedTuple):
+    """What a block fills; `trace` has a row for every look, the rest for every collected draw.
+
+    Attributes
+    ----------
+    z : shape (looks, D)
+    energy : shape (looks,)
+        U as estimated.
+    trace : shape (looks, 6)
+        ξ, λ, mean of z_θ, z_ξ, U, |r_θ|² / (D η).
+    """
+
+    z: Array
+    energy: Array
+    trace: Array
+
+
+@numba.njit(nogil=True, cache=True)
+def coupling(xi: float, plateau: float, reach: float, power: float) -> tuple[float, float]:
+    """λ(ξ) and λ'(ξ): 1/λ = 1 + ((|ξ| − ξ₀) / (ξ₁ − ξ₀))ⁿ outside the plateau |ξ| ≤ ξ₀."""
+    distance = abs(xi) - plateau
+    if distance <= 0.0:
+        return 1.0, 0.0
+    width = reach - plateau
+    u = distance / width
+    value = 1.0 / (1.0 + u**power)
+    slope = -(value**2) * power * u ** (power - 1.0) / width
+    return value, slope if xi > 0 else -slope
+
+
+@numba.njit(nogil=True, cache=True)
+def bias_bin(xi: float, wall: float, bins: int) -> int:
+    """The bin of ξ; λ is even, so ξ and −ξ share one."""
+    return min(int(abs(xi) / wall * bins), bins - 1)
+
+
+@numba.njit(nogil=True, cache=True)
+def push(bias: Bias, xi: float, slope: float, dynamics: Dynamics) -> float:
+    """The force of the bias on ξ.
+
+    The adaptive biasing force is the mean of λ' U in a bin over the bin's own visits; λ' is known,
+    so only U is averaged.
+    """
+    k = bias_bin(xi, dynamics.wall, bias.visits.size)
+    if dynamics.bias == FORCE:
+        return slope * bias.energy[k] / bias.visits[k] if bias.visits[k] > 0 else 0.0
+    if dynamics.bias == HILLS:
+        return bias.force[k] if xi > 0 else -bias.force[k]
+    return 0.0
+
+
+@numba.njit(nogil=True, cache=True)
+def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
+    """Note a visit: an energy for the biasing force, or a hill and its images at 0 and the wall.
+
+    A hill of well-tempered metadynamics shrinks by exp(−W(ξ)/ΔT); ΔT = inf is the plain form.
+    """
+    bins = bias.visits.size
+    k = bias_bin(xi, dynamics.wall, bins)
+    bias.visits[k] += 1.0
+    if dynamics.bias == FORCE:
+        bias.energy[k] += energy
+        return
+    height, width, softening = dynamics.hill
+    height *= np.exp(-bias.height[k] / softening)
+    place = abs(xi)
+    for i in range(bins):
+        centre = (i + 0.5) * dynamics.wall / bins
+        for image in (place, -place, 2 * dynamics.wall - place):
+            u = (centre - image) / width
+            hill = height * np.exp(-0.5 * u * u)
+            bias.height[i] += hill
+            bias.force[i] += hill * u / width
+
+
+@numba.njit(nogil=True, cache=True)
+def density_at(
+    potential: Potential, batch: int, x: Array, gradient: Array, other: Array, value: Array
+) -> bool:
+    """The estimate of batch j at x, into `value` and `gradient`; false where a density objects."""
+    code = potential.call(
+        potential.handles[batch], True, True,
+        x.ctypes.data, value.ctypes.data, gradient.ctypes.data, np.uintp(0),
+    )  # fmt: skip
+    if code != 0:
+        return False
+    if potential.split:
+        found = value[0]
+        code = potential.call(
+            potential.prior, True, True,
+            x.ctypes.data, value.ctypes.data, other.ctypes.data, np.uintp(0),
+        )  # fmt: skip
+        if code != 0:
+            return False
+        weight = potential.weights[batch]
+        value[0] = weight * found + (1.0 - weight) * value[0]
+        for i in range(x.size):
+            gradient[i] = weight * gradient[i] + (1.0 - weight) * other[i]
+    if potential.values.size > 0:
+        value[0] += potential.values[batch]
+        for i in range(x.size):
+            value[0] += potential.gradients[batch, i] * x[i]
+            gradient[i] += potential.gradients[batch, i]
+    return np.isfinite(value[0])
+
+
+@numba.njit(nogil=True, cache=True)
+def energy_at(
+    potential: Potential, z: Array, rng: np.random.Generator, room: Array, value: Array
+) -> bool:
+    """A noisy U(z), constants apart, into `value` and ∇U into room[0]; false where it is rejected.
+
+    Parameters
+    ----------
+    room : shape (4, D)
+    """
+    x, gradient = room[1], room[2]
+    diagonal = potential.scale.shape[0] == 1
+    if diagonal:
+        for i in range(z.size):
+            x[i] = potential.mean[i] + potential.scale[0, i] * z[i]
+    else:
+        for i in range(z.size):
+            total = potential.mean[i]
+            for j in range(i + 1):
+                total += potential.scale[i, j] * z[j]
+            x[i] = total
+    batch = 0
+    if potential.handles.size > 1:
+        place = np.searchsorted(potential.cumulative, rng.random(), side="right")
+        batch = min(int(place), potential.handles.size - 1)
+    if not density_at(potential, batch, x, gradient, room[3], value):
+        return False
+    room[0] = 0.0
+    for i in range(z.size):
+        if diagonal:
+            room[0, i] = -potential.scale[0, i] * gradient[i]
+        else:
+            for j in range(i + 1):
+                room[0, j] -= potential.scale[i, j] * gradient[i]
+    value[0] = -value[0]
+    if potential.noise[0] > 0:
+        value[0] += potential.noise[0] * rng.standard_normal()
+    if potential.noise[1] > 0:
+        for i in range(z.size):
+            room[0, i] += potential.noise[1] * rng.standard_normal()
+    return np.isfinite(room[0].sum())
+
+
+@numba.njit(nogil=True, cache=True)
+def batch_spread(
+    potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
+) -> None:
+    """Variances of U and, averaged over coordinates, of ∇U between batches at each point.
+
+    Parameters
+    ----------
+    points : shape (P, D)
+        Whitened.
+    out : shape (P, 2)
+        NaN where a batch was rejected.
+    """
+    dimension = points.shape[1]
+    room, value = np.zeros((4, dimension)), np.zeros(1)
+    for n in range(points.shape[0]):
+        mean, square = np.zeros(dimension + 1), np.zeros(dimension + 1)
+        good = True
+        for k in range(repeats):
+            good = energy_at(potential, points[n], rng, room, value) and good
+            for i in range(dimension + 1):
+                new = room[0, i] if i < dimension else value[0]
+                step = new - mean[i]
+                mean[i] += step / (k + 1)
+                square[i] += step * (new - mean[i])
+        out[n, 0] = square[dimension] / (repeats - 1) if good else np.nan
+        out[n, 1] = square[:dimension].mean() / (repeats - 1) if good else np.nan
+
+
+@numba.njit(nogil=True, cache=True)
+def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> None:
+    """Draw the momenta from their equilibrium."""
+    for i in range(walker.z.size):
+        walker.momentum[i] = np.sqrt(dynamics.eta[0]) * rng.standard_normal()
+    walker.tempering[1] = np.sqrt(dynamics.eta[1]) * rng.standard_normal()
+
+
+@numba.njit(nogil=True, cache=True)
+def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: float) -> None:
+    """Move the thermostats by the excess of kinetic energy."""
+    momentum, eta = walker.momentum, dynamics.eta[0]
+    gain = share * lam * lam / dynamics.inertia[0]
+    if walker.thermostat.size == 1:
+        total = 0.0
+        for i in range(momentum.size):
+            total += momentum[i] ** 2
+        walker.thermostat[0] += gain * (total / momentum.size - eta)
+    else:
+        for i in range(momentum.size):
+            walker.thermostat[i] += gain * (momentum[i] ** 2 - eta)
+    gain = share * slope * slope / dynamics.inertia[1]
+    walker.tempering[2] += gain * (walker.tempering[1] ** 2 - dynamics.eta[1])
+
+
+@numba.njit(nogil=True, cache=True)
+def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> float:
+    """Standard deviation of the noise that a step injects, scaled by λ or λ' (`coupled`)."""
+    square = coupled * coupled
+    if symmetric:
+        return np.sqrt(-eta * np.expm1(-2.0 * square * friction))
+    return np.sqrt(2.0 * square * friction * eta)
+
+
+@numba.njit(nogil=True, cache=True)
+def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
+    """Share of a momentum that a step's friction leaves."""
+    loss = coupled * coupled * thermostat
+    return np.exp(-loss) if symmetric else 1.0 - loss
+
+
+@numba.njit(nogil=True, cache=True)
+def kicked(momentum: float, kick: float, kept: float, noise: float, symmetric: bool) -> float:
+    """A momentum after the force's kick, friction, and injected noise.
+
+    As published the friction is an Euler step. The symmetric form puts half of the kick on either
+    side of an exact friction step, which makes the variance of a Gaussian target exact at any ε.
+    """
+    if symmetric:
+        return kept * (momentum + 0.5 * kick) + 0.5 * kick + noise
+    return kept * momentum + kick + noise
+
+
+@numba.njit(nogil=True, cache=True)
+def move(
+    potential: Potential,
+    walker: Walker,
+    bias: Bias,
+    dynamics: Dynamics,
+    rng: np.random.Generator,
+    room: Array,
+    value: Array,
+) -> None:
+    """One step of Algorithm 1: thermostats, gradient, bias, momenta, positions, wall.
+
+    value[1] is left at U − offset.
+    """
+    state = walker.tempering
+    lam, slope = coupling(state[0], dynamics.plateau, dynamics.reach, dynamics.power)
+    share = 0.5 if dynamics.symmetric else 1.0
+    if dynamics.thermostatted:
+        heat(walker, dynamics, lam, slope, share)
+    if not energy_at(potential, walker.z, rng, room, value):
+        # Back inside the support, elastically.
+        walker.clock[1] += 1
+        for i in range(walker.z.size):
+            walker.z[i] -= walker.momentum[i]
+            walker.momentum[i] = -walker.momentum[i]
+        return
+    value[1] = value[0] - dynamics.offset
+    if dynamics.tempered:
+        if dynamics.learn and dynamics.bias == FORCE:
+            teach(bias, state[0], value[1], dynamics)
+        force = push(bias, state[0], slope, dynamics) - slope * value[1]
+        spread = spread_of(slope, dynamics.friction[1], dynamics.eta[1], dynamics.symmetric)
+        kept = kept_of(slope, state[2], dynamics.symmetric)
+        state[1] = kicked(
+            state[1], dynamics.eta[1] * force, kept, spread * rng.standard_normal(),
+            dynamics.symmetric,
+        )  # fmt: skip
+    diagonal = walker.thermostat.size > 1
+    spread = spread_of(lam, dynamics.friction[0], dynamics.eta[0], dynamics.symmetric)
+    kept = kept_of(lam, walker.thermostat[0], dynamics.symmetric)
+    for i in range(walker.z.size):
+        if diagonal:
+            kept = kept_of(lam, walker.thermostat[i], dynamics.symmetric)
+        walker.momentum[i] = kicked(
+            walker.momentum[i], -lam * dynamics.eta[0] * room[0, i], kept,
+            spread * rng.standard_normal(), dynamics.symmetric,
+        )  # fmt: skip
+    if dynamics.thermostatted and dynamics.symmetric:
+        heat(walker, dynamics, lam, slope, share)
+    for i in range(walker.z.size):
+        walker.z[i] += walker.momentum[i]
+    if dynamics.tempered:
+        state[0] += state[1]
+        if abs(state[0]) > dynamics.wall:
+            state[0] = np.sign(state[0]) * 2.0 * dynamics.wall - state[0]
+            state[1] = -state[1]
+
+
+@numba.njit(nogil=True, cache=True)
+def run_looks(
+    potential: Potential,
+    walker: Walker,
+    bias: Bias,
+    dynamics: Dynamics,
+    wanted: int,
+    rng: np.random.Generator,
+    out: TactOut,
+) -> tuple[int, int]:
+    """Look at the chain every `gaps[0]` steps and collect where λ = 1; returns draws and looks.
+
+    Ends when `wanted` draws are collected or `out` is full.
+    """
+    dimension = walker.z.size
+    room, value, home = np.zeros((4, dimension)), np.zeros(2), walker.z.copy()
+    found, kinetic = 0, 1.0
+    for look in range(out.energy.size):
+        for _ in range(dynamics.gaps[0]):
+            move(potential, walker, bias, dynamics, rng, room, value)
+            walker.clock[0] += 1
+            if dynamics.gaps[1] > 0 and walker.clock[0] % dynamics.gaps[1] == 0:
+                resample(walker, dynamics, rng)
+            kinetic = 0.0
+            for i in range(dimension):
+                kinetic += walker.momentum[i] ** 2
+            kinetic /= dimension * dynamics.eta[0]
+            if not (kinetic < RUNAWAY and abs(walker.tempering[0]) <= dynamics.wall):
+                # The step was too long: start again from the last look.
+                walker.clock[2] += 1
+                walker.z[:] = home
+                walker.tempering[0] = 0.0
+                walker.thermostat[:] = dynamics.friction[0]
+                walker.tempering[2] = dynamics.friction[1]
+                resample(walker, dynamics, rng)
+        home[:] = walker.z
+        if dynamics.tempered and dynamics.learn and dynamics.bias == HILLS:
+            teach(bias, walker.tempering[0], 0.0, dynamics)
+        lam, _ = coupling(walker.tempering[0], dynamics.plateau, dynamics.reach, dynamics.power)
+        out.trace[look, 0] = walker.tempering[0]
+        out.trace[look, 1] = lam
+        out.trace[look, 2] = walker.thermostat.mean()
+        out.trace[look, 3] = walker.tempering[2]
+        out.trace[look, 4] = value[1] + dynamics.offset
+        out.trace[look, 5] = kinetic
+        if lam == 1.0:
+            out.z[found] = walker.z
+            out.energy[found] = value[1] + dynamics.offset
+            found += 1
+            if found == wanted:
+                return found, look + 1
+    return found, out.energy.size

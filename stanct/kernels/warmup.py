@@ -1,0 +1,105 @@
+"""Stan's warm-up: step sizes by dual averaging, a diagonal metric in windows that double.
+
+As in CmdStan's reference manual, "HMC algorithm parameters", with Stan's own defaults; Hoffman and
+Gelman (2014), section 3.2, for the dual averaging.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from stanct.arrays import Array
+from stanct.errors import EngineError
+
+# Iterations before the first window of the metric, of that window, and after the last one.
+FIRST, WINDOW, LAST = 75, 25, 50
+
+# Dual averaging: how strongly the step size is drawn to ten times what it was, how early
+# iterations are damped, how fast they are forgotten.
+GAMMA, DAMPING, FORGETTING = 0.05, 10, 0.75
+
+# Acceptance of one leapfrog step at which dual averaging begins.
+WANTED = 0.8
+
+
+class DualAveraging:
+    """Learns the step size at which acceptance has the wanted mean.
+
+    Parameters
+    ----------
+    step
+        A first step size.
+    target
+        The wanted mean of the acceptance statistic, in (0, 1).
+    """
+
+    def __init__(self, step: float, target: float) -> None:
+        self._target = target
+        self.restart(step)
+
+    def restart(self, step: float) -> None:
+        """Forget all, and begin at a step size."""
+        self.step = step
+        self._centre, self._error, self._mean, self._count = math.log(10 * step), 0.0, 0.0, 0
+
+    def learn(self, acceptance: float) -> None:
+        """Take in the acceptance statistic of a transition with `step`, which changes."""
+        self._count += 1
+        share = 1 / (self._count + DAMPING)
+        self._error += share * (self._target - min(acceptance, 1.0) - self._error)
+        log_step = self._centre - self._error * math.sqrt(self._count) / GAMMA
+        self._mean += self._count**-FORGETTING * (log_step - self._mean)
+        self.step = math.exp(log_step)
+
+    @property
+    def learned(self) -> float:
+        """The average step size, which is what counts in the end."""
+        return math.exp(self._mean)
+
+
+def windows(iterations: int) -> list[range]:
+    """Iterations whose draws make the metric, window after window; each is twice as long.
+
+    The last one takes all that is left before the final `LAST` iterations. `iterations` is at
+    least 150.
+    """
+    end, start, size, found = iterations - LAST, FIRST, WINDOW, []
+    while start < end:
+        # A window whose successor would not fit swallows it.
+        stop = start + size if start + 3 * size <= end else end
+        found.append(range(start, stop))
+        start, size = stop, 2 * size
+    return found
+
+
+def inverse_metric(draws: Array) -> Array:
+    """Variances of draws, shape (n, dimension), drawn to 0.001 as Stan does where they are few."""
+    n = len(draws)
+    return (n * draws.var(axis=0, ddof=1) + 5e-3) / (n + 5)
+
+
+def first_step(energy_lost: Callable[[float], float], step: float) -> float:
+    """Double or halve a step size until the acceptance of one leapfrog step crosses `WANTED`.
+
+    Parameters
+    ----------
+    energy_lost
+        From a step size to the loss of energy in one step with a fresh momentum; −∞ if it fails.
+
+    Raises
+    ------
+    EngineError
+        No step size does.
+    """
+    threshold = math.log(WANTED)
+    longer = energy_lost(step) > threshold
+    while (energy_lost(step) > threshold) == longer:
+        step *= 2 if longer else 0.5
+        if not 1e-300 < step < 1e7:
+            raise EngineError(
+                f"NUTS could not start: from 1 to {step:.0e} no step size makes the acceptance "
+                f"of a leapfrog step cross {WANTED}.",
+                remedy="Check that the density is proper and its gradient finite near the base.",
+            )
+    return step

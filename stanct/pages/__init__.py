@@ -1,0 +1,1 @@
+"""HTML pages: the report of a run, the comparison of several."""

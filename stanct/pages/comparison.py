@@ -1,0 +1,155 @@
+"""The page of a comparison: which model the data support, and how sure that is."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from stanct.pages.page import (
+    Cell,
+    HtmlPage,
+    Picture,
+    Row,
+    Table,
+    cell,
+    number,
+    picture,
+    render_page,
+    with_error,
+)
+from stanct.plots.canvas import CHAIN_COLOURS, INK, LETTERS, MAIN, drawing
+from stanct.runs.comparison import HALF_WIDTH, Comparison
+
+
+def comparison_page(found: Comparison) -> HtmlPage:
+    """A comparison as the text of one HTML page that stands alone."""
+    return render_page(
+        "comparison.html.jinja",
+        found=found,
+        verdict=found.verdict,
+        best=[(found.names[i], probability_words(found, i)) for i in found.order],
+        pictures=[_evidence_picture(found), _probability_picture(found)],
+        models=_model_table(found),
+        factors=_factor_table(found),
+        runs=_run_table(found),
+        failed={
+            name: [check for check in run.diagnostics if not check.passed]
+            for name, run in zip(found.names, found.runs, strict=True)
+            if run.warnings
+        },
+    )
+
+
+def probability_words(found: Comparison, model: int) -> str:
+    """A model's posterior probability with its 95 % interval."""
+    low, high = found.probability_interval[model]
+    return f"{number(found.probability[model], 3)} ({number(low, 3)} to {number(high, 3)})"
+
+
+def _model_table(found: Comparison) -> Table:
+    best = found.names[found.order[0]]
+    rows = []
+    for i in found.order:
+        factor = found.bayes_factor(found.names[i], best)
+        cells = (
+            Cell(with_error(found.log_z[i], found.std_error[i]), float(found.log_z[i])),
+            Cell(with_error(factor.log, factor.std_error), factor.log)
+            if found.names[i] != best
+            else Cell("0", 0.0),
+            cell(found.prior[i], 3),
+            Cell(probability_words(found, i), float(found.probability[i])),
+            Cell(", ".join(found.runs[i].warnings) or "none"),
+        )
+        rows.append(Row(found.names[i], cells))
+    columns = (
+        "model",
+        "log Z",
+        f"log Bayes factor over {best}",
+        "prior",
+        "probability",
+        "warnings",
+    )
+    return Table("Models, the largest evidence first", columns, tuple(rows))
+
+
+def _factor_table(found: Comparison) -> Table:
+    rows = []
+    for i in found.order:
+        cells = []
+        for j in found.order:
+            factor = found.bayes_factor(found.names[i], found.names[j])
+            text = "–" if i == j else with_error(factor.log, factor.std_error)
+            cells.append(Cell(text, factor.log))
+        rows.append(Row(found.names[i], tuple(cells)))
+    names = tuple(found.names[i] for i in found.order)
+    return Table("Log Bayes factor of the row's model over the column's", ("", *names), tuple(rows))
+
+
+def _run_table(found: Comparison) -> Table:
+    rows = []
+    for i in found.order:
+        run = found.runs[i]
+        settings = run.provenance["settings"]
+        words = (
+            run.provenance["program"],
+            run.method,
+            run.provenance["data_sha256"][:12],
+            settings["seed"],
+        )
+        spent = Cell(f"{run.gradients:,}".replace(",", " "), run.gradients)
+        cells = (*(Cell(str(word)) for word in words), spent)
+        rows.append(Row(found.names[i], cells))
+    columns = ("model", "program", "method", "SHA-256 of the data", "seed", "gradients")
+    return Table("Where each evidence comes from", columns, tuple(rows))
+
+
+def _whiskers(
+    found: Comparison, centre: np.ndarray, low: np.ndarray, high: np.ndarray, label: str
+) -> Axes:
+    """A dot with its 95 % interval for each model, the best on top."""
+    axes = drawing(None, label)
+    order = found.order
+    places = np.arange(len(order))[::-1]
+    for place, i in zip(places, order, strict=True):
+        axes.plot([low[i], high[i]], [place, place], color=MAIN, lw=2)
+        axes.plot(centre[i], place, "o", color=CHAIN_COLOURS[0], ms=6)
+    axes.set_yticks(places, [found.names[i] for i in order], fontsize=LETTERS, color=INK)
+    axes.set_ylim(-0.6, len(order) - 0.4)
+    return axes
+
+
+def _alt(found: Comparison, values: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
+    return "; ".join(
+        f"{found.names[i]} {number(values[i])}, {number(low[i])} to {number(high[i])}"
+        for i in found.order
+    )
+
+
+def _evidence_picture(found: Comparison) -> Picture:
+    best = found.order[0]
+    centre = found.log_z - found.log_z[best]
+    low, high = centre - HALF_WIDTH * found.std_error, centre + HALF_WIDTH * found.std_error
+    axes = _whiskers(found, centre, low, high, "log Z less that of the best")
+    caption = (
+        "Log evidence of each model with its 95 % interval, both counted from the estimate of "
+        f"{found.names[best]}. Kass & Raftery's words change at differences of 1, 3 and 5."
+    )
+    alt = "Log evidence less that of the best with 95 % interval: "
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return picture(figure, "Evidence", caption, alt + _alt(found, centre, low, high), "evidence")
+
+
+def _probability_picture(found: Comparison) -> Picture:
+    low, high = found.probability_interval.T
+    axes = _whiskers(found, found.probability, low, high, "posterior probability")
+    axes.set_xlim(-0.02, 1.02)
+    caption = (
+        "Posterior probability of each model with the 95 % interval that follows from the errors "
+        "of the evidences; prior probabilities are in the table."
+    )
+    alt = "Posterior probability with 95 % interval: "
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    text = alt + _alt(found, found.probability, low, high)
+    return picture(figure, "Probability", caption, text, "probability")

@@ -1,0 +1,214 @@
+"""HTML pages that stand alone: one file, no network, light and dark, pictures as inline SVG."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import io
+import math
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from warnings import catch_warnings, filterwarnings
+
+import matplotlib as mpl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from stanct.errors import StanctError
+from stanct.plots.canvas import INK, QUIET, RULE
+from stanct.resources import resource_folder
+from stanct.stan.highlight import highlighted
+
+# The page's own colours take the place of a picture's, so that it follows light and dark.
+_PAGE_COLOURS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"}
+
+
+class HtmlPage(str):
+    """The text of a page: a string that notebooks show as the page itself."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"HtmlPage of {len(self.encode()) / 1000:.0f} kB"
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the page's style sheet and the notebook's apart.
+        style = "width:100%;height:48rem;border:1px solid #8884"
+        return f'<iframe title="stanct" style="{style}" srcdoc="{html.escape(self)}"></iframe>'
+
+    def write(self, file: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, making its folder; returns the path.
+
+        Raises
+        ------
+        StanctError
+            The file cannot be written.
+        """
+        path = check_page_file(file)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self, encoding="utf-8")
+        except OSError as cause:
+            raise StanctError(
+                f"The page cannot be written to {path}: {cause}.",
+                remedy="Choose a file that you can write.",
+            ) from cause
+        return path
+
+
+def check_page_file(file: str | os.PathLike[str]) -> Path:
+    """The file as a path if a page may be written there; raises `StanctError` otherwise."""
+    path = Path(file)
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if path.is_dir() or not parent.is_dir():
+        raise StanctError(
+            f"The page cannot be written to {path}: "
+            + ("it is a folder." if path.is_dir() else f"{parent} is not a folder."),
+            remedy="Choose a file, e.g. report.html.",
+        )
+    return path
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a page: inline SVG, its heading, and the caption that tells how to read it."""
+
+    title: str
+    caption: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a table as shown, and as sorted by; words have no value."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table; `colour`, if any, is that of a chain."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    colour: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers with names; the first of `columns` heads the names."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number of so many significant digits for people, with a real minus sign."""
+    value = float(value)
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value.is_integer() and abs(value) < 1e9:
+        return f"{value:.0f}".replace("-", "−")
+    if not 1e-4 <= abs(value) < 1e6:
+        text = f"{value:.{digits - 1}e}"
+    else:
+        places = digits - 1 - math.floor(math.log10(abs(value)))
+        text = f"{value:.{max(0, min(places, 6))}f}"
+    return text.replace("-", "−")
+
+
+def with_error(value: float, error: float) -> str:
+    """A value and its standard error, both to the error's second digit: −1081.03 ± 0.043."""
+    if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
+        return f"{number(value, 6)} ± {number(error, 2)}"
+    places = max(0, min(1 - math.floor(math.log10(error)), 10))
+    return f"{value:.{places}f} ± {error:.{places}f}".replace("-", "−")
+
+
+def cell(value: float, digits: int = 4) -> Cell:
+    """A table's cell of one number."""
+    return Cell(number(value, digits), float(value))
+
+
+def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> Picture:
+    """A Matplotlib figure as inline SVG.
+
+    Parameters
+    ----------
+    alt
+        What the figure shows, with its numbers, for those who do not see it.
+    prefix
+        Of the SVG's ids; another one for each picture of a page.
+    """
+    buffer = io.StringIO()
+    # Text stays text: smaller, in the page's font, and found by a search.
+    # Letters that Matplotlib's font lacks are the browser's to draw.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}), catch_warnings():
+        filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator"))
+        )
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", svg)
+    svg = re.sub(r"font: [^;\"]*?(\d+(?:\.\d+)?)px[^;\"]*", r"font-size: \1px", svg)
+    for colour, variable in _PAGE_COLOURS.items():
+        svg = svg.replace(colour, variable)
+    label = f'<svg role="img" aria-label="{html.escape(alt)}"'
+    return Picture(title, caption, Markup(svg.replace("<svg", label, 1)))
+
+
+def signed(text: str) -> str:
+    """A sentence with real minus signs before its numbers."""
+    return re.sub(r"(?<![\w.])-(?=[\d∞])", "−", text)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(resource_folder("templates") / "pages"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    environment.filters["signed"] = signed
+    return environment
+
+
+def render_page(template: str, **values: object) -> HtmlPage:
+    """Fill a template of `templates/pages`, which escapes every value that is not `Markup`.
+
+    The page's security policy allows the one script that is its own, and no address at all.
+    """
+    from stanct.version import __version__
+
+    folder = resource_folder("templates") / "pages"
+    script = (folder / "page.js").read_text(encoding="utf-8")
+    digest = hashlib.sha256(script.encode()).digest()
+    return HtmlPage(
+        _environment()
+        .get_template(template)
+        .render(
+            version=__version__,
+            style=Markup((folder / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            script_hash=base64.b64encode(digest).decode(),
+            **values,
+        )
+    )
+
+
+def stan_html(code: str) -> Markup:
+    """Stan code in colour, escaped, for a page."""
+    return Markup(highlighted(code))

@@ -1,0 +1,348 @@
+"""The path from base (β = 0) to target (β = 1), its bias, and what follows exactly given x.
+
+The joint density of every continuous tempering method is
+
+    p(x, β) ∝ exp(−β φ(x) − (1 − β) ψ(x) − b(β)),   β ∈ [0, 1],
+
+with φ the target's and ψ the normalised base's negative log density, so that given x only
+δ(x) = φ(x) − ψ(x) matters. With M(x) = ∫₀¹ exp(−β δ − b(β)) dβ the marginal of x is q(x) M(x) / C,
+and the Rao–Blackwell weight of a draw at any β is exp(−β δ − b(β)) / M(x)  (Graham & Storkey 2017,
+equations 17 and 20, for the linear bias b(β) = β log ζ; here b is piecewise linear).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.integrate import trapezoid
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.errors import StanctError
+
+# Below this |r|, log((1 − e^{−r}) / r) is taken from its series; the error there is r⁴/2880.
+_SERIES = 1e-3
+
+# Power of the path's speed to which the time at β is proportional: by the power 1 equal steps of
+# the path take about equal times, by a little more successive draws are less alike.
+POWER = 1.3
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Values of a bias at knots from β = 0 to 1."""
+
+    beta: Array
+    value: Array
+
+    def __post_init__(self) -> None:
+        beta, value = _knots(self.beta, self.value)
+        object.__setattr__(self, "beta", beta)
+        object.__setattr__(self, "value", value)
+
+    @property
+    def log_zeta(self) -> float:
+        """b(1), the guess at log Z that the bias rests on."""
+        return float(self.value[-1])
+
+    def __call__(self, beta: Array | float) -> Array:
+        """b at any β in [0, 1], along straight lines between the knots, same shape as `beta`."""
+        return np.asarray(np.interp(beta, self.beta, self.value))
+
+
+@dataclass(frozen=True)
+class Bias(_Table):
+    """A piecewise-linear bias b(β) with b(0) = 0; two knots are the linear bias β log ζ.
+
+    The best choice is b(β) = log z(β): then β is uniform ([GS] 19, 23).
+
+    Parameters
+    ----------
+    beta : shape (K,)
+        Knots, increasing from 0 to 1.
+    value : shape (K,)
+        b at the knots, natural log.
+    """
+
+    @classmethod
+    def linear(cls, log_zeta: float) -> Bias:
+        """The seeds' bias β log ζ, with log ζ a guess at log Z."""
+        return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]))
+
+    def log_mass(self, delta: Array) -> Array:
+        """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
+
+        Parameters
+        ----------
+        delta : any shape
+            δ = φ − ψ, natural log; +inf (the target vanishes there) gives −inf.
+        """
+        delta = np.asarray(delta, float)
+        finite = np.isfinite(delta)
+        safe = np.where(finite, delta, 0.0)
+        at_knots = -self.beta * safe[..., None] - self.value
+        pieces = (
+            np.log(np.diff(self.beta))
+            + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
+            + _log_mean_exp(np.abs(np.diff(at_knots, axis=-1)))
+        )
+        return np.where(finite, log_sum_exp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
+
+    def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
+        """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
+
+        Parameters
+        ----------
+        delta : any shape
+            δ of each draw; finite, as every draw of a tempered chain has it.
+        beta
+            Inverse temperature at which expectations are wanted.
+        log_mass
+            `self.log_mass(delta)`, if already computed.
+        """
+        mass = self.log_mass(delta) if log_mass is None else log_mass
+        return tempered(beta, delta) - self(beta) - mass
+
+    def sample_beta(self, delta: Array, uniforms: Array) -> Array:
+        """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
+
+        The first uniform picks a linear piece by its mass, the second a place inside it, where the
+        density is a truncated exponential.
+
+        Parameters
+        ----------
+        delta : any shape
+            δ = φ − ψ, finite.
+        uniforms : shape (2, *delta.shape)
+            Independent and uniform on [0, 1).
+        """
+        delta = np.asarray(delta, float)
+        at_knots = -self.beta * delta[..., None] - self.value
+        rise = np.diff(at_knots, axis=-1)
+        pieces = (
+            np.log(np.diff(self.beta))
+            + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
+            + _log_mean_exp(np.abs(rise))
+        )
+        cumulative = np.exp(pieces - pieces.max(axis=-1, keepdims=True)).cumsum(axis=-1)
+        mark = uniforms[0][..., None] * cumulative[..., -1:]
+        piece = (cumulative <= mark).sum(axis=-1)
+        r = np.take_along_axis(rise, piece[..., None], axis=-1)[..., 0]
+        low, width = self.beta[piece], np.diff(self.beta)[piece]
+        return low + width * _truncated_exponential(r, uniforms[1])
+
+    @classmethod
+    def from_curve(
+        cls, beta: Array, log_z: Array, *, tolerance: float = 0.3, most: int = 32
+    ) -> Bias:
+        """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β)."""
+        return cls(*_coarsest(beta, log_z, tolerance=tolerance, most=most))
+
+
+@dataclass(frozen=True)
+class CopyBias(_Table):
+    """The bias b(β) of pseudo-extended copies and the prior g(β) of their β ([PE] 8).
+
+    Both log g and b are straight between common knots. With the best bias, b(β) = log z(β), each β
+    has density g, whether its copy is the target's or not.
+
+    Parameters
+    ----------
+    beta : shape (K,)
+        Knots, increasing from 0 to 1.
+    value, log_prior : shape (K,)
+        b and log g at the knots, natural log; both begin with 0.
+    """
+
+    log_prior: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "log_prior", _knots(self.beta, self.log_prior)[1])
+
+    @classmethod
+    def linear(cls, log_zeta: float) -> CopyBias:
+        """The bias β log ζ and a uniform prior."""
+        return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]), np.zeros(2))
+
+    @classmethod
+    def from_curves(
+        cls, beta: Array, log_z: Array, log_prior: Array, *, tolerance: float = 0.3, most: int = 32
+    ) -> CopyBias:
+        """The coarsest that is within `tolerance` of both estimated curves."""
+        curves = _coarsest(beta, log_z, log_prior, tolerance=tolerance, most=most)
+        return cls(*curves)
+
+    @cached_property
+    def of_the_path(self) -> Bias:
+        """b − log g, the bias under which x and β of a copy that is not the target's move."""
+        return Bias(self.beta, self.value - self.log_prior)
+
+
+@dataclass(frozen=True)
+class LadderBias(_Table):
+    """A bias on a ladder of inverse temperatures: the discrete twin of `Bias` ([GS] 6).
+
+    The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n), so that
+    P(n | x) ∝ exp(−β_n δ − b_n). With M(x) = Σ_n exp(−β_n δ − b_n) the marginal of x is q M / C as
+    on the continuous path, and so are all weights and estimates ([GS] 8, 9). The best choice is
+    b_n = log z(β_n): then every rung is as likely.
+
+    Parameters
+    ----------
+    beta : shape (N,)
+        The ladder, increasing from 0 to 1.
+    value : shape (N,)
+        b_n, natural log.
+    """
+
+    @classmethod
+    def linear(cls, beta: Array, log_zeta: float) -> LadderBias:
+        """The bias β_n log ζ, with log ζ a guess at log Z."""
+        return cls(beta, np.asarray(beta) * log_zeta)
+
+    def log_mass(self, delta: Array) -> Array:
+        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n).
+
+        Parameters
+        ----------
+        delta : any shape
+            δ = φ − ψ, natural log; +inf (the target vanishes there) leaves the rung at β = 0.
+        """
+        delta = np.asarray(delta, float)[..., None]
+        return np.logaddexp(
+            -self.value[0], log_sum_exp(-self.beta[1:] * delta - self.value[1:], axis=-1)
+        )
+
+    def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
+        """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
+
+        `beta` may lie between two rungs. Parameters as in `Bias.log_weights`, but for δ, which may
+        be +inf where x was drawn at β = 0.
+        """
+        mass = self.log_mass(delta) if log_mass is None else log_mass
+        return tempered(beta, delta) - self(beta) - mass
+
+
+AnyBias = Bias | LadderBias
+
+
+def sigmoidal_ladder(temperatures: int) -> Array:
+    """β_n ∝ logistic(4 (2n/N − 1)), rescaled to run from 0 to 1, shape (N + 1,) ([GS] 7.2)."""
+    raw = 1 / (1 + np.exp(-4 * np.linspace(-1, 1, temperatures + 1)))
+    ladder = (raw - raw[0]) / (raw[-1] - raw[0])
+    ladder[-1] = 1.0
+    return ladder
+
+
+def tempered(beta: float, delta: Array) -> Array:
+    """−β δ; 0 at β = 0 even where δ is infinite, because there the target does not matter."""
+    return np.zeros(np.shape(delta)) if beta == 0 else -beta * np.asarray(delta, float)
+
+
+def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
+    """The fewest knots of piecewise-linear curves that keep to theirs, and the curves there.
+
+    Knots are inserted where the error is largest, so that the steep part near β = 0 gets them.
+    """
+    beta, stacked = np.asarray(beta, float), np.array(curves, float)
+    stacked -= stacked[:, :1]
+    chosen = [0, beta.size - 1]
+    while len(chosen) < most:
+        straight = [np.interp(beta, beta[chosen], curve[chosen]) for curve in stacked]
+        error = np.abs(straight - stacked).max(axis=0)
+        worst = int(error.argmax())
+        if error[worst] <= tolerance:
+            break
+        chosen = sorted({*chosen, worst})
+    return [beta[chosen], *stacked[:, chosen]]
+
+
+def _knots(beta: Array, value: Array) -> tuple[Array, Array]:
+    """The knots of a bias as arrays; raises `StanctError` for impossible ones."""
+    beta, value = np.asarray(beta, float), np.asarray(value, float)
+    if beta.ndim != 1 or beta.size < 2 or beta.shape != value.shape:
+        raise StanctError("A bias needs two or more knots and one value for each.")
+    if beta[0] != 0 or beta[-1] != 1 or np.any(np.diff(beta) <= 0):
+        raise StanctError("The knots of a bias must increase from 0 to 1.")
+    if value[0] != 0 or not np.all(np.isfinite(value)):
+        raise StanctError("The values of a bias must be finite and start with b(0) = 0.")
+    return beta, value
+
+
+def _log_mean_exp(r: Array) -> Array:
+    """Log of (1 − e^{−r}) / r for r ≥ 0, the mean of e^{−r t} over t in [0, 1]."""
+    small = r < _SERIES
+    near, far = np.where(small, r, 0.0), np.where(small, 1.0, r)
+    return np.where(small, near * (near / 24 - 0.5), np.log(-np.expm1(-far)) - np.log(far))
+
+
+def _truncated_exponential(r: Array, uniform: Array) -> Array:
+    """Inverse distribution function of the density ∝ e^{r t} on [0, 1], for any sign of r."""
+    small = np.abs(r) < 1e-12
+    down = np.where(small, -1.0, -np.abs(r))
+    # For r > 0 the mirror image: t → 1 − t turns r into −r and v into 1 − v.
+    v = np.where(r > 0, 1 - uniform, uniform)
+    # v = 1 is one rounding away from minus infinity at steep slopes; both mean the far end.
+    t = np.log1p(np.maximum(v * np.expm1(down), -1 + 1e-16)) / down
+    return np.where(small, uniform, np.clip(np.where(r > 0, 1 - t, t), 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Course:
+    """An estimate of where the path goes.
+
+    Attributes
+    ----------
+    beta : shape (points,)
+        A grid from 0 to 1.
+    log_z : shape (points,)
+        log z(β), with log z(0) = 0 but for its error.
+    speed : shape (points,)
+        The mean absolute deviation of δ at β, as the rejections of parallel tempering measure it
+        (Syed et al. 2022); unlike the standard deviation it bears a base with heavy-tailed δ.
+    """
+
+    beta: Array
+    log_z: Array
+    speed: Array
+
+    @classmethod
+    def weighted(cls, beta: Array, log_weight: Array, delta: Array) -> Course:
+        """From δ of weighted draws of the base's density; both of shape (draws,), weights log."""
+        # Where δ is infinite the target vanishes, and draws weigh nothing at any β > 0.
+        log_weight, delta = log_weight[np.isfinite(delta)], delta[np.isfinite(delta)]
+        log_z, speed = np.empty(beta.size), np.empty(beta.size)
+        for k, b in enumerate(beta):
+            log_terms = log_weight + tempered(b, delta)
+            log_z[k] = log_sum_exp(log_terms)
+            weights = np.exp(log_terms - log_z[k])
+            speed[k] = weights @ np.abs(delta - weights @ delta)
+        return cls(beta, log_z, speed)
+
+    def log_density(self, uniform: float) -> Array:
+        """Log of a density of β: a share of it is uniform, the rest ∝ the speed's power `POWER`.
+
+        Modes of a sharp mixture meet at β of a few per cent only, where the path is fast; there
+        chains must be, and not in equal parts all along the way.
+        """
+        stay = self.speed**POWER
+        whole = trapezoid(stay, self.beta)
+        if whole == 0:  # δ is constant
+            return np.zeros(self.beta.size)
+        return np.log(uniform + (1 - uniform) * stay / whole)
+
+    def bias(self, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
+        """b = log z − log g, under which β has the density g of `log_density`; by default flat."""
+        log_g = self.log_density(uniform) if uniform < 1 else 0.0
+        return Bias.from_curve(self.beta, self.log_z - log_g, tolerance=tolerance)
+
+
+def beta_grid(points: int = 401) -> Array:
+    """A grid of β, uniform in logit(β) between ±12 and closed by 0 and 1.
+
+    The curve log z(β) is steepest near the ends, where a uniform grid would miss it.
+    """
+    logits = np.linspace(-12.0, 12.0, points - 2)
+    return np.concatenate([[0.0], 1.0 / (1.0 + np.exp(-logits)), [1.0]])

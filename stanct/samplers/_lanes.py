@@ -1,0 +1,48 @@
+"""What lanes of compiled moves begin with: their random streams, starts inside the support, blocks.
+
+A lane is whatever a sampler runs several of at once: a chain, a ladder, a stream of particles. It
+owns its state, step sizes and random stream, but no density: blocks borrow one where they run, see
+`stanct.work.execution`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stanct.errors import SamplingError
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import State, make_problem
+from stanct.path.mixture import AnyBase
+from stanct.samplers._rounds import SampledDensity
+
+START_TRIES = 200
+
+
+def stream(seed: np.random.SeedSequence) -> np.random.Generator:
+    """A lane's own random numbers."""
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def start(density: SampledDensity, base: AnyBase, rng: np.random.Generator) -> State:
+    """A state drawn from the base inside the target's support.
+
+    Raises
+    ------
+    SamplingError
+        The target vanishes at every try.
+    """
+    problem = make_problem(density, base)
+    for _ in range(START_TRIES):
+        state = kernels.make_state(problem, base.draw(rng, 1)[0])
+        if np.isfinite(state.value[0]):
+            return state
+    raise SamplingError(
+        f"The target vanishes, or Stan rejects it, at {START_TRIES} draws from the base.",
+        remedy="Pass a base that overlaps the target's support.",
+    )
+
+
+def block_sizes(total: int, block: int) -> list[int]:
+    """`total` in blocks of `block` and a rest."""
+    full, rest = divmod(total, block)
+    return [block] * full + ([rest] if rest else [])

@@ -1,0 +1,267 @@
+"""NUTS on the joint and the pseudo-extended density, by compiled kernels or by CmdStan.
+
+Without a CmdStan no generated program runs: its log density is the chain rule away from the density
+program's, and so is its gradient (`kernels.evaluate_extended`). A gradient then costs what the
+user's program costs, however an engine fares with the generated one, and Python functions can be
+tempered too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import STATISTICS, Adapted, Block, Nuts
+from stanct.errors import EngineError, SamplingError
+from stanct.kernels import loops as kernels
+from stanct.kernels.records import (
+    Extended,
+    Scratch,
+    Subtrees,
+    make_extended,
+    make_nuts_out,
+    make_scratch,
+    make_subtrees,
+)
+from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
+from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
+from stanct.samplers._chains import NutsSampler, ProgramSampler
+from stanct.samplers._rounds import SampledDensity, SampledTarget
+from stanct.targets.program_target import Target
+
+
+def generated(target: SampledTarget, kind: str) -> dict[str, str]:
+    """The target's generated programs by kind, and one more that has the density sampled here.
+
+    Raises
+    ------
+    ProgramError
+        The program has no such form.
+    """
+    return {**target.programs, kind: target.code(kind)} if isinstance(target, Target) else {}
+
+
+def nuts_sampler(
+    target: SampledTarget,
+    engine: CmdStan | None,
+    base: GaussianBase,
+    bias: Bias | CopyBias,
+    *,
+    copies: int = 1,
+    fixed_beta: Array | None = None,
+) -> NutsSampler:
+    """What draws from the joint density, or with a `CopyBias` from the pseudo-extended one.
+
+    Parameters
+    ----------
+    engine
+        None for compiled kernels.
+    copies, fixed_beta
+        N, and their β unless these are estimated, shape (N,).
+
+    Raises
+    ------
+    SamplingError
+        CmdStan, and a target that is no Stan program.
+    """
+    if engine is None:
+        return ExtendedSampler(target.density, base, bias, target.prefix, copies, fixed_beta)
+    if not isinstance(target, Target):
+        raise SamplingError("CmdStan runs Stan programs, and this target is none.")
+    z, u = target.prefix + "z", target.prefix + "u"
+    if isinstance(bias, Bias):
+        return ProgramSampler(
+            engine, target.joint_recipe(base, bias), {z: (base.dimension,), u: ()}
+        )
+    recipe = target.pseudo_extended_recipe(base, bias, copies, fixed_beta)
+    controls = {u: (copies,)} if fixed_beta is None else {}
+    return ProgramSampler(engine, recipe, {z: (base.dimension, copies), **controls})
+
+
+@dataclass(frozen=True)
+class ExtendedSampler:
+    """NUTS by compiled kernels, see `chains.NutsSampler`; draws under the programs' own names.
+
+    Attributes
+    ----------
+    density
+        The target's.
+    prefix
+        With which names begin.
+    copies, fixed_beta
+        As in `nuts_sampler`.
+    """
+
+    density: SampledDensity
+    base: GaussianBase
+    bias: Bias | CopyBias
+    prefix: str
+    copies: int = 1
+    fixed_beta: Array | None = field(default=None)
+
+    def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted:
+        """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
+
+        Parameters
+        ----------
+        positions : shape (chains, dimension)
+            Starts: each copy's z, one after another, then u unless β is fixed.
+        seed
+            Every chain has a stream of its own from it.
+        """
+        stopped = threading.Event()
+
+        def warm_up(chain: int) -> tuple[float, Array, Array, int]:
+            with self.density.borrow() as density:
+                lane = self._lane(density, positions[chain], [seed, chain], nuts)
+                return lane.warm_up(warmup, nuts.target_accept, stopped)
+
+        found = _in_threads(warm_up, len(positions), nuts.threads, stopped)
+        steps, metrics, ends, gradients = zip(*found, strict=True)
+        return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
+
+    def draw(
+        self,
+        positions: Array,
+        *,
+        step_size: float,
+        inv_metric: Array,
+        seed: int,
+        draws: int,
+        nuts: Nuts,
+    ) -> Block:
+        """Draw a block with step size and metric frozen; chains go on where they ended.
+
+        Parameters
+        ----------
+        positions : shape (chains, dimension)
+        inv_metric : shape (dimension,)
+        """
+
+        def draw(chain: int) -> tuple[Array, Array, Array]:
+            with self.density.borrow() as density:
+                lane = self._lane(density, positions[chain], [seed, chain], nuts)
+                return lane.draws(draws, step_size, inv_metric, halving=True)
+
+        found = _in_threads(draw, len(positions), nuts.threads)
+        w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
+        of_z = self.copies * self.base.dimension
+        z, u = w[..., :of_z], w[..., of_z:]
+        if isinstance(self.bias, CopyBias):
+            z = np.swapaxes(z.reshape(*z.shape[:2], self.copies, -1), 2, 3)
+        else:
+            u, delta = u[..., 0], delta[..., 0]
+        variables = {"z": z, "delta": delta} | ({"u": u} if u.size else {})
+        return Block(
+            {self.prefix + name: values for name, values in variables.items()},
+            {name: statistics[..., k] for k, name in enumerate(STATISTICS)},
+        )
+
+    def position(self, block: Block) -> Array:
+        """Where the chains ended, shape (chains, dimension)."""
+        names = ("z",) if self.fixed_beta is not None else ("z", "u")
+        return block.position(tuple(self.prefix + name for name in names))
+
+    def _lane(self, density: SampledDensity, position: Array, seed: list[int], nuts: Nuts) -> _Lane:
+        fixed = np.zeros(0) if self.fixed_beta is None else self.fixed_beta
+        extended = make_extended(density, self.base, self.bias, self.copies, fixed)
+        trees = make_subtrees(nuts.max_depth, position.size, self.copies)
+        rng = np.random.Generator(np.random.PCG64(seed))
+        lane = _Lane(extended, rng, trees, make_scratch(self.base.dimension), nuts.max_depth)
+        lane.go_to(position)
+        return lane
+
+
+@dataclass
+class _Lane:
+    """One chain while it is moved."""
+
+    extended: Extended
+    rng: np.random.Generator
+    trees: Subtrees
+    scratch: Scratch
+    max_depth: int
+    gradients: int = 0
+
+    def go_to(self, position: Array) -> None:
+        """Put the chain at a point; raises `EngineError` where the density vanishes."""
+        point, gradient = self.trees.vectors[kernels.STATE, kernels.POINT :]
+        scalars = self.trees.scalars[kernels.STATE]
+        point[:] = position
+        log_density = kernels.evaluate_extended(
+            self.extended, point, gradient, scalars[kernels.DELTA :], self.scratch
+        )
+        self.gradients += 1
+        if not np.isfinite(log_density):
+            raise EngineError(
+                "NUTS could not start: Stan rejects the point where a chain begins, or the "
+                "target vanishes there.",
+                remedy="Check that the density is finite near the base.",
+            )
+        scalars[kernels.LOG_DENSITY] = log_density
+
+    def draws(
+        self, draws: int, step: float, inverse: Array, *, halving: bool
+    ) -> tuple[Array, Array, Array]:
+        """w, δ and statistics of the next draws, a row each."""
+        dimension, copies = self.trees.vectors.shape[2], self.extended.room.size
+        out = make_nuts_out(draws, dimension, copies)
+        kernels.nuts_draws(
+            self.extended,
+            step,
+            inverse,
+            self.max_depth,
+            halving,
+            self.rng,
+            self.trees,
+            self.scratch,
+            out,
+        )
+        return out
+
+    def warm_up(
+        self, warmup: int, target_accept: float, stopped: threading.Event
+    ) -> tuple[float, Array, Array, int]:
+        """Step size, inverse metric, last point and the gradients that all of it took."""
+        inverse = np.ones(self.trees.vectors.shape[2])
+        step = DualAveraging(first_step(partial(self._lost, inverse), 1.0), target_accept)
+        ends = {window[-1]: window for window in windows(warmup)}
+        seen = np.empty((warmup, inverse.size))
+        for n in range(warmup):
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            w, _, statistics = self.draws(1, step.step, inverse, halving=False)
+            seen[n] = w[0]
+            self.gradients += int(statistics[0, STATISTICS.index("n_leapfrog__")])
+            step.learn(statistics[0, STATISTICS.index("accept_stat__")])
+            if n in ends:
+                inverse = inverse_metric(seen[ends[n]])
+                step.restart(first_step(partial(self._lost, inverse), step.step))
+        return step.learned, inverse, seen[-1], self.gradients
+
+    def _lost(self, inverse: Array, step: float) -> float:
+        """The energy that one leapfrog step from here loses."""
+        self.gradients += 1
+        return kernels.energy_lost(self.extended, self.trees, step, inverse, self.rng, self.scratch)
+
+
+def _in_threads(
+    work: Callable[[int], tuple], count: int, threads: int, stopped: threading.Event | None = None
+) -> list[tuple]:
+    """What `work` returns of each chain; after an interrupt what is under way is finished."""
+    with ThreadPoolExecutor(min(threads or os.cpu_count() or 1, count)) as pool:
+        try:
+            return list(pool.map(work, range(count)))
+        except BaseException:
+            if stopped is not None:
+                stopped.set()
+            raise

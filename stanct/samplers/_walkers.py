@@ -1,0 +1,229 @@
+"""Chains of TACT-HMC: where they start, the bias that they learn together, what they collect.
+
+A chain is a walker of [TACT] Algorithm 1 with its random streams. It is looked at now and then, and
+a look at λ = 1 collects a draw. Blocks of looks go over threads; in the warm-up chains share what
+they have learned of the bias between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.errors import SamplingError
+from stanct.kernels import tact as compiled
+from stanct.kernels.tact import Bias, Dynamics, TactOut, Walker
+from stanct.runs.tact_run import ENERGY
+from stanct.samplers._lanes import START_TRIES, block_sizes
+from stanct.samplers._tact_settings import TactSettings
+from stanct.targets.batches import Source, make_potential
+from stanct.targets.function_target import FunctionDensity
+from stanct.work.execution import Execution
+
+# Most looks in a block; a tenth of the draws in short runs, as noise is measured where blocks end.
+BLOCK = 100
+# Chains share what they have learned of the bias after so many looks.
+SHARED = 25
+# The noise is measured at this many points of the chains, with this many batches each.
+SPREAD_POINTS, SPREAD_BATCHES = 64, 16
+# Looks at λ = 1 before the warm-up.
+SETTLE = 50
+
+
+@dataclass
+class Chain:
+    """A chain's random streams, state and bias, moved in place; a user's function has `noise`."""
+
+    rng: np.random.Generator
+    noise: np.random.Generator
+    walker: Walker
+    bias: Bias
+    collected: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a chain collected and saw in a block, and where it was at its end."""
+
+    z: Array
+    energy: Array
+    trace: Array
+    place: Array
+    xi: float
+
+
+def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: int) -> Block:
+    """A block of looks, fewer once `wanted` draws have been collected; none after that."""
+    walker = chain.walker
+    out = TactOut(np.empty((looks, walker.z.size)), np.empty(looks), np.empty((looks, 6)))
+    found, seen = 0, 0
+    if wanted > chain.collected:
+        with source.potential(chain.noise) as potential:
+            found, seen = compiled.run_looks(
+                potential, walker, chain.bias, dynamics, wanted - chain.collected, chain.rng, out
+            )
+    chain.collected += found
+    # Copies, so that the room for draws that were not collected is given back.
+    return Block(
+        out.z[:found].copy(),
+        out.energy[:found].copy(),
+        out.trace[:seen].copy(),
+        walker.z.copy(),
+        float(walker.tempering[0]),
+    )
+
+
+def started(
+    source: Source,
+    settings: TactSettings,
+    place: Array | None,
+    rng: np.random.Generator,
+    noise: np.random.Generator,
+) -> Chain:
+    """A chain at its start: `place`, whitened, of shape (D,), or a draw from the base if None."""
+    z = _place(source, place, rng, noise)
+    walker = Walker(
+        z,
+        settings.step * rng.standard_normal(z.size),
+        np.full(z.size if settings.thermostat == "diagonal" else 1, settings.friction),
+        np.array(
+            [0.0, settings.tempering_step * rng.standard_normal(), settings.tempering_friction]
+        ),
+        np.zeros(3, np.int64),
+    )
+    return Chain(rng, noise, walker, _new_bias(settings.bins))
+
+
+def _place(
+    source: Source, place: Array | None, rng: np.random.Generator, noise: np.random.Generator
+) -> Array:
+    """A start with a finite energy: the given one, or a draw from the base."""
+    dimension = source.mean.size
+    room, value = np.zeros((4, dimension)), np.zeros(2)
+    with source.lend(noise) as lent:
+        potential = make_potential(
+            lent, source.mean, source.scale, source.corrections, source.noise
+        )
+        for _ in range(START_TRIES if place is None else 1):
+            z = rng.standard_normal(dimension) if place is None else np.array(place, float)
+            if compiled.energy_at(potential, z, rng, room, value):
+                return z
+        density = lent.shards[0]
+        failure = density.failure if isinstance(density, FunctionDensity) else None
+    if failure is not None:
+        raise SamplingError(
+            f"The function fails where a chain is to start: {type(failure).__name__}: {failure}"
+        ) from failure
+    raise SamplingError(
+        "The target vanishes, or Stan rejects it, where a chain is to start.",
+        remedy="Pass a base that overlaps the target's support, or another start.",
+    )
+
+
+def typical_energy(
+    source: Source, members: list[Chain], settings: TactSettings, execution: Execution
+) -> float:
+    """Mean energy while chains settle at λ = 1, which the tempered energy is measured from.
+
+    A constant in U tilts the free energy along ξ by as much times λ; without it less is to learn.
+    """
+    still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
+    work = partial(_look, source, still, SETTLE + 1)
+    blocks, _ = execution.blocks("settling", work, members, [SETTLE], unit="look")
+    return float(np.mean([block.trace[SETTLE // 2 :, ENERGY] for (block,) in blocks]))
+
+
+def _new_bias(bins: int) -> Bias:
+    room = np.zeros((4, bins))
+    return Bias(room[0], room[1], room[2], room[3])
+
+
+def learn(
+    source: Source,
+    members: list[Chain],
+    settings: TactSettings,
+    offset: float,
+    execution: Execution,
+) -> None:
+    """Warm up: learn the bias, pooled over the chains after every block."""
+    pooled = _new_bias(settings.bins)
+    dynamics = settings.dynamics(learn=True, offset=offset)
+    for size in block_sizes(settings.warmup, SHARED):
+        for member in members:
+            member.collected = 0
+        work = partial(_look, source, dynamics, size + 1)
+        execution.blocks("warm-up", work, members, [size], unit="look")
+        # What each chain has added since the last block, to what all knew then.
+        pooled = Bias(
+            *(
+                old + sum(getattr(member.bias, name) - old for member in members)
+                for name, old in pooled._asdict().items()
+            )
+        )
+        for member in members:
+            member.bias = Bias(*(part.copy() for part in pooled))
+    for member in members:
+        member.collected = 0
+
+
+def collect(
+    source: Source,
+    members: list[Chain],
+    settings: TactSettings,
+    offset: float,
+    execution: Execution,
+) -> tuple[list[list[Block]], bool]:
+    """Look at all chains until each has collected its draws; says too whether the user ended it.
+
+    It goes by rounds: as many looks as it takes if ξ is uniform, then ever fewer.
+    """
+    draws, coupling = settings.draws, settings.coupling
+    work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
+    blocks: list[list[Block]] = [[] for _ in members]
+    left = settings.patience * draws
+    block = int(np.clip(draws // 10, 10, BLOCK))
+    looks = draws if not settings.tempering else int(draws * coupling.wall / coupling.plateau)
+    while left > 0 and min(member.collected for member in members) < draws:
+        sizes = block_sizes(min(looks, left), block)
+        try:
+            more, interrupted = execution.blocks(
+                "tact", work, members, sizes, unit="look", final=True
+            )
+        except KeyboardInterrupt:
+            if not all(blocks):
+                raise
+            execution.seal()
+            return blocks, True
+        for chain, new in zip(blocks, more, strict=True):
+            chain += new
+        if interrupted:
+            return blocks, True
+        left -= looks
+        looks = max(looks // 4, BLOCK)
+    return blocks, False
+
+
+def noise_spread(
+    source: Source, blocks: list[list[Block]], settings: TactSettings, seed: np.random.SeedSequence
+) -> Array:
+    """Variances of U and ∇U between batches at places of the chains with λ and λ', (points, 4)."""
+    coupling = settings.coupling
+    order, luck, noise = map(np.random.default_rng, seed.spawn(3))
+    ends = [block for chain in blocks for block in chain if len(block.trace)]
+    picked = [ends[k] for k in order.permutation(len(ends))[:SPREAD_POINTS]]
+    spread = np.zeros((len(picked), 2))
+    with source.potential(noise) as potential:
+        points = np.array([block.place for block in picked])
+        compiled.batch_spread(potential, points, SPREAD_BATCHES, luck, spread)
+    at = (coupling.plateau, coupling.reach, coupling.power)
+    return np.column_stack([spread, [compiled.coupling(block.xi, *at) for block in picked]])
+
+
+def joined(blocks: list[list[Block]], name: str, count: int) -> Array:
+    """One array of the blocks of all chains, cut to the shortest."""
+    return np.stack(
+        [np.concatenate([getattr(block, name) for block in chain])[:count] for chain in blocks]
+    )

@@ -1,0 +1,113 @@
+"""log Z while the draws that count are made: beside the progress bar, and for `target_se`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.estimates.path import Evidence, PathEstimator
+from stanct.path.bias import AnyBias
+from stanct.runs.diagnostics import path_checks
+from stanct.samplers._precision import Precision
+from stanct.samplers._rounds import BaseDraws
+from stanct.work.progress import Bar
+
+# The view takes at most this share of the time, and is not renewed more often than a person reads.
+MOST_SHARE = 0.02
+LEAST_WAIT = 0.5
+BINS = 8
+LEVELS = "▁▂▃▄▅▆▇█"
+
+
+class Watch:
+    """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
+
+    Nothing that is shown changes the draws.
+
+    Parameters
+    ----------
+    base_draws
+        Of the frozen base; the run's own, so that no evaluation is made twice.
+    per_draw
+        How many of them go with each draw of a chain.
+    bias
+        Frozen.
+    precision
+        When to stop.
+    bar
+        Where it is shown.
+    """
+
+    def __init__(
+        self, base_draws: BaseDraws, per_draw: int, bias: AnyBias, precision: Precision, bar: Bar
+    ) -> None:
+        self.base_draws = base_draws
+        self.per_draw = per_draw
+        self.bias = bias
+        self.precision = precision
+        self.bar = bar
+        self._started = time.perf_counter()
+        self._next = self._started + LEAST_WAIT
+
+    def show(self, draws: Callable[[], tuple[Array, Array, int]]) -> None:
+        """Renew the text beside the bar if it is time to.
+
+        Parameters
+        ----------
+        draws
+            Gives β and δ of all draws so far, shape (chains, draws), and the gradients spent on
+            them; not called in vain.
+        """
+        began = time.perf_counter()
+        if not self.bar.shown or began < self._next:
+            return
+        try:
+            beta, delta, gradients = draws()
+            with np.errstate(all="ignore"):
+                evidence = self._estimator(delta).evidence("")
+            rate = gradients / (began - self._started)
+            self.bar.note(live_text(beta, evidence, rate))
+        except Exception:  # what is only shown is no reason to lose draws
+            self.bar.note("")
+        done = time.perf_counter()
+        self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
+
+    def more(self, z: Array, beta: Array, delta: Array) -> int:
+        """How many more draws each chain makes; arguments are all draws so far.
+
+        Parameters
+        ----------
+        z : shape (chains, draws, D)
+        beta, delta : shape (chains, draws)
+        """
+        draws = beta.shape[1]
+        if self.precision.target_se is None:
+            return self.precision.more(draws, math.nan, ())
+        estimator = self._estimator(delta)
+        evidence = estimator.evidence("")
+        failed: tuple[str, ...] = ()
+        if evidence.std_error <= self.precision.target_se:
+            checks = path_checks(estimator, evidence, z, beta, {})
+            failed = tuple(check.name for check in checks if not check.passed)
+        ahead = self.precision.more(draws, evidence.std_error, failed)
+        self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
+        return ahead
+
+    def _estimator(self, delta: Array) -> PathEstimator:
+        return PathEstimator(delta, self.base_draws.first(self.per_draw * delta.size), self.bias)
+
+
+def live_text(beta: Array, evidence: Evidence, rate: float) -> str:
+    """One line: occupancy of β from 0 to 1, log Z with its error, gradients a second."""
+    counts = np.histogram(beta, BINS, (0, 1))[0]
+    level = np.ceil(counts / counts.max() * (len(LEVELS) - 1)).astype(int)
+    occupancy = "".join(LEVELS[k] for k in level)
+    unit, scale = ("M", 1e6) if rate >= 1e6 else ("k", 1e3)
+    return (
+        f"β {occupancy}, log Z {evidence.log_z:.2f} ± {evidence.std_error:.2g}, "
+        f"{rate / scale:.3g}{unit} gradients/s"
+    )

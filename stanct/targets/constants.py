@@ -1,0 +1,148 @@
+"""Normalising constants added once, not with every gradient.
+
+`~` drops what the data alone determine, and the embedded engine always lets it. For counts that
+saves a log gamma function for each observation, a quarter to a half of the gradient of a Poisson or
+a binomial regression; for a Gaussian process it saves a seventh, elsewhere little. The user's own
+program and one number are then the density program's density.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stanct.stan.program import Program
+from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tilde, walk
+from stanct.stan.target_calls import touches_target
+from stanct.targets.density import Density
+
+# Where these stand among parameters, an integer may depend on them.
+_DECISIONS = frozenset({"?", "<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"})
+_INTEGERS = frozenset(
+    {"int_step", "is_inf", "is_nan", "rank", "sort_indices_asc", "sort_indices_desc"}
+)
+_SCALES = (1.0, 0.3, 0.1, 0.03, 0.01)
+_POINTS, _ATTEMPTS = 5, 8
+# A difference of larger numbers is none that a constant can be taken from.
+_LARGEST = 1e7
+_TOLERANCE = 1e-12
+
+
+def added_once(density: Density, program: Program) -> Density:
+    """Return a density program's density by the user's own program and a constant, if that pays.
+
+    Parameters
+    ----------
+    density
+        Of the density program, all constants kept.
+    program
+        The user's.
+    """
+    if not drops_constants(program):
+        return density
+    try:
+        own = Density(replace(density.recipe, source=program.expanded))
+    except ValueError:
+        return density
+    found = _differences(density, own)
+    if len(found) < _POINTS:
+        return density
+    # The difference of the smallest values is the most accurate.
+    magnitude, constant = min(found)
+    for other, difference in found:
+        # Whatever the text says, what is dropped must be the same everywhere.
+        if abs(difference - constant) > _TOLERANCE * max(1.0, magnitude, other):
+            return density
+    return Density(replace(own.recipe, constant=constant))
+
+
+def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
+    """Magnitudes of a density's values at a few points, and how much larger it is than `own`."""
+    rng, found = np.random.default_rng(0), list[tuple[float, float]]()
+    for scale in np.repeat(_SCALES, _ATTEMPTS):
+        x = rng.normal(scale=scale, size=density.dimension)
+        value, less = density.log_density(x), own.log_density(x)
+        magnitude = max(abs(value), abs(less))
+        if magnitude < _LARGEST:
+            found.append((magnitude, value - less))
+        if len(found) == _POINTS:
+            break
+    return found
+
+
+def drops_constants(program: Program) -> bool:
+    """Tell whether `~` drops constants of a program, the same whatever the parameters."""
+    model = program.blocks.get("model")
+    if model is None or touches_target(program):
+        return False
+    words = (token.text for token in program.syntax.tokens)
+    if any(word.endswith(("_lupdf", "_lupmf")) for word in words):
+        return False
+    functions = program.blocks.get("functions")
+    bodies = [function.body for function in functions.functions] if functions else []
+    if any(isinstance(statement, Tilde) for statement in walk(bodies)):
+        return False
+    drops = any(isinstance(statement, Tilde) for statement in walk(model.statements))
+    return drops and not _Choices(program).found
+
+
+class _Choices:
+    """Looks for what parameters may choose: branches, times round, and integers.
+
+    Attributes
+    ----------
+    found
+        Whether there is any, or may be.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._syntax = program.syntax
+        self._fixed = {declaration.name for declaration in program.data}
+        self._integers: set[str] = set()
+        functions = program.blocks.get("functions")
+        self._deciding = _DECISIONS | _INTEGERS
+        if functions:
+            self._deciding |= {self._syntax.word(each.name) for each in functions.functions}
+        blocks = [program.blocks.get(f"transformed {name}") for name in ("data", "parameters")]
+        before, after = (block.statements if block else () for block in blocks)
+        for statement in walk(before):
+            if isinstance(statement, Declare):
+                self._fixed |= self._declared(statement)
+        model = program.blocks["model"].statements
+        self.found = any(self._chooses(statement) for statement in (*walk(after), *walk(model)))
+
+    def _chooses(self, statement: Statement) -> bool:
+        if isinstance(statement, Tilde):
+            decides = any(self._syntax.word(t) in self._deciding for t in range(*statement.tokens))
+            return decides and not self._is_fixed(statement.tokens)
+        if isinstance(statement, Declare) and statement.type.base == "int":
+            self._integers |= self._declared(statement)
+            return not all(value is None or self._is_fixed(value) for _, value in statement.names)
+        if isinstance(statement, Declare):
+            # A name that was a counter's elsewhere.
+            return bool(self._declared(statement) & (self._fixed | self._integers))
+        if isinstance(statement, Assign):
+            name = self._syntax.word(statement.left.first)
+            return name in self._integers and not self._is_fixed(statement.value)
+        if not isinstance(statement, Compound) or not statement.heads:
+            return False
+        heads = statement.heads
+        if statement.word == "for":
+            variable, over = heads[0].first, Range(heads[0].first + 2, heads[0].stop)
+            self._fixed.add(self._syntax.word(variable))
+            heads = [over]
+        return not all(self._is_fixed(head) for head in heads)
+
+    def _declared(self, statement: Declare) -> set[str]:
+        return {self._syntax.word(name) for name, _ in statement.names}
+
+    def _is_fixed(self, tokens: Range) -> bool:
+        """Tell whether an expression names nothing but data, counters and functions."""
+        syntax = self._syntax
+        return all(
+            syntax.tokens[token].kind != "name"
+            or syntax.word(token + 1) == "("
+            or syntax.word(token) in self._fixed | self._integers
+            for token in range(*tokens)
+        )

@@ -1,0 +1,167 @@
+"""Densities that are Python functions: the same samplers without a Stan program, only slower.
+
+A ctypes callback gives the function the signature that compiled kernels call, so nothing else needs
+to know. Each call takes the interpreter's lock and some microseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.errors import SamplingError
+from stanct.kernels.records import SIGNATURE
+
+
+class FunctionDensity:
+    """A log density on R^D given by a Python function.
+
+    Whatever the function raises counts as a rejected point; the last such exception is kept in
+    `failure`. A log density of NaN or +inf is a rejected point too.
+
+    Parameters
+    ----------
+    function
+        From an unconstrained point, shape (D,), to (−φ, gradient of −φ of shape (D,)). With
+        several threads it is called from all of them, one at a time.
+    dimension
+        D.
+    """
+
+    def __init__(self, function: Callable[[Array], tuple[float, Array]], dimension: int) -> None:
+        if dimension < 1:
+            raise SamplingError(f"A density needs one or more dimensions, not {dimension}.")
+        self.function = function
+        self.dimension = dimension
+        self.failure: BaseException | None = None
+        self._callback = SIGNATURE(self._call)
+
+    def __reduce__(self) -> tuple[type[FunctionDensity], tuple[Any, int]]:
+        return FunctionDensity, (self.function, self.dimension)
+
+    def clone(self) -> FunctionDensity:
+        """The same density with a callback of its own."""
+        return FunctionDensity(self.function, self.dimension)
+
+    @property
+    def borrow(self) -> Callable[[], contextlib.AbstractContextManager[FunctionDensity]]:
+        """Gives this density, see `Density.borrow`; its callback is safe in any thread.
+
+        Can be pickled if the function can: it must be importable by its name.
+        """
+        return functools.partial(contextlib.nullcontext, self)
+
+    @property
+    def address(self) -> int:
+        """Address of the callback, see `Density.address`; valid as long as this object lives."""
+        return ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    @property
+    def handle(self) -> int:
+        """Not used by the callback."""
+        return 0
+
+    @property
+    def constant(self) -> float:
+        """The callback returns the whole log density."""
+        return 0.0
+
+    def _call(
+        self,
+        _handle: int,
+        _propto: bool,
+        _jacobian: bool,
+        x: int,
+        value: int,
+        gradient: int,
+        _: int,
+    ) -> int:
+        try:
+            row = ctypes.c_double * self.dimension
+            found, slope = self.function(np.array(row.from_address(x)))
+            ctypes.c_double.from_address(value).value = float(found)
+            np.ctypeslib.as_array(row.from_address(gradient))[:] = slope
+        except BaseException as failure:
+            self.failure = failure
+            return 1
+        return 0
+
+    def log_density_gradient(self, x: Array) -> tuple[float, Array]:
+        """−φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
+        try:
+            value, gradient = self.function(np.array(x, float))
+            value = float(value)
+        except Exception as failure:
+            self.failure = failure
+            return -np.inf, np.zeros(self.dimension)
+        if not value < np.inf:
+            return -np.inf, np.zeros(self.dimension)
+        return value, np.asarray(gradient, float)
+
+    def log_density(self, x: Array) -> float:
+        """−φ at the unconstrained point `x` of shape (D,); −inf at a rejected point."""
+        return self.log_density_gradient(x)[0]
+
+    def log_densities(self, points: Array) -> Array:
+        """−φ at every row of `points`, shapes (n, D) to (n,)."""
+        return np.array([self.log_density(x) for x in points])
+
+
+class Programless:
+    """What a run records of a target without a program and data; its one variable is ``x``."""
+
+    label: str
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """No generated programs."""
+        return {}
+
+    @property
+    def data_text(self) -> str:
+        """No data."""
+        return "{}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Provenance of program and data."""
+        empty = hashlib.sha256(b"{}").hexdigest()
+        return {
+            "program": self.label,
+            "parameters": ["x"],
+            "program_sha256": None,
+            "data_names": [],
+            "data_origin": "no data",
+            "data_sha256": empty,
+        }
+
+    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]:
+        """The draws as the variable ``x``, shape (chains, draws, D)."""
+        return {"x": x}
+
+
+@dataclass(frozen=True)
+class FunctionTarget(Programless):
+    """What samplers need, around a `FunctionDensity`; its one variable is ``x`` of shape (D,).
+
+    There is no program that could find its own base: pass ``base=GaussianBase(...)``.
+
+    Attributes
+    ----------
+    density
+        The log density.
+    label
+        What the run calls it.
+    """
+
+    density: FunctionDensity
+    label: str = "function"
+    prefix: str = field(default="ct_", repr=False)

@@ -1,0 +1,338 @@
+"""Mini-batches of a Stan program: shards of its data, checked to add up before anything runs.
+
+The user names the size that counts observations. Every data array with a dimension of exactly that
+size is cut along it, so that a shard is the same program with fewer data. For a posterior that is a
+prior times one factor an observation,
+
+    log p(x, A ∪ B) − log p(x, A) = log p(x, C ∪ B) − log p(x, C)   at every x,
+
+which is tried at random points. Then w log p(x, B) + (1 − w) log p(x, ∅) is an unbiased estimate of
+the log density for w = N / |B| and a random shard B. Where the program refuses to run without data,
+the likelihood is weighted inside the program instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import stanio
+
+from stanct.arrays import Array
+from stanct.engines.embedded import Recipe
+from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
+from stanct.settings import whole
+from stanct.stan.codegen import generate
+from stanct.stan.program import Declaration, Program
+from stanct.stan.rewrite import Edit, apply
+from stanct.stan.shapes import Shapes
+from stanct.stan.syntax import Increment, Range, Tilde
+from stanct.targets.batches import Batches
+from stanct.targets.data import StanData, error_at
+from stanct.targets.density import Density
+from stanct.targets.program_target import Target, make_density
+
+# The check uses so many observations in each of its three parts, and so many points.
+PART, POINTS, TRIES = 20, 3, 60
+TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """How the data of a Stan program are cut.
+
+    Attributes
+    ----------
+    observations
+        Name of the size, in the data block, that counts observations.
+    size
+        Observations in a batch; the last ones may have one fewer.
+    control
+        Make every batch's estimate exact at the centre of the base, which removes most of the noise
+        near it (control variates).
+    """
+
+    observations: str
+    size: int = 500
+    control: bool = True
+
+    def __post_init__(self) -> None:
+        whole("size", self.size, 1)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """For a run's provenance."""
+        return asdict(self)
+
+
+def program_batches(
+    target: Target, minibatch: MiniBatch, reference: Array | None, rng: np.random.Generator
+) -> Batches:
+    """Cut a program's data into shards at random, once, and check that they add up.
+
+    Raises
+    ------
+    DataError
+        The size is not declared, or an array depends on it in a way that cannot be cut.
+    ProgramError
+        A statement does not add up over the observations; with its place.
+    """
+    cutter = _Cutter(target, minibatch.observations)
+    cutter.check(rng)
+    order = rng.permutation(cutter.count)
+    shards = np.array_split(order, max(1, round(cutter.count / minibatch.size)))
+    sizes = np.array([len(shard) for shard in shards], float)
+    point = reference if minibatch.control else None
+    try:
+        prior = cutter.density(np.arange(0))
+    except (DataError, EngineError, SamplingError):
+        weights = sizes.sum() / sizes
+        split = [cutter.weighted(part, w) for part, w in zip(shards, weights, strict=True)]
+        cutter.check_weighted(rng)
+        return Batches(tuple(split), sizes, None, point)
+    cutter.check_prior(prior, rng)
+    return Batches(tuple(cutter.density(shard) for shard in shards), sizes, prior, point)
+
+
+class _Cutter:
+    """Makes densities of a program given some of its observations."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self.target, self.name = target, name
+        values = target.data.values
+        self.axes = _axes(target.program, name)
+        self.count = int(values[name])
+        if self.count < 3:
+            raise SamplingError(
+                f"`{name}` is {self.count}: there is nothing to cut into batches.",
+                remedy="Sample without minibatch=.",
+            )
+        self.values = {
+            d.name: np.asarray(values[d.name], int if d.type == "int" else float)
+            if d.name in self.axes
+            else values[d.name]
+            for d in target.program.data
+        }
+        self.dimension = target.density.dimension
+        self.code = target.code("density")
+
+    def data(self, index: Array, extra: Mapping[str, Any] | None = None) -> str:
+        """JSON text of the data with these observations, shape (n,), in this order."""
+        cut: dict[str, Any] = dict(self.values)
+        cut[self.name] = len(index)
+        for name, axis in self.axes.items():
+            cut[name] = np.take(self.values[name], index, axis=axis)
+        return stanio.dump_stan_json({**cut, **(extra or {})})
+
+    def density(self, index: Array, code: str | None = None) -> Density:
+        """Of the density program, or another one with the same data block."""
+        return self._make(code or self.code, self.data(index))
+
+    def weighted(self, index: Array, weight: float) -> Density:
+        """Of the program that weights its likelihood."""
+        text = self.data(index, {f"{self.target.prefix}weight": weight})
+        return self._make(self._weighted_code, text)
+
+    @cached_property
+    def _weighted_code(self) -> str:
+        return self.target.code("weighted")
+
+    def _make(self, code: str, text: str) -> Density:
+        target = self.target
+        density = make_density(Recipe(code, text), target.program, StanData(text, "a mini-batch"))
+        if density.dimension != self.dimension:
+            raise SamplingError(
+                f"With fewer observations the program has {density.dimension} unconstrained "
+                f"parameters instead of {self.dimension}.",
+                remedy=f"`{self.name}` must count observations only.",
+            )
+        return density
+
+    def parts(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """A, B and C: disjoint, of different sizes."""
+        order = rng.permutation(self.count)
+        m = min(PART, self.count // 3)
+        extra = 1 if self.count >= 3 * m + 1 else 0
+        return order[:m], order[m : 2 * m], order[2 * m : 3 * m + extra]
+
+    def check(self, rng: np.random.Generator) -> None:
+        """Raise unless log densities add up over the observations."""
+        parts = self.parts(rng)
+        gap = self._gap(self.code, parts, rng)
+        if gap is None:
+            raise SamplingError(
+                f"The log density was not finite at {TRIES} random points, so it cannot be "
+                "checked that it adds up over the observations.",
+                remedy="Sample without minibatch=.",
+            )
+        if gap > TOLERANCE:
+            raise self._culprit(parts, rng)
+
+    def _gap(
+        self, code: str, parts: tuple[Array, Array, Array], rng: np.random.Generator
+    ) -> float | None:
+        """How far a program is from adding up, relative; None where it is nowhere finite."""
+        a, b, c = parts
+        densities = [
+            self.density(index, code)
+            for index in (np.concatenate([a, b]), a, np.concatenate([c, b]), c)
+        ]
+        return self._worst(densities, np.array([1, -1, -1, 1]), rng)
+
+    def _worst(
+        self, densities: list[Density], signs: Array, rng: np.random.Generator
+    ) -> float | None:
+        """The largest |Σ ± log density| at random points, relative to its terms."""
+        gaps = []
+        for _ in range(TRIES):
+            x = 0.5 * rng.standard_normal(self.dimension)
+            found = np.array([density.log_density(x) for density in densities])
+            if np.isfinite(found).all():
+                gaps.append(abs(float(signs @ found)) / (1 + np.abs(found).max()))
+            if len(gaps) == POINTS:
+                break
+        return max(gaps) if gaps else None
+
+    def check_prior(self, prior: Density, rng: np.random.Generator) -> None:
+        """Raise unless the program without data is what is left when observations are taken."""
+        a, b, _ = self.parts(rng)
+        densities = [self.density(index) for index in (np.concatenate([a, b]), a, b)]
+        gap = self._worst([*densities, prior], np.array([1, -1, -1, 1]), rng)
+        if gap is None or gap > TOLERANCE:
+            raise SamplingError(
+                f"Without data (`{self.name}` = 0) the program is not the prior of the program "
+                "with data.",
+                remedy=f"Declare `int<lower=1> {self.name}` to have the likelihood weighted.",
+            )
+
+    def check_weighted(self, rng: np.random.Generator) -> None:
+        """Raise unless what the split calls likelihood is all that observations add."""
+        a, b, _ = self.parts(rng)
+        both = [self.density(np.concatenate([a, b])), self.density(a)]
+        weighted = [self.weighted(b, 2.0), self.weighted(b, 1.0)]
+        gap = self._worst([*both, *weighted], np.array([1, -1, -1, 1]), rng)
+        if gap is None or gap > TOLERANCE:
+            raise SamplingError(
+                "The terms taken for likelihood are not what the observations add to the log "
+                f"density, and the program does not run with `{self.name}` = 0.",
+                remedy="Mark statements `// stanct: prior` or `// stanct: likelihood`; "
+                'stan_code("weighted") shows the split.',
+            )
+
+    def _culprit(self, parts: tuple[Array, Array, Array], rng: np.random.Generator) -> ProgramError:
+        """The first statement that does not add up by itself, as an error at its place."""
+        program = self.target.program
+        remedy = (
+            f"Mini-batches need one independent term for each of the `{self.name}` observations, "
+            "given the parameters; sample without minibatch=, or write the program so."
+        )
+        for statement, code in _alone(program, self.target.prefix):
+            try:
+                gap = self._gap(code, parts, rng)
+            except StanctError:
+                continue
+            if gap is not None and gap > TOLERANCE:
+                used = _observed_names(program, statement, set(self.axes))
+                names = f" It uses {', '.join(f'`{name}`' for name in used)}." if used else ""
+                return program.syntax.source.error(
+                    program.syntax.start(statement.first),
+                    f"This statement does not add up over the observations.{names}",
+                    remedy,
+                )
+        arrays = ", ".join(f"`{name}`" for name in self.axes)
+        return ProgramError(
+            f"The log density does not add up over the observations; the arrays cut along "
+            f"`{self.name}` are {arrays}.",
+            path=program.label,
+            remedy=remedy,
+        )
+
+
+def _axes(program: Program, name: str) -> dict[str, int]:
+    """Each data array with a dimension of the size, to that axis.
+
+    Raises
+    ------
+    DataError
+        There is no such size, nothing has it, or something depends on it in another way.
+    """
+    sizes = {d.name: d for d in program.data if d.type == "int" and not d.array_dims}
+    if name not in sizes:
+        raise DataError(
+            f"The data block declares no size `{name}`.",
+            path=program.label,
+            remedy=f"Name one of {', '.join(sizes) or 'its sizes, of which there are none'}.",
+        )
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    for parameter in program.parameters:
+        if word.search(_written(program, parameter)):
+            raise error_at(
+                parameter, program,
+                f"`{parameter.name}` has a size that depends on `{name}`: every observation has "
+                "parameters of its own.",
+                "Sample without minibatch=, or integrate them out.",
+            )  # fmt: skip
+    axes: dict[str, int] = {}
+    for declaration in program.data:
+        dims = [*declaration.array_dims, *declaration.dims]
+        if declaration.name == name or not any(word.search(size) for size in dims):
+            continue
+        found = [axis for axis, size in enumerate(dims) if size.strip() == name]
+        others = [size for size in dims if word.search(size) and size.strip() != name]
+        square = declaration.type.startswith(("cov", "corr", "cholesky"))
+        if len(found) != 1 or others or square or declaration.type == "tuple":
+            raise error_at(
+                declaration, program,
+                f"`{declaration.name}` depends on `{name}` otherwise than by one dimension of "
+                f"exactly that size, so it cannot be cut into batches.",
+                "Sample without minibatch=.",
+            )  # fmt: skip
+        axes[declaration.name] = found[0]
+    if not axes:
+        raise error_at(
+            sizes[name], program, f"No data array has the size `{name}`.",
+            "Name the size that counts observations.",
+        )  # fmt: skip
+    return axes
+
+
+def _written(program: Program, declaration: Declaration) -> str:
+    """Sizes and bounds of a declaration as written."""
+    return " ".join([*declaration.array_dims, *declaration.dims])
+
+
+def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
+    """Each statement that adds to the target, with the density program of it alone."""
+    shapes = Shapes(program.syntax)
+    tokens = program.syntax.tokens
+    block = program.blocks["model"]
+    terms = [
+        statement.tokens
+        for statement, _ in shapes.walk(block.statements, shapes.globals())
+        if isinstance(statement, Tilde | Increment)
+    ]
+    found = []
+    for kept in terms:
+        edits = [
+            Edit(tokens[other.first].start, tokens[other.stop - 1].end, ";")
+            for other in terms
+            if other != kept
+        ]
+        alone = Program.from_source(apply(program.expanded, edits), name=program.name)
+        found.append((kept, generate(alone, "density", prefix=prefix)))
+    return found
+
+
+def _observed_names(program: Program, statement: Range, arrays: set[str]) -> list[str]:
+    """Cut arrays and transformed data that a statement names, in order."""
+    syntax = program.syntax
+    block = program.blocks.get("transformed data")
+    made = {syntax.word(k) for k in range(block.opening, block.closing)} if block else set()
+    words = [syntax.word(k) for k in range(*statement) if syntax.tokens[k].kind == "name"]
+    known = arrays | {word for word in made if word in words}
+    parameters = set(program.parameter_names)
+    return [w for w in dict.fromkeys(words) if w in known and w not in parameters]

@@ -1,0 +1,279 @@
+"""A program with its data: the density, and the recipes of the programs generated from both."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines import embedded
+from stanct.engines.embedded import Block, CompilerMessageError, Recipe
+from stanct.errors import EngineError, ProgramError, SamplingError
+from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
+from stanct.seeds import stan_seed
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+from stanct.targets.constants import added_once
+from stanct.targets.data import StanData, explain
+from stanct.targets.density import Density
+
+_STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
+_ENGINE_LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported ")
+_STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What every sampler needs to know of the user's problem.
+
+    Attributes
+    ----------
+    program, data
+        The user's program and data, checked against each other.
+    prefix
+        With which every generated name begins.
+    """
+
+    program: Program
+    data: StanData = field(repr=False)
+    prefix: str = "ct_"
+
+    def code(self, kind: str) -> str:
+        """The generated program of one kind."""
+        return generate(self.program, kind, prefix=self.prefix)
+
+    @cached_property
+    def density_recipe(self) -> Recipe:
+        """The density program with the user's data."""
+        return Recipe(self.code("density"), self.data.text)
+
+    @property
+    def density(self) -> Density:
+        """The target's log density, −φ, with all constants; made once.
+
+        Raises
+        ------
+        DataError
+            Stan refuses the data.
+        EngineError
+            The engine cannot run the generated program although stanc accepts the user's.
+        """
+        return self._density
+
+    @cached_property
+    def _density(self) -> Density:
+        whole = make_density(self.density_recipe, self.program, self.data)
+        return added_once(whole, self.program)
+
+    def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
+        """The joint program with data, base and bias."""
+        names = _base_and_bias(base, bias)
+        extra = {self.prefix + name: value for name, value in names.items()}
+        return Recipe(self.code("joint"), self.data.extended(extra))
+
+    def pseudo_extended_recipe(
+        self, base: GaussianBase, bias: CopyBias, copies: int, fixed_beta: Array | None
+    ) -> Recipe:
+        """The pseudo-extended program with data, base, bias and prior, and N copies.
+
+        Parameters
+        ----------
+        fixed_beta : shape (N,)
+            None where the β of the copies are estimated.
+        """
+        names = {
+            **_base_and_bias(base, bias),
+            "log_g": bias.log_prior,
+            "N": copies,
+            "estimate_beta": int(fixed_beta is None),
+            "fixed_beta": np.zeros(0) if fixed_beta is None else fixed_beta,
+        }
+        extra = {self.prefix + name: value for name, value in names.items()}
+        return Recipe(self.code("pseudo_extended"), self.data.extended(extra))
+
+    def unconstrain(self, block: Block, chain: int, rng: np.random.Generator) -> Array:
+        """Unconstrained points of one chain of the density program, shape (draws, D).
+
+        Draws that the transform cannot invert, such as a bound reached by rounding, are left out.
+        A unit vector's length is independent of its direction and lost with it: it is drawn anew
+        from its own distribution, that of a standard normal vector's length.
+        """
+        columns = []
+        width, wanted = 0, len(self.density.names)
+        for every_chain in block.variables.values():
+            if width == wanted:
+                break
+            values = every_chain[chain]
+            # Stan's flat order runs through the first index fastest.
+            flat = values.transpose(0, *range(values.ndim - 1, 0, -1)).reshape(len(values), -1)
+            columns.append(flat)
+            width += flat.shape[1]
+        points = []
+        for theta in np.concatenate(columns, axis=1):
+            try:
+                points.append(self.density.unconstrain(theta))
+            except ValueError:
+                continue
+        x = np.array(points).reshape(len(points), self.density.dimension)
+        for index in self._unit_vectors:
+            direction = x[:, index]
+            length = np.sqrt(rng.chisquare(len(index), size=(len(x), 1)))
+            x[:, index] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * length
+        return x
+
+    @cached_property
+    def _unit_vectors(self) -> list[list[int]]:
+        """Positions of every unit vector in the unconstrained vector."""
+        names = {d.name for d in self.program.parameters if d.type == "unit_vector"}
+        groups: dict[str, list[int]] = {}
+        for position, flat in enumerate(self.density.unconstrained_names):
+            name, *index = flat.split(".")
+            if name in names:
+                groups.setdefault(".".join([name, *index[:-1]]), []).append(position)
+        return list(groups.values())
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """The generated program whose density Python samplers evaluate, by kind."""
+        return {"density": self.code("density")}
+
+    @property
+    def data_text(self) -> str:
+        """JSON text of the data."""
+        return self.data.text
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Provenance of program and data."""
+        return {
+            "program": self.program.label,
+            "parameters": list(self.program.parameter_names),
+            "program_sha256": self.program.source_hash,
+            "data_names": list(self.program.data_names),
+            "data_origin": self.data.origin,
+            "data_sha256": self.data.sha256,
+        }
+
+    def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
+        """The program's variables at unconstrained points, shape (chains, draws, D).
+
+        The generated quantities have a stream of their own.
+        """
+        return self.user_variables(self.density.variables(x, seed=stan_seed(seed)))
+
+    def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """The draws under the user's own names."""
+        return {k: v for k, v in variables.items() if not k.startswith(self.prefix)}
+
+
+def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:
+    """What the whitened programs read of base and bias, names without prefix."""
+    diagonal = np.diag(base.scale)
+    is_dense = np.count_nonzero(base.scale) > base.dimension
+    return {
+        **whitening_data(base.mean, base.scale if is_dense else diagonal),
+        "K": bias.beta.size,
+        "bias_beta": bias.beta,
+        "bias": bias.value,
+    }
+
+
+def whitening_data(mean: Array, scale: Array) -> dict[str, Any]:
+    """What the whitened programs read of m, shape (D,), and L, names without prefix.
+
+    `scale` is L, shape (D, D), or its diagonal, shape (D,), where it has no other entries.
+    """
+    is_dense = scale.ndim == 2
+    return {
+        "D": mean.size,
+        "base_mean": mean,
+        "is_dense": int(is_dense),
+        "base_scale": scale if is_dense else scale[:, None],
+    }
+
+
+def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
+    """Build a density; Stan's objections come back as errors in the user's terms."""
+    try:
+        density = Density(recipe)
+    except CompilerMessageError as cause:
+        raise _unacceptable(program, cause) from cause
+    except ValueError as cause:
+        if _ENGINE_LACKS.match(str(cause)):
+            raise EngineError(
+                f"The embedded engine cannot run {program.label}: {cause}.",
+                remedy="stanc accepts it: write the generated program with `stanct temper --out` "
+                "and run it with CmdStan.",
+            ) from cause
+        raise explain(str(cause), program, data) from cause
+    if density.dimension == 0:
+        raise SamplingError(
+            f"With {data.origin}, {program.label} has no unconstrained parameters.",
+            remedy="Check the sizes in the data.",
+        )
+    return density
+
+
+def check_program(program: Program) -> None:
+    """Let stanc check the user's program; its message becomes a `ProgramError` at that place."""
+    try:
+        embedded.compile_program(program.expanded)
+    except CompilerMessageError as cause:
+        raise _placed(program, str(cause)) from cause
+
+
+def _placed(program: Program, message: str) -> ProgramError:
+    """Find the place that stanc means in the user's own file, which may be an included one."""
+    place = _STANC_PLACE.search(message)
+    if place is None:
+        return ProgramError(
+            f"Stan does not accept this program.\n{message}",
+            path=program.label,
+            remedy="Correct the program; the message above is Stan's own.",
+        )
+    lines = program.expanded.split("\n")
+    line = min(int(place["line"]), len(lines))
+    # stanc counts bytes.
+    column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
+    offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
+    words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
+    return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
+
+
+def refuse_random_data(program: Program) -> None:
+    """Refuse to sample a program whose transformed data are random.
+
+    The engine draws them anew for every seed, and chains and blocks have seeds of their own.
+    """
+    block = program.blocks.get("transformed data")
+    if block is None:
+        return
+    for token in program.syntax.tokens[block.opening : block.closing]:
+        if token.text.endswith("_rng"):
+            raise program.syntax.source.error(
+                token.start,
+                f"`{token.text}` makes the transformed data random, so every chain would have data "
+                "of its own.",
+                "Draw the numbers once, outside the program, and pass them as data.",
+            )
+
+
+def check_generated(program: Program, code: str) -> None:
+    """Let stanc check what was generated from a program."""
+    try:
+        embedded.compile_program(code)
+    except CompilerMessageError as cause:
+        raise _unacceptable(program, cause) from cause
+
+
+def _unacceptable(program: Program, cause: CompilerMessageError) -> EngineError:
+    check_program(program)
+    return EngineError(
+        f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
+        remedy="This is a fault of stanct; please report it with the program.",
+    )

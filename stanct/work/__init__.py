@@ -1,0 +1,1 @@
+"""How work is carried out: workers, checkpoints, progress, isolation."""

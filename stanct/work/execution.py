@@ -1,0 +1,381 @@
+"""How a run is carried out: which workers do its blocks, what is remembered, what is shown.
+
+A sampler's expensive work has two forms. `Execution.blocks` moves several lanes (chains, ladders,
+streams of particles), each through its own blocks one after another; `Execution.once` does a
+single step. Both take from the checkpoint what a killed run had finished. A block is a pure
+function of its arguments and of its lane, which holds its own random stream, so no result depends
+on where, when or how often a block runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines import embedded
+from stanct.errors import SamplingError, StanctError
+from stanct.work.checkpoint import Journal, as_recorded, fingerprint
+from stanct.work.progress import Bar
+
+T = TypeVar("T")
+Lane = TypeVar("Lane")
+# Picklable; gives a density for the caller's own use while the context lasts.
+Borrow = Callable[[], AbstractContextManager[Any]]
+
+# Points at which a checkpoint's target, and the workers' densities, are compared with ours.
+PROBES = 3
+PLAIN = bool | int | float | str
+
+
+class ExecutorWarning(UserWarning):
+    """An executor failed, and the run has only the draws that were finished."""
+
+
+class LentDensity(Protocol):
+    """What a worker needs of a density, beside what compiled loops need."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def log_densities(self, points: Array) -> Array: ...
+
+    @property
+    def borrow(self) -> Borrow: ...
+
+
+class Executed(Protocol):
+    """What an execution needs of the user's problem."""
+
+    @property
+    def density(self) -> LentDensity: ...
+
+    @property
+    def programs(self) -> Mapping[str, str]: ...
+
+    @property
+    def origin(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Made once a run by `executing`, and passed down to whatever does its work.
+
+    Attributes
+    ----------
+    seed
+        The run's.
+    executor
+        Who does the blocks; None for threads of this process.
+    threads
+        How many of them; as many as there are cores by default.
+    progress
+        Whether bars are shown on stderr.
+    """
+
+    seed: int
+    executor: Executor | None = None
+    threads: int | None = None
+    progress: bool = True
+    _journal: Journal | None = field(default=None, repr=False)
+    _steps: Iterator[int] = field(default_factory=lambda: iter(range(2**62)), repr=False)
+
+    def once(self, label: str, work: Callable[[], T]) -> T:
+        """Do a step in this thread, or take its result from the checkpoint.
+
+        `label` tells what the step is. Its result must be something that `checkpoint.encode` takes.
+        """
+        key = (next(self._steps), 0, 0)
+        if self._journal is None:
+            return as_recorded(work())
+        found = self._journal.find(key, label)
+        if found is None:
+            found = as_recorded(work())
+            self._journal.put(key, label, found)
+        return found
+
+    def blocks(
+        self,
+        label: str,
+        work: Callable[[Lane, int], T],
+        lanes: list[Lane],
+        sizes: Sequence[int],
+        *,
+        unit: str = "draw",
+        final: bool = False,
+        bar: Bar | None = None,
+        seen: Callable[[list[list[T]]], None] | None = None,
+    ) -> tuple[list[list[T]], bool]:
+        """Move every lane through blocks of the given sizes; lanes do not wait for each other.
+
+        Parameters
+        ----------
+        work
+            Takes a lane and a size, changes the lane in place and returns a block. Must be
+            picklable where the executor's workers are processes: `functools.partial` of a
+            function at the top level of a module.
+        lanes
+            Their states, picklable; the list is filled with the moved ones.
+        final
+            Whether finished blocks are worth returning when the user or a broken executor stops
+            the work; otherwise that raises.
+        bar
+            A bar that is already open; one of its own by default.
+        seen
+            Called in this thread with every lane's finished blocks after each new one.
+
+        Returns
+        -------
+        blocks, interrupted
+            A list of blocks for each lane, all of one length: all of `sizes`, or fewer after an
+            interrupt.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Before every lane had finished a block, or at any time if the work is not `final`.
+        SamplingError
+            The executor broke, at such a time.
+        """
+        step = next(self._steps)
+        results = [self._remembered(step, label, k, lanes, sizes) for k in range(len(lanes))]
+        interrupted = False
+        total = len(lanes) * sum(sizes)
+        with nullcontext(bar) if bar else Bar(total, label, unit=unit, shown=self.progress) as bar:
+            bar.update(sum(sum(sizes[: len(blocks)]) for blocks in results))
+
+            def finished(lane: int, block: T, moved: Lane) -> None:
+                number = len(results[lane])
+                if self._journal is not None:
+                    self._journal.put((step, lane, number), label, (block, moved))
+                results[lane].append(block)
+                lanes[lane] = moved
+                bar.update(sizes[number])
+                if seen is not None:
+                    seen(results)
+
+            try:
+                with self._pool(len(lanes)) as pool:
+                    _carry_out(pool, work, lanes, sizes, results, finished)
+            except KeyboardInterrupt:
+                if not (final and all(results)):
+                    raise
+                interrupted = True
+            except StanctError:
+                raise
+            except Exception as cause:
+                if self.executor is None:
+                    raise
+                self._lost(cause, label, keep=final and all(results))
+                interrupted = True
+            finally:
+                if self._journal is not None:
+                    self._journal.flush()
+        if interrupted:
+            self.seal()
+        shortest = min(map(len, results))
+        return [blocks[:shortest] for blocks in results], interrupted
+
+    def seal(self) -> None:
+        """Record no further step: the run was cut short, and they are not those of a whole one."""
+        if self._journal is not None:
+            self._journal.seal()
+
+    def _remembered(
+        self, step: int, label: str, lane: int, lanes: list[Lane], sizes: Sequence[int]
+    ) -> list[Any]:
+        """A lane's blocks from the checkpoint; puts the lane where they end."""
+        blocks = []
+        if self._journal is not None:
+            for number in range(len(sizes)):
+                found = self._journal.find((step, lane, number), label)
+                if found is None:
+                    break
+                block, lanes[lane] = found
+                blocks.append(block)
+        return blocks
+
+    @contextmanager
+    def _pool(self, lanes: int) -> Iterator[Executor]:
+        if self.executor is not None:
+            yield self.executor
+            return
+        with ThreadPoolExecutor(min(self.threads or os.cpu_count() or 1, lanes)) as pool:
+            yield pool
+
+    def _lost(self, cause: Exception, label: str, *, keep: bool) -> None:
+        """Say what became of the work after the executor failed: a warning, or an error."""
+        remedy = (
+            "Finished blocks are in the checkpoint: repeat the command with a new executor."
+            if self._journal is not None
+            else "With checkpoint=FOLDER a run can go on after such a loss."
+        )
+        message = (
+            f"The executor failed during {label!r}; a worker may have been killed, or have run out "
+            f"of memory. It says: {type(cause).__name__}: {str(cause).rstrip('.')}."
+        )
+        if not keep:
+            raise SamplingError(message, remedy=remedy) from cause
+        text = f"{message} The run keeps the draws that were finished. {remedy}"
+        warnings.warn(text, ExecutorWarning, stacklevel=4)
+
+
+def _carry_out(
+    pool: Executor,
+    work: Callable[[Lane, int], T],
+    lanes: list[Lane],
+    sizes: Sequence[int],
+    results: list[list[T]],
+    finished: Callable[[int, T, Lane], None],
+) -> None:
+    """Submit each lane's next block as soon as its last is done, and report it to `finished`."""
+    waiting: dict[Future[tuple[T, Lane]], int] = {}
+
+    def submit(lane: int) -> None:
+        number = len(results[lane])
+        if number < len(sizes):
+            waiting[pool.submit(_moved, work, lanes[lane], sizes[number])] = lane
+
+    try:
+        for lane in range(len(lanes)):
+            submit(lane)
+        while waiting:
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                lane = waiting.pop(future)
+                finished(lane, *future.result())
+                submit(lane)
+    except BaseException:
+        # What is under way is finished and kept.
+        under_way = {future: lane for future, lane in waiting.items() if not future.cancel()}
+        for future in wait(under_way).done:
+            if not future.cancelled() and future.exception() is None:
+                finished(under_way[future], *future.result())
+        raise
+
+
+def _moved(work: Callable[[Lane, int], T], lane: Lane, size: int) -> tuple[T, Lane]:
+    """Do a block in a worker; the caller's lane stays as it is."""
+    lane = copy.deepcopy(lane)
+    return work(lane, size), lane
+
+
+@contextmanager
+def executing(
+    target: Executed,
+    method: str,
+    settings: Mapping[str, Any],
+    *,
+    seed: int | None,
+    executor: Executor | None = None,
+    threads: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Iterator[Execution]:
+    """The execution of one run; its checkpoint is complete when the body ends, however it ends.
+
+    Parameters
+    ----------
+    method, settings
+        With the target and the seed they make a run what it is, and a checkpoint its own. A setting
+        is something that `checkpoint.encode` takes; `threads` is no part of it.
+    seed
+        None for the checkpoint's own, or a fresh one.
+
+    Raises
+    ------
+    SamplingError
+        No such seed, or an executor whose workers cannot evaluate the target.
+    CheckpointError
+        The folder cannot serve this run.
+    """
+    if seed is not None:
+        seed = check_seed(seed)
+    if executor is not None and not isinstance(executor, Executor):
+        raise SamplingError(
+            f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}.",
+            remedy="For Dask pass client.get_executor().",
+        )
+    journal = None
+    if executor is not None or checkpoint is not None:
+        points = np.random.default_rng(0).standard_normal((PROBES, target.density.dimension))
+        probe = target.density.log_densities(points)
+        if executor is not None:
+            _check_workers(executor, target, points, probe)
+        if checkpoint is not None:
+            journal = Journal(checkpoint, _identity(target, method, settings, seed, probe))
+            seed = journal.identity["seed"]
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    try:
+        yield Execution(seed, executor, threads, progress, journal)
+    finally:
+        if journal is not None:
+            journal.close()
+
+
+def check_seed(seed: Any) -> int:
+    """The seed of a run if it can be one; raises `SamplingError` otherwise."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
+    return int(seed)
+
+
+def _identity(
+    target: Executed, method: str, settings: Mapping[str, Any], seed: int | None, probe: Array
+) -> dict[str, Any]:
+    """What must be the same in the run that goes on with a checkpoint."""
+    from stanct.version import __version__
+
+    return {
+        "method": method,
+        "seed": seed,
+        **{k: v for k, v in target.origin.items() if k != "data_origin"},
+        "settings": {
+            name: value if value is None or isinstance(value, PLAIN) else fingerprint(value)
+            for name, value in settings.items()
+            if name != "threads"
+        },
+        # Python functions have no text to compare, and another machine may round otherwise.
+        "log_densities_at_probes": [value.hex() for value in probe.tolist()],
+        "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
+    }
+
+
+def _check_workers(executor: Executor, target: Executed, points: Array, probe: Array) -> None:
+    """Evaluate the target in a worker before any work starts."""
+    try:
+        found = executor.submit(_probe, target.density.borrow, points).result()
+    except (pickle.PicklingError, AttributeError, TypeError, BrokenExecutor) as cause:
+        raise SamplingError(
+            f"The executor's workers cannot receive this target: {cause}",
+            remedy="A Python function must live at the top level of a module that workers can "
+            "import; a lambda or a nested function needs threads.",
+        ) from cause
+    if not np.array_equal(found, probe):
+        raise SamplingError(
+            "The executor's workers compute other log densities than this process, so the draws "
+            "would depend on where they are made.",
+            remedy="Use workers with the same versions of stanct and stanli, and a function "
+            "without randomness.",
+        )
+
+
+def _probe(borrow: Borrow, points: Array) -> Array:
+    with borrow() as density:
+        return density.log_densities(points)
