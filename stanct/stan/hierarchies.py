@@ -1,0 +1,339 @@
+"""Hierarchies in their two forms: parameters whose centre and scale are parameters themselves.
+
+`theta ~ normal(mu, tau)` is *centred*. With theta = mu + tau raw and raw ~ std_normal it is
+*non-centred*. The second form changes the coordinates and nothing else,
+
+    N(theta | mu, tau) dtheta = N(raw | 0, 1) draw,
+
+so that log Z, the draws of theta and all that follows from them stay as they are. NUTS moves
+through the first form where the data say much of every theta, and through the second where they say
+little: there the first one is a funnel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stanct.stan.program import Program
+from stanct.stan.rewrite import Edit, apply
+from stanct.stan.shapes import Shapes
+from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde, TypeSpec, walk
+
+# Families of location and scale, which are the last two arguments, and what a standard one is.
+_STANDARD = {
+    "normal": "std_normal()",
+    "student_t": "student_t({}, 0, 1)",
+    "cauchy": "cauchy(0, 1)",
+    "double_exponential": "double_exponential(0, 1)",
+    "logistic": "logistic(0, 1)",
+}
+_CHOLESKY = "multi_normal_cholesky"
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A parameter with a prior whose scale is a parameter.
+
+    Attributes
+    ----------
+    name
+        The parameter.
+    statement
+        The statement that gives it its prior, at the top of the model or in a loop of its own.
+    loop
+        That loop; None at the top.
+    line
+        Of the statement in the user's file, counted from 1.
+    """
+
+    name: str
+    statement: Tilde = field(repr=False)
+    loop: Compound | None = field(repr=False)
+    line: int
+
+    @property
+    def distribution(self) -> str:
+        """Name of the prior's family."""
+        return self.statement.distribution
+
+
+def hierarchies(program: Program) -> tuple[Hierarchy, ...]:
+    """Every parameter that can be given the other form, in the order of their priors."""
+    finder = _Finder(program)
+    return tuple(finder.found.values())
+
+
+def non_centred(program: Program, names: Sequence[str] | None = None) -> Program:
+    """The program with hierarchies in their non-centred form.
+
+    A parameter `theta` becomes a transformed parameter of the same name, and `theta_raw` takes its
+    place among the parameters.
+
+    Parameters
+    ----------
+    names
+        Parameters to change; by default all that `hierarchies` finds.
+    """
+    # One after another: where one hierarchy stands on another, each finds the other's definition.
+    while True:
+        finder = _Finder(program)
+        chosen = [h for h in finder.found.values() if names is None or h.name in names]
+        if not chosen:
+            return program
+        text = apply(program.expanded, finder.edits(chosen[0]))
+        program = Program.from_source(text, name=program.name, path=program.path)
+
+
+class _Finder:
+    """Finds the hierarchies of a program and writes their other form."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.syntax = program, program.syntax
+        self.shapes = Shapes(program.syntax)
+        self.scope = self.shapes.globals()
+        self.parameters = {
+            self.syntax.word(token): (statement, token, spec)
+            for statement, token, spec in program.parameter_declarations()
+        }
+        transformed = program.blocks.get("transformed parameters")
+        self.transformed = list(transformed.statements) if transformed else []
+        self.found: dict[str, Hierarchy] = {}
+        for statement in program.blocks["model"].statements if "model" in program.blocks else ():
+            tilde, loop = self._prior(statement)
+            if tilde is None:
+                continue
+            name = self.syntax.word(tilde.variate.first)
+            if name not in self.found and self._fits(name, tilde, loop):
+                place = self.syntax.source.place(self.syntax.start(tilde.tokens.first))
+                self.found[name] = Hierarchy(name, tilde, loop, place.line)
+
+    # What can be changed
+
+    def _prior(self, statement: Statement) -> tuple[Tilde | None, Compound | None]:
+        """A `~` at the top of the model, or alone in a loop over the elements of its variate."""
+        if isinstance(statement, Tilde):
+            return statement, None
+        if not (isinstance(statement, Compound) and statement.word == "for"):
+            return None, None
+        body = list(statement.body)
+        while len(body) == 1 and isinstance(body[0], Compound) and body[0].word == "block":
+            body = list(body[0].body)
+        only = body[0] if len(body) == 1 else None
+        return (only, statement) if isinstance(only, Tilde) else (None, None)
+
+    def _fits(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
+        """Whether a parameter of that name and prior can be given the other form."""
+        if name not in self.parameters or prior.truncated:
+            return False
+        declaration, _, spec = self.parameters[name]
+        if spec.base not in ("real", "vector") or spec.rank > 1:
+            return False
+        if not set(spec.constraints) <= {"offset", "multiplier"}:
+            return False
+        if spec.constraints and len(declaration.names) > 1:
+            return False
+        if prior.distribution not in (*_STANDARD, _CHOLESKY):
+            return False
+        words = self._words(prior.variate)
+        if loop is None:
+            if words != [name]:
+                return False
+        elif not self._is_whole_loop(name, spec, words, loop) or prior.distribution == _CHOLESKY:
+            return False
+        if prior.distribution == _CHOLESKY and (spec.base != "vector" or spec.rank != 1):
+            return False
+        return self._arguments_fit(name, prior, loop) and not self._bounds_others(name)
+
+    def _is_whole_loop(self, name: str, spec: TypeSpec, words: list[str], loop: Compound) -> bool:
+        """Whether `for (j in 1:J) name[j] ~ …` runs over every element."""
+        if spec.rank != 1:
+            return False
+        head = loop.heads[0]
+        variable = self.syntax.word(head.first)
+        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
+        (size,) = spec.array or spec.dims
+        return (
+            words == [name, "[", variable, "]"]
+            and len(ends) == 2
+            and self._words(ends[0]) == ["1"]
+            and self._words(ends[1]) == self._words(size)
+        )
+
+    def _arguments_fit(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
+        """Whether centre and scale are known before the model, and a parameter sets the scale."""
+        location, scale = prior.arguments[-2:]
+        local = {self.syntax.word(loop.heads[0].first)} if loop else set()
+        known = self.scope.keys() | local
+        for argument in (location, scale):
+            names = self._names(argument)
+            if name in names or not names <= known:
+                return False
+            if self._assigned_late(names, name):
+                return False
+            if prior.distribution != _CHOLESKY and self._shape(argument, local) is None:
+                return False
+        return self._depends_on_parameters(self._names(scale))
+
+    def _assigned_late(self, names: set[str], name: str) -> bool:
+        """Whether a transformed parameter among the names is set after the parameter's first use."""
+        at = self._insertion(name)
+        return any(self._sets(statement) & names for statement in self.transformed[at:])
+
+    def _insertion(self, name: str) -> int:
+        """Number of the first statement of the transformed parameters that uses the parameter."""
+        for number, statement in enumerate(self.transformed):
+            if name in self._names(statement.tokens):
+                return number
+        return len(self.transformed)
+
+    def _sets(self, statement: Statement) -> set[str]:
+        """Variables that a statement declares or assigns."""
+        found: set[str] = set()
+        for inner in walk([statement]):
+            if isinstance(inner, Declare):
+                found |= {self.syntax.word(token) for token, _ in inner.names}
+            left = getattr(inner, "left", None)
+            if left is not None:
+                found.add(self.syntax.word(left.first))
+        return found
+
+    def _depends_on_parameters(self, names: set[str]) -> bool:
+        reached, seen = set(names), set[str]()
+        while reached - seen:
+            seen |= reached
+            for statement in self.transformed:
+                if self._sets(statement) & seen:
+                    reached |= self._names(statement.tokens)
+        return bool(reached & self.parameters.keys())
+
+    def _bounds_others(self, name: str) -> bool:
+        """Whether the declaration of another parameter needs this one."""
+        return any(
+            name in self._names(bound)
+            for other, (_, _, spec) in self.parameters.items()
+            if other != name
+            for bound in spec.constraints.values()
+        )
+
+    # What is written
+
+    def edits(self, hierarchy: Hierarchy) -> list[Edit]:
+        """All changes that give one parameter its other form."""
+        raw = self._free_name(hierarchy.name)
+        return [
+            *self._declaration(hierarchy.name, raw),
+            self._definition(hierarchy, raw),
+            self._standard(hierarchy, raw),
+        ]
+
+    def _free_name(self, name: str) -> str:
+        words = {token.text for token in self.syntax.tokens}
+        raw = f"{name}_raw"
+        while raw in words:
+            raw += "_"
+        return raw
+
+    def _declaration(self, name: str, raw: str) -> list[Edit]:
+        statement, token, spec = self.parameters[name]
+        tokens = self.syntax.tokens
+        edits = [Edit(tokens[token].start, tokens[token].end, raw)]
+        if spec.constraints:
+            base = next(k for k in range(*statement.tokens) if self.syntax.word(k) == spec.base)
+            closing = max(bound.stop for bound in spec.constraints.values())
+            edits.append(Edit(tokens[base].end, tokens[closing].end, ""))
+        return edits
+
+    def _definition(self, hierarchy: Hierarchy, raw: str) -> Edit:
+        """The transformed parameter that takes the parameter's name."""
+        name = hierarchy.name
+        _, _, spec = self.parameters[name]
+        lines = self._lines(hierarchy, raw, spec)
+        if not self.transformed:
+            return self._in_block(lines)
+        at = self._insertion(name)
+        if at < len(self.transformed):
+            start = self.syntax.start(self.transformed[at].tokens.first)
+            return Edit(start, start, "".join(f"{line}\n  " for line in lines))
+        block = self.program.blocks["transformed parameters"]
+        start = self.syntax.tokens[block.closing].start
+        return Edit(start, start, "".join(f"  {line}\n" for line in lines))
+
+    def _in_block(self, lines: Sequence[str]) -> Edit:
+        """The lines in the block of transformed parameters, which may hold none or be missing."""
+        block = self.program.blocks.get("transformed parameters")
+        if block is not None:
+            start = self.syntax.tokens[block.closing].start
+            return Edit(start, start, "".join(f"  {line}\n" for line in lines))
+        start = self.syntax.start(self.program.blocks["model"].keyword)
+        text = "".join(f"  {line}\n" for line in lines)
+        return Edit(start, start, f"transformed parameters {{\n{text}}}\n")
+
+    def _lines(self, hierarchy: Hierarchy, raw: str, spec: TypeSpec) -> list[str]:
+        prior, loop, name = hierarchy.statement, hierarchy.loop, hierarchy.name
+        location, scale = (self._factor(part) for part in prior.arguments[-2:])
+        declared = self._type(spec)
+        if prior.distribution == _CHOLESKY:
+            return [f"{declared} {name} = {location} + {scale} * {raw};"]
+        if loop is not None:
+            head = self.syntax.text(loop.heads[0])
+            j = self.syntax.word(loop.heads[0].first)
+            line = f"for ({head}) {name}[{j}] = {location} + {scale} * {raw}[{j}];"
+            return [f"{declared} {name};", line]
+        ranks = [self._shape(part, set()) for part in prior.arguments[-2:]]
+        if spec.array:
+            (size,) = spec.array
+            one, two = (
+                f"{text}[i]" if rank else text
+                for text, rank in zip((location, scale), ranks, strict=True)
+            )
+            line = f"for (i in 1:{self.syntax.text(size)}) {name}[i] = {one} + {two} * {raw}[i];"
+            return [f"{declared} {name};", line]
+        times = ".*" if ranks[1] else "*"
+        return [f"{declared} {name} = {location} + {scale} {times} {raw};"]
+
+    def _factor(self, tokens: Range) -> str:
+        """An expression that can stand in a product."""
+        text = self.syntax.text(tokens)
+        alone = not any(
+            self.syntax.tokens[token].kind == "mark" and self.syntax.word(token) not in "()[]{}"
+            for token in self.syntax.outermost(tokens)
+        )
+        return text if alone else f"({text})"
+
+    def _type(self, spec: TypeSpec) -> str:
+        """The declared type without offset and multiplier."""
+        array = ", ".join(self.syntax.text(size) for size in spec.array)
+        dims = ", ".join(self.syntax.text(size) for size in spec.dims)
+        return f"{f'array[{array}] ' if array else ''}{spec.base}{f'[{dims}]' if dims else ''}"
+
+    def _standard(self, hierarchy: Hierarchy, raw: str) -> Edit:
+        """The prior of the standardised parameter."""
+        prior = hierarchy.statement
+        more = ", ".join(self.syntax.text(part) for part in prior.arguments[:-2])
+        standard = _STANDARD.get(prior.distribution, "std_normal()").format(more)
+        tokens = self.syntax.tokens
+        variate = self.syntax.text(prior.variate).replace(hierarchy.name, raw, 1)
+        start, end = tokens[prior.tokens.first].start, tokens[prior.tokens.stop - 1].end
+        return Edit(start, end, f"{variate} ~ {standard};")
+
+    # Reading
+
+    def _words(self, tokens: Range) -> list[str]:
+        return [self.syntax.word(token) for token in range(*tokens)]
+
+    def _names(self, tokens: Range) -> set[str]:
+        """Names of variables in a range; names of functions that are called do not count."""
+        return {
+            self.syntax.word(token)
+            for token in range(*tokens)
+            if self.syntax.tokens[token].kind == "name" and self.syntax.word(token + 1) != "("
+        }
+
+    def _shape(self, tokens: Range, local: set[str]) -> int | None:
+        """Rank of an expression at the model's top, or in a loop over `local`; None if unknown."""
+        scope = dict(self.scope)
+        for name in local:
+            scope[name] = TypeSpec("int", (), {}, (), (), tokens)
+        found = self.shapes.shape(tokens, scope)
+        return None if found is None else found.rank
