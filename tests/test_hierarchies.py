@@ -50,7 +50,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         "cholesky_factor_corr[J] L; vector[J] theta;",
         "",
         "L ~ lkj_corr_cholesky(2); "
-        "theta ~ multi_normal_cholesky(rep_vector(mu, J), diag_pre_multiply(rep_vector(tau, J), L));",
+        "theta ~ multi_normal_cholesky(rep_vector(mu, J), "
+        "diag_pre_multiply(rep_vector(tau, J), L));",
     ),
     "declared": ("vector<offset=mu, multiplier=tau>[J] theta;", "", "theta ~ normal(mu, tau);"),
     "declared otherwise": ("vector<multiplier=2>[J] theta;", "", "theta ~ normal(mu, tau);"),

@@ -176,7 +176,7 @@ class _Finder:
         return self._depends_on_parameters(self._names(scale))
 
     def _assigned_late(self, names: set[str], name: str) -> bool:
-        """Whether a transformed parameter among the names is set after the parameter's first use."""
+        """Whether a transformed parameter among the names is set after the first use of `name`."""
         at = self._insertion(name)
         return any(self._sets(statement) & names for statement in self.transformed[at:])
 
