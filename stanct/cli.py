@@ -16,7 +16,7 @@ from stanct.audit import cost
 from stanct.audit.doctor import examine
 from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
 from stanct.audit.verify import compare
-from stanct.bases.fits import METHODS as BASES
+from stanct.bases.fits import BASES
 from stanct.engines import cmdstan, homes
 from stanct.errors import StanctError
 from stanct.model import ENGINES, METHODS, TemperedModel, temper

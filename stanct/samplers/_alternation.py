@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
     GibbsOut,
@@ -30,8 +31,9 @@ from stanct.kernels.records import (
     make_table,
     pool_tables,
 )
-from stanct.path.bias import AnyBias, Course, LadderBias
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
+from stanct.path.bias import AnyBias, LadderBias
+from stanct.path.course import Course
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._precision import Precision
@@ -45,7 +47,6 @@ from stanct.samplers._rounds import (
     base_deltas,
     course_under,
     engine_name,
-    first_base,
     provenance,
     refit_base,
 )
@@ -107,13 +108,13 @@ class _Chain:
     table: StepTable
 
     @classmethod
-    def start(cls, density: SampledDensity, base: AnyBase, seed: np.random.SeedSequence) -> _Chain:
+    def start(cls, density: SampledDensity, base: Base, seed: np.random.SeedSequence) -> _Chain:
         """A chain inside the target's support, with β uniform."""
         rng = lanes.stream(seed)
         state = lanes.start(density, base, rng)
         return cls(rng, state, float(rng.random()), make_table(base.dimension))
 
-    def rebase(self, density: SampledDensity, old: AnyBase, new: AnyBase) -> None:
+    def rebase(self, density: SampledDensity, old: Base, new: Base) -> None:
         """Keep the place x, express it in a new base's coordinates."""
         z = new.whiten(old.unwhiten(self.state.z))
         self.state = kernels.make_state(make_problem(density, new), z)
@@ -121,7 +122,7 @@ class _Chain:
 
 def _draw(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     bias: AnyBias,
     settings: AlternationSettings,
     learn: bool,
@@ -163,7 +164,7 @@ def alternate(
     *,
     method: str,
     seed: int | None,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     executor: Executor | None,
     checkpoint: str | os.PathLike[str] | None,
@@ -205,7 +206,7 @@ def _sample(
     settings: AlternationSettings,
     rule: BiasRule,
     method: str,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     execution: Execution,
 ) -> TemperedRun:
@@ -303,7 +304,7 @@ def _sample(
 def _learn(
     target: SampledTarget,
     members: list[_Chain],
-    base: AnyBase,
+    base: Base,
     bias: AnyBias,
     refit: Callable[[Round], AnyBias],
     settings: AlternationSettings,
@@ -336,7 +337,7 @@ def _learn(
 def _final(
     density: SampledDensity,
     members: list[_Chain],
-    base: AnyBase,
+    base: Base,
     bias: AnyBias,
     settings: AlternationSettings,
     method: str,
@@ -404,7 +405,7 @@ def _joined(blocks: list[list[GibbsOut]]) -> GibbsOut:
 def _run(
     density: SampledDensity,
     members: list[_Chain],
-    base: AnyBase,
+    base: Base,
     bias: AnyBias,
     settings: AlternationSettings,
     draws: int,
@@ -428,7 +429,7 @@ def _run(
 
 def _round(
     target: SampledTarget,
-    base: AnyBase,
+    base: Base,
     bias: AnyBias,
     drawn: _Draws,
     seed: np.random.SeedSequence,

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
@@ -32,8 +33,8 @@ from stanct.kernels.records import (
     make_tally,
     pool_tables,
 )
+from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
-from stanct.path.mixture import AnyBase
 from stanct.runs.particle_run import ParticleRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._rounds import (
@@ -41,7 +42,6 @@ from stanct.samplers._rounds import (
     SampledTarget,
     acceptance_by_beta,
     engine_name,
-    first_base,
     provenance,
 )
 from stanct.samplers._settings import MoveSettings
@@ -107,7 +107,7 @@ class Stream:
 
 def _up(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     betas: Array,
     settings: AnnealingSettings,
     learn: bool,
@@ -145,7 +145,7 @@ def _up(
 
 def down(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     betas: Array,
     settings: AnnealingSettings,
     stream: Stream,
@@ -203,7 +203,7 @@ def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tu
 def anneal(
     target: SampledTarget,
     settings: AnnealingSettings,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     execution: Execution,
 ) -> tuple[ParticleRun, list[Stream]]:
@@ -287,7 +287,7 @@ def anneal(
 def _learn(
     borrow: Borrow,
     streams: list[Stream],
-    base: AnyBase,
+    base: Base,
     betas: Array,
     settings: AnnealingSettings,
     ledger: Ledger,

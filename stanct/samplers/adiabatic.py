@@ -28,14 +28,15 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
+from stanct.bases.first import first_base
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
+from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, provenance
 from stanct.settings import whole
 from stanct.work.execution import Borrow, Execution, executing
 
@@ -106,7 +107,7 @@ def sample(
     draws: int = 128,
     warmup: int = 64,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     duration: float = 40.0,
     step: float | None = None,
@@ -196,7 +197,7 @@ def sample(
 def _sample(
     target: SampledTarget,
     settings: AdiabaticSettings,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     execution: Execution,
 ) -> AdiabaticRun:
@@ -321,7 +322,7 @@ def _cool(
 
 def _pilot(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     learned: _Means,
     settings: AdiabaticSettings,
     rng: np.random.Generator,
@@ -334,7 +335,7 @@ def _pilot(
 
 def _cool_and_heat(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     learned: _Means,
     settings: AdiabaticSettings,
     rng: np.random.Generator,
@@ -362,7 +363,7 @@ def _cool_and_heat(
 
 def _learn(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     settings: AdiabaticSettings,
     learned: _Means,
     streams: list[np.random.Generator],
@@ -393,7 +394,7 @@ def _learn(
 
 
 def _explore(
-    borrow: Borrow, base: AnyBase, settings: AdiabaticSettings, rng: np.random.Generator
+    borrow: Borrow, base: Base, settings: AdiabaticSettings, rng: np.random.Generator
 ) -> _Means:
     """Take an ensemble from slice to slice of β, each with E extrapolated from the last.
 

@@ -6,7 +6,7 @@ import os
 from concurrent.futures import Executor
 from dataclasses import asdict
 
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.particle_run import ParticleRun
 from stanct.samplers._annealing import AnnealingSettings, anneal
 from stanct.samplers._rounds import SampledTarget
@@ -20,7 +20,7 @@ def sample(
     draws: int = 128,
     warmup: int = 8,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     temperatures: int = 200,
     resample: bool = False,

@@ -20,7 +20,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import make_problem
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.bracket import Bracket
 from stanct.samplers._annealing import AnnealingSettings, anneal, down
 from stanct.samplers._rounds import SampledTarget
@@ -39,7 +39,7 @@ def sample(
     draws: int = 128,
     warmup: int = 8,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     temperatures: int = 200,
     resample: bool = False,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 
-from stanct.path.bias import Bias, Course
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
+from stanct.path.bias import Bias
+from stanct.path.course import Course
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
 from stanct.samplers._rounds import SampledTarget, refit_bias
@@ -27,7 +28,7 @@ def sample(
     target_se: float | None = None,
     max_draws: int | None = None,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 0,
     transitions: int = 5,

@@ -14,12 +14,14 @@ import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Block
 from stanct.errors import SamplingError
-from stanct.path.bias import Bias, Course
+from stanct.path.base import Base
+from stanct.path.bias import Bias
+from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import AnyBase
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers._chains import (
     Chains,
@@ -37,10 +39,8 @@ from stanct.samplers._rounds import (
     Round,
     SampledTarget,
     course_under,
-    dense,
     draws_inside,
     engine_name,
-    first_base,
     provenance,
     refit_base,
 )
@@ -79,7 +79,7 @@ def sample(
     target_se: float | None = None,
     max_draws: int | None = None,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     target_accept: float = 0.9,
@@ -170,7 +170,7 @@ def _sample(
     target: SampledTarget,
     engine: CmdStan | None,
     settings: ChainSettings,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     bootstrap: int,
     execution: Execution,
@@ -192,7 +192,7 @@ def _sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = dense(start.base), Bias.linear(start.log_zeta)
+    current, bias = start.base.dense(), Bias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP)
     for number in range(bootstrap):
@@ -213,7 +213,7 @@ def _sample(
         )
         if stage.chains.interrupted:
             raise KeyboardInterrupt
-        new = dense(refit_base(stage.round, start.least_shrinkage))
+        new = refit_base(stage.round, start.least_shrinkage).dense()
         bias = _coarse_bias(course_under(stage.round, new), start.uniform)
         x = current.unwhiten(stage.round.z[:, -1])
         places = np.concatenate([new.whiten(x), stage.u[:, -1:]], axis=1)

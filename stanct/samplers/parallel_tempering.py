@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
 from stanct.errors import SamplingError
 from stanct.estimates.ladder import equal_rejection
 from stanct.kernels import loops as kernels
@@ -33,7 +34,7 @@ from stanct.kernels.records import (
     make_table,
     pool_tables,
 )
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.ladder_run import LadderRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._rounds import (
@@ -41,9 +42,7 @@ from stanct.samplers._rounds import (
     SampledDensity,
     SampledTarget,
     engine_name,
-    first_base,
     provenance,
-    refitted,
 )
 from stanct.samplers._settings import MoveSettings
 from stanct.work.execution import Borrow, Execution, executing
@@ -82,14 +81,14 @@ class _Ladder:
 
     @classmethod
     def start(
-        cls, density: SampledDensity, base: AnyBase, rungs: int, seed: np.random.SeedSequence
+        cls, density: SampledDensity, base: Base, rungs: int, seed: np.random.SeedSequence
     ) -> _Ladder:
         """A ladder with every rung inside the target's support."""
         rng = lanes.stream(seed)
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
         return cls(rng, _placed(density, base, z), make_table(base.dimension))
 
-    def place(self, density: SampledDensity, base: AnyBase, z: Array) -> None:
+    def place(self, density: SampledDensity, base: Base, z: Array) -> None:
         """Put the rungs at whitened places, shape (K, D)."""
         self.rungs = _placed(density, base, z)
 
@@ -100,7 +99,7 @@ class _Ladder:
         return z
 
 
-def _placed(density: SampledDensity, base: AnyBase, z: Array) -> Rungs:
+def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
     """Rungs at whitened places, shape (K, D), with values and gradients."""
     rungs = make_rungs(z)
     problem, scratch = make_problem(density, base), make_scratch(base.dimension)
@@ -111,7 +110,7 @@ def _placed(density: SampledDensity, base: AnyBase, z: Array) -> Rungs:
 
 def _scan(
     borrow: Borrow,
-    base: AnyBase,
+    base: Base,
     betas: Array,
     settings: LadderSettings,
     learn: bool,
@@ -156,7 +155,7 @@ def sample(
     draws: int = 2000,
     warmup: int = 300,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 0,
     rungs: int | None = None,
@@ -251,7 +250,7 @@ def sample(
 def _sample(
     target: SampledTarget,
     settings: LadderSettings,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     execution: Execution,
 ) -> LadderRun:
@@ -285,7 +284,7 @@ def _sample(
             density, ladders, current, betas, settings, ROUND_DRAWS, label, execution, ledger
         )
         flat = done.z.reshape(-1, current.dimension)
-        new = refitted(current, flat, least_shrinkage=start.least_shrinkage)
+        new = current.refitted(flat, least_shrinkage=start.least_shrinkage)
         for ladder in ladders:
             ladder.place(density, new, new.whiten(current.unwhiten(ladder.inside())))
         current = new
@@ -336,7 +335,7 @@ def _sample(
 def _adapt(
     density: SampledDensity,
     ladders: list[_Ladder],
-    base: AnyBase,
+    base: Base,
     betas: Array,
     settings: LadderSettings,
     execution: Execution,
@@ -363,7 +362,7 @@ def _adapt(
 def _run(
     density: SampledDensity,
     ladders: list[_Ladder],
-    base: AnyBase,
+    base: Base,
     betas: Array,
     settings: LadderSettings,
     scans: int,

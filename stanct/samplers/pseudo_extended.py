@@ -18,12 +18,14 @@ import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.estimates.copies import CopyEstimator
-from stanct.path.bias import CopyBias, beta_grid
+from stanct.path.base import Base
+from stanct.path.bias import CopyBias
+from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import AnyBase
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.samplers._chains import Chains, ChainSettings, StepSizes, refuse_executor, run_chains
 from stanct.samplers._nuts import generated, nuts_sampler
@@ -31,12 +33,9 @@ from stanct.samplers._rounds import (
     Ledger,
     SampledTarget,
     base_deltas,
-    dense,
     draws_inside,
     engine_name,
-    first_base,
     provenance,
-    refitted,
 )
 from stanct.settings import whole
 from stanct.work.execution import Execution, executing
@@ -72,7 +71,7 @@ def sample(
     draws: int = 2500,
     warmup: int = 500,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 1,
     target_accept: float = 0.9,
@@ -167,7 +166,7 @@ def _sample(
     settings: ChainSettings,
     chosen: dict[str, Any],
     beta: Array | None,
-    base: str | AnyBase,
+    base: str | Base,
     log_zeta: float | None,
     execution: Execution,
 ) -> PseudoExtendedRun:
@@ -188,7 +187,7 @@ def _sample(
     ledger.gradients += start.gradients
     ledger.evaluations += start.evaluations
     ledger.lap("base")
-    current, bias = dense(start.base), CopyBias.linear(start.log_zeta)
+    current, bias = start.base.dense(), CopyBias.linear(start.log_zeta)
     places: Array | None = None
     short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
     stage_of = _Stages(target, engine, chosen["copies"], beta, ledger, execution)
@@ -200,7 +199,7 @@ def _sample(
         new = current
         if isinstance(base, str):
             flat = stage.z.reshape(-1, current.dimension)
-            new = dense(refitted(current, flat, weights.ravel(), start.least_shrinkage))
+            new = current.refitted(flat, weights.ravel(), least_shrinkage=start.least_shrinkage)
         bias = _prior_by_speed(stage.estimator)
         z = new.whiten(current.unwhiten(stage.z[:, -1])).reshape(chains, -1)
         places = np.concatenate([z, _logit(stage.beta[:, -1])], axis=1) if beta is None else z

@@ -19,8 +19,9 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.path.bias import LadderBias, beta_grid, sigmoidal_ladder
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
+from stanct.path.bias import LadderBias, sigmoidal_ladder
+from stanct.path.course import beta_grid
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
 from stanct.samplers._rounds import Round, SampledTarget
@@ -103,7 +104,7 @@ def sample(
     target_se: float | None = None,
     max_draws: int | None = None,
     seed: int | None = None,
-    base: str | AnyBase = "pilot",
+    base: str | Base = "pilot",
     log_zeta: float | None = None,
     bootstrap: int = 0,
     ladder: str = "equal",

@@ -17,14 +17,14 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.kernels.tact import Bias
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import LowRankBase
 from stanct.runs.tact_run import TactRun
 from stanct.samplers._lanes import stream
-from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
+from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, provenance
 from stanct.samplers._tact_settings import VARIANTS, Coupling, Hills, TactSettings
 from stanct.samplers._walkers import (
     SPREAD_BATCHES,
@@ -296,21 +296,15 @@ def _base(
         return base
     if base is None and not isinstance(target, Target):
         return None
-    if base == "low_rank" or isinstance(base, LowRankBase):
-        raise SamplingError(
-            "TACT-HMC moves in coordinates that a dense or no base whitens.",
-            remedy='Use base="pilot", "pathfinder" or "laplace", or a GaussianBase.',
-        )
     fit = base if base is not None else ("pilot" if minibatch is None else "laplace")
     nuts = Nuts() if settings.threads is None else Nuts(threads=settings.threads)
     found = first_base(
-        target, fit, 0.0 if isinstance(fit, GaussianBase) else None,
+        target, fit, None if isinstance(fit, str) else 0.0,
         chains=settings.chains, seed=seed, nuts=nuts, execution=execution,
     )  # fmt: skip
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
-    assert isinstance(found.base, GaussianBase)  # the other kinds have been refused
-    return found.base
+    return found.base.dense()
 
 
 def _shards(
