@@ -304,7 +304,9 @@ def test_low_rank_by_name(seed: int) -> None:
     data = {"D": 30, "m": mean, "L": np.linalg.cholesky(covariance)}
     run = gibbs.sample(target_of(source, data), base="low_rank", seed=seed, draws=500, **SETTINGS)
     assert isinstance(run.base, LowRankBase) and run.base.stretch.size >= 2
-    assert run.base.stretch[0] == pytest.approx(5, rel=0.15)
+    # Without the two directions the largest would be 7.8.
+    ratios = np.linalg.eigvals(np.linalg.solve(run.base.covariance, covariance)).real
+    assert ratios.min() > 0.15 and ratios.max() < 2.5
     assert abs(run.evidence.log_z - 5) < 4 * run.evidence.std_error < 0.2
     found = run.expect("x")
     assert np.all(np.abs(found.value - mean) < 4 * found.std_error)
@@ -327,13 +329,14 @@ def test_low_rank_where_pilots_stay_apart(seed: int) -> None:
 def test_what_messages_recommend_is_accepted(method: str) -> None:
     """A mixture where the method draws from its base; elsewhere the message says what will do."""
     if method in MIXTURE_METHODS:
-        run = line_run(method, base="mixture", draws=32, warmup=16)
+        run = line_run(method, base="mixture", draws=32, warmup=32)
         assert isinstance(run.base, MixtureBase)
     else:
         with pytest.raises(SamplingError, match="would not cross") as refused:
             line_run(method, base="mixture")
         assert all(name in str(refused.value) for name in (*MIXTURE_METHODS, *GAUSSIAN_BASES))
-    assert line_run(method, base="low_rank").base.dimension == 2
+    settings = {"draws": 32, "warmup": 32} if method == "simulated_tempering" else {}
+    assert line_run(method, base="low_rank", **settings).base.dimension == 2
 
 
 def test_names_of_bases(seed: int, tmp_path, capsys) -> None:
