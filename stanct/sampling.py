@@ -8,11 +8,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
 
-from stanct.bases.fits import METHODS as FITS
+from stanct.bases.fits import BASES as FITS
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
@@ -83,7 +83,7 @@ class Options(TypedDict, total=False):
     target_se: Annotated[float | None, Real(0)]
     max_draws: Annotated[int | None, Whole(8)]
     seed: Annotated[int | None, Whole(0)]
-    base: Annotated[str | AnyBase, Choice(*BASES, other=AnyBase, called="a base of your own")]
+    base: Annotated[str | Base, Choice(*BASES, other=Base, called="a base of your own")]
     log_zeta: Annotated[float | None, Real()]
     engine: Annotated[str | CmdStan, Choice(*ENGINES, other=CmdStan, called="a CmdStan")]
     threads: Annotated[int | None, Whole(1)]

@@ -32,7 +32,7 @@ def line_run(method: str, **settings: Any) -> Any:
     """A short run of one method on `LINE`."""
     target = target_of(LINE.source, LINE.data)
     given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
-    return sampled(method, target, **{**SHORT[method], **given})
+    return sampled(method, target, **{**SHORT.get(method, {}), **given})
 
 
 def far_run(**settings: Any) -> TemperedRun:

@@ -18,10 +18,10 @@ from conftest import ROOT, target_of
 from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same, draws
 
+from stanct.bases.fits import FittedBase
 from stanct.errors import CheckpointError
 from stanct.kernels.records import make_gibbs_out, make_table
 from stanct.path.gaussian import GaussianBase
-from stanct.samplers._rounds import Start
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work import checkpoint
 from stanct.work.checkpoint import CheckpointWarning, Journal, as_recorded, fingerprint
@@ -62,7 +62,7 @@ def test_a_run_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path)
 def test_values_come_back_as_they_were(rng) -> None:
     rng.standard_normal(3)
     value = {
-        "start": Start(GaussianBase(np.array([1.0, 2.0]), np.eye(2)), -0.1, 7),
+        "start": FittedBase(GaussianBase(np.array([1.0, 2.0]), np.eye(2)), -0.1, 7),
         "table": make_table(2),
         "out": make_gibbs_out(3, 2),
         "list": [None, True, 2, 0.1 + 0.2, "é", np.inf, (1, 2)],

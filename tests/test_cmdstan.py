@@ -23,6 +23,7 @@ from targets import LINE, SKEWED, TWO_MODES, Exact
 from stanct.arrays import Array
 from stanct.audit.doctor import OPENCL_PACKAGES, opencl_devices
 from stanct.bases.fits import fit_base
+from stanct.bases.modes import FitSeeds, find_modes
 from stanct.cli import main
 from stanct.engines import cmdstan, homes
 from stanct.engines.cmdstan import CACHE_VARIABLE, CmdStan
@@ -466,12 +467,14 @@ def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> 
 def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
     """A Gaussian has one mode, which each of CmdStan's own approximations finds with its mass."""
     target = target_of(LINE.source, LINE.data)
-    fitted = fit_base(
-        target, base, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts(), engine=engine
+    nuts, seeds = Nuts(), [np.random.SeedSequence(seed) for _ in range(2)]
+    fitted = fit_base(target, base, chains=2, seed=seeds[0], nuts=nuts, engine=engine)
+    modes = find_modes(
+        target, base, chains=2, seeds=FitSeeds.of(seeds[1]), nuts=nuts, engine=engine
     )
     assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
     sd = np.sqrt(np.diag(fitted.base.covariance))
-    assert len(fitted.fits) == 1
+    assert len(modes.fits) == 1
     assert fitted.base.mean == pytest.approx(LINE.means["b"], abs=0.5 * sd.max())
 
 

@@ -18,7 +18,8 @@ from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.copies import CopyEstimator, copy_log_weights
-from stanct.path.bias import CopyBias, Course
+from stanct.path.bias import CopyBias
+from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
 from stanct.samplers import pseudo_extended

@@ -314,7 +314,7 @@ def test_a_failing_function_says_where() -> None:
         ({"chains": 0}, "chains must be a whole number from 1"),
         ({"start": np.zeros(5)}, r"start has shape \(5,\)"),
         ({"seed": -1}, "seed must be"),
-        ({"base": "low_rank"}, "a dense or no base"),
+        ({"base": "mixture"}, "would not cross"),
     ],
 )
 def test_impossible_settings(settings: dict[str, Any], match: str) -> None:

@@ -10,7 +10,8 @@ from analytic import bimodal, gaussian
 
 from stanct.estimates.path import PathEstimator
 from stanct.estimates.thermodynamic import ladder_integral, path_integral
-from stanct.path.bias import Bias, LadderBias, beta_grid, sigmoidal_ladder
+from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
+from stanct.path.course import beta_grid
 from stanct.runs.diagnostics import agreement_check
 from stanct.samplers import gibbs, parallel_tempering
 

@@ -22,7 +22,7 @@ import numpy as np
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
 from stanct.estimates.path import Curve, Evidence
-from stanct.path.gaussian import bridge_log_evidence
+from stanct.path.bridge import bridge_log_evidence
 
 WAYS = ("bridge", "forward", "backward")
 

@@ -25,7 +25,8 @@ from scipy.optimize import brentq
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
-from stanct.path.bias import AnyBias, Course, tempered
+from stanct.path.bias import AnyBias, tempered
+from stanct.path.course import Course
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.path import Evidence, PathEstimator
-from stanct.path.bias import LadderBias, beta_grid
+from stanct.path.bias import LadderBias
+from stanct.path.course import beta_grid
 
 # Points at which the smooth curve is computed; strata mend what it misses between them.
 GRID = 201

@@ -431,7 +431,7 @@ def refresh(problem: Problem, state: State, rng: np.random.Generator, scratch: S
 def draw_beta(
     delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
 ) -> float:
-    """β given x for a piecewise-linear bias, as `Bias.sample_beta`, from two uniforms."""
+    """β given x for a piecewise-linear bias by inversion ([GS] 17), from two uniforms."""
     pieces = knots.size - 1
     top = -np.inf
     for k in range(pieces):

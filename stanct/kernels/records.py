@@ -10,9 +10,9 @@ from scipy.linalg import solve_triangular
 
 from stanct.arrays import Array
 from stanct.engines.embedded import STATISTICS
+from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
 
 # int(handle, propto, jacobian, x, log density, gradient, error): see `Density.address`.
 SIGNATURE = ctypes.CFUNCTYPE(
@@ -169,27 +169,17 @@ class Moves(NamedTuple):
     learn: bool
 
 
-def make_problem(density: CallableDensity, base: AnyBase) -> Problem:
+def make_problem(density: CallableDensity, base: Base) -> Problem:
     """Join a density and a base for compiled code."""
-    dimension, empty = base.dimension, np.zeros((0, 0))
-    gaussian = base.whitening if isinstance(base, MixtureBase) else base
-    lower, diagonal = empty, np.zeros(dimension)
-    factors, stretch = np.zeros((0, dimension)), np.zeros(0)
-    if isinstance(gaussian, LowRankBase):
-        diagonal, factors = gaussian.diagonal, gaussian.vectors.T
-        stretch = gaussian.stretch - 1
-    elif np.count_nonzero(gaussian.scale) == dimension:
-        diagonal = np.diag(gaussian.scale).copy()  # which can be written, as the others
-    else:
-        lower = gaussian.scale
+    scale = base.scale_factors
     return Problem(
         SIGNATURE(density.address),
         density.handle,
         np.ascontiguousarray(base.mean),
-        _aligned(lower),
-        np.ascontiguousarray(diagonal),
-        np.ascontiguousarray(factors),
-        np.ascontiguousarray(stretch),
+        _aligned(scale.lower),
+        np.ascontiguousarray(scale.diagonal),
+        np.ascontiguousarray(scale.vectors.T),
+        np.ascontiguousarray(scale.stretch - 1),
         base.log_det_scale + density.constant,
         _make_components(base),
     )
@@ -205,20 +195,20 @@ def _aligned(matrix: Array) -> Array:
     return copy
 
 
-def _make_components(base: AnyBase) -> Components:
-    dimension = base.dimension
-    if not isinstance(base, MixtureBase):
+def _make_components(base: Base) -> Components:
+    dimension, mixture = base.dimension, base.components
+    if mixture is None:
         square = np.zeros((0, dimension, dimension))
         none = np.zeros(0)
         return Components(none, none, np.zeros((0, dimension)), square, square)
     inverse = np.array(
-        [solve_triangular(root, np.eye(dimension), lower=True) for root in base.roots]
+        [solve_triangular(root, np.eye(dimension), lower=True) for root in mixture.roots]
     )
     return Components(
-        np.ascontiguousarray(base.weights),
-        np.log(base.weights) - base.log_det_roots,
-        np.ascontiguousarray(base.places),
-        np.ascontiguousarray(base.roots),
+        np.ascontiguousarray(mixture.weights),
+        np.log(mixture.weights) - mixture.log_det_roots,
+        np.ascontiguousarray(mixture.places),
+        np.ascontiguousarray(mixture.roots),
         np.ascontiguousarray(inverse),
     )
 

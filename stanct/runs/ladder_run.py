@@ -14,7 +14,7 @@ from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.thermodynamic import ladder_integral
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.diagnostics import (
     MOST_DIVERGENT,
     Check,
@@ -53,7 +53,7 @@ class LadderRun(Run):
         "z", "betas", "delta", "rejection", "counts", "round_trips"
     )  # fmt: skip
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     betas: Array = field(repr=False)
     delta: Array = field(repr=False)
     rejection: Array = field(repr=False)

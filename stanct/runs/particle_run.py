@@ -11,7 +11,7 @@ import numpy as np
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import pareto_k
 from stanct.estimates.path import Evidence
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
 from stanct.runs.run import Run
 from stanct.runs.storage import PARTICLES, Stored
@@ -45,7 +45,7 @@ class ParticleRun(Run):
     file_format: ClassVar[str] = PARTICLES
     arrays: ClassVar[tuple[str, ...]] = ("z", "log_weights", "betas", "counts")
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     log_weights: Array = field(repr=False)
     island: int
     betas: Array = field(repr=False)

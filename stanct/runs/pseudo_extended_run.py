@@ -15,8 +15,8 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.copies import CopyEstimator
 from stanct.estimates.path import Evidence, Expectation
+from stanct.path.base import Base
 from stanct.path.bias import CopyBias
-from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
 from stanct.runs.run import Run
 from stanct.runs.storage import COPIES, Stored
@@ -51,7 +51,7 @@ class PseudoExtendedRun(Run):
     file_format: ClassVar[str] = COPIES
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)

@@ -16,7 +16,7 @@ from stanct.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.path import Evidence, Expectation
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.diagnostics import Check
 from stanct.runs.storage import Stored, reading, save_run
 
@@ -54,7 +54,7 @@ class Run(ABC):
     engine: str
     variables: Mapping[str, Array] = field(repr=False)
     z: Array = field(repr=False)
-    base: AnyBase | None = field(repr=False)
+    base: Base | None = field(repr=False)
     programs: Mapping[str, str] = field(repr=False)
     data: str = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)

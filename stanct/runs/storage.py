@@ -16,7 +16,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.errors import SavedRunError
-from stanct.path.mixture import AnyBase, base_arrays, base_from_arrays
+from stanct.path.base import Base, base_from_arrays
 
 TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
 ADIABATIC, COPIES = "stanct trajectories 1", "stanct copies 1"
@@ -37,7 +37,7 @@ class Savable(Protocol):
     def variables(self) -> Mapping[str, Array]: ...
 
     @property
-    def base(self) -> AnyBase | None: ...
+    def base(self) -> Base | None: ...
 
     @property
     def programs(self) -> Mapping[str, str]: ...
@@ -94,7 +94,7 @@ def save_run(
     """
 
     def write(draft: Path) -> None:
-        base = {} if run.base is None else base_arrays(run.base)
+        base = {} if run.base is None else run.base.arrays()
         named = {**base, **arrays}
         named |= {f"variable {name}": values for name, values in run.variables.items()}
         named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}

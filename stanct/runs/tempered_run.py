@@ -15,8 +15,8 @@ from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.path import Curve, Evidence, Expectation, PathEstimator
 from stanct.estimates.thermodynamic import path_integral
+from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias
-from stanct.path.mixture import AnyBase
 from stanct.runs.diagnostics import Check, check_run
 from stanct.runs.run import Run
 from stanct.runs.storage import TEMPERED, Stored
@@ -47,7 +47,7 @@ class TemperedRun(Run):
     file_format: ClassVar[str] = TEMPERED
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)

@@ -29,8 +29,9 @@ from stanct.kernels.records import (
     make_table,
     pool_tables,
 )
-from stanct.path.bias import AnyBias, Course, LadderBias
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
+from stanct.path.bias import AnyBias, LadderBias
+from stanct.path.course import Course
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
@@ -145,13 +146,13 @@ class _Chain:
     table: StepTable
 
     @classmethod
-    def start(cls, density: SampledDensity, base: AnyBase, seed: np.random.SeedSequence) -> _Chain:
+    def start(cls, density: SampledDensity, base: Base, seed: np.random.SeedSequence) -> _Chain:
         """A chain inside the target's support, with β uniform."""
         rng = lanes.stream(seed)
         state = lanes.start(density, base, rng)
         return cls(rng, state, float(rng.random()), make_table(base.dimension))
 
-    def rebase(self, density: SampledDensity, old: AnyBase, new: AnyBase) -> None:
+    def rebase(self, density: SampledDensity, old: Base, new: Base) -> None:
         """Keep the place x, express it in a new base's coordinates."""
         z = new.whiten(old.unwhiten(self.state.z))
         self.state = kernels.make_state(make_problem(density, new), z)
@@ -162,7 +163,7 @@ class _Draw:
     """Moves a chain through a block of draws under a frozen base and bias; travels to workers."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     bias: AnyBias
     moves: Moves
     transitions: int
@@ -193,14 +194,14 @@ class _Chains:
 
     job: Job = field(repr=False)
     method: Alternation
-    base: AnyBase
+    base: Base
     bias: AnyBias
     uniform: float
     members: list[_Chain]
 
     @classmethod
     def started(
-        cls, job: Job, method: Alternation, base: AnyBase, log_zeta: float, uniform: float
+        cls, job: Job, method: Alternation, base: Base, log_zeta: float, uniform: float
     ) -> _Chains:
         """Chains at draws of the base inside the target's support."""
         members = [
@@ -237,7 +238,7 @@ class _Chains:
             for member in self.members:
                 member.table = copy_table(pooled)
 
-    def rebase(self, base: AnyBase, bias: AnyBias) -> None:
+    def rebase(self, base: Base, bias: AnyBias) -> None:
         """Keep every chain's place x, under a new base and bias."""
         for member in self.members:
             member.rebase(self.job.density, self.base, base)

@@ -31,8 +31,8 @@ from stanct.kernels.records import (
     make_tally,
     pool_tables,
 )
+from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
-from stanct.path.mixture import AnyBase
 from stanct.runs.particle_run import ParticleRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job, Plan
@@ -173,7 +173,7 @@ class Up:
     """Takes fresh particles from the base to the target; travels to workers."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     betas: Array
     moves: Moves
     transitions: int
@@ -216,7 +216,7 @@ class Down:
     """
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     betas: Array
     moves: Moves
     transitions: int

@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
+from stanct.bases.fits import FittedBase
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import BaseDraws, SampledDensity, SampledTarget, Start, first_base
+from stanct.samplers._rounds import BaseDraws, SampledDensity, SampledTarget
 from stanct.seeds import Seeds
 from stanct.version import __version__
 from stanct.work.execution import Borrow, Executed, Execution
@@ -51,7 +53,7 @@ class Plan:
     warmup: int
     target_se: float | None = None
     max_draws: int | None = None
-    base: str | AnyBase = "pilot"
+    base: str | Base = "pilot"
     log_zeta: float | None = None
     threads: int | None = None
 
@@ -138,7 +140,7 @@ class Job:
             settings["threads"] = self.plan.threads
         return Nuts(**settings)
 
-    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> Start:
+    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> FittedBase:
         """Fit the base that was asked for, or take the given one, and count what that cost.
 
         Parameters
@@ -191,11 +193,11 @@ class Job:
         """A progress bar, shown if the user wants one."""
         return Bar(total, label, unit=unit, shown=self.execution.progress)
 
-    def base_draws(self, base: AnyBase, *name: str | int) -> BaseDraws:
+    def base_draws(self, base: Base, *name: str | int) -> BaseDraws:
         """Independent draws of a base, from the stream of that name."""
         return BaseDraws(self.target, base, self.seeds("base draws", *name))
 
-    def base_delta(self, base: AnyBase, count: int, *name: str | int) -> Array:
+    def base_delta(self, base: Base, count: int, *name: str | int) -> Array:
         """δ at that many of them, counted and remembered, shape (count,)."""
         self.ledger.evaluations += count
         return self.base_draws(base, *name).kept(count, self.execution)

@@ -28,7 +28,7 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
@@ -176,7 +176,7 @@ class _Trajectories:
     """What a worker needs to let a stream's trajectories flow."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     method: Adiabatic
     learned: _Means
 
@@ -226,7 +226,7 @@ class _CoolAndHeat(_Trajectories):
 def _learn(
     job: Job,
     method: Adiabatic,
-    base: AnyBase,
+    base: Base,
     learned: _Means,
     streams: list[np.random.Generator],
 ) -> _Means:
@@ -261,7 +261,7 @@ class _Explorer:
     """
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     method: Adiabatic
     size: int
 

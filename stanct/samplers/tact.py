@@ -20,7 +20,6 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels.tact import Bias
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import LowRankBase
 from stanct.runs.tact_run import TactRun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method
@@ -128,11 +127,6 @@ class TACT(TactSettings, Method[TactRun]):
         """Refuse bases and mini-batches that do not go with the target."""
         if isinstance(target, StochasticTarget):
             _check_stochastic(plan.base, target)
-        elif plan.base == "low_rank" or isinstance(plan.base, LowRankBase):
-            raise SamplingError(
-                "TACT-HMC moves in coordinates that a dense or no base whitens.",
-                remedy='Use base="pilot", "pathfinder" or "laplace", or a GaussianBase.',
-            )
         if self.minibatch is not None:
             _check_minibatch(target)
 
@@ -197,14 +191,11 @@ class TACT(TactSettings, Method[TactRun]):
                 return None
             base = "pilot" if self.minibatch is None else "laplace"
         elif isinstance(job.target, StochasticTarget):
-            assert isinstance(base, GaussianBase)  # `check` has refused the others
-            return base
+            return None if isinstance(base, str) else base.dense()
         # log ζ is of no use to these dynamics, so that none is guessed.
-        log_zeta = 0.0 if isinstance(base, GaussianBase) else None
+        log_zeta = None if isinstance(base, str) else 0.0
         planned = replace(job, plan=replace(job.plan, base=base, log_zeta=log_zeta))
-        found = planned.start().base
-        assert isinstance(found, GaussianBase)  # `check` has refused the others
-        return found
+        return planned.start().base.dense()
 
     def _source(self, job: Job, base: GaussianBase | None, shards: Batches | None) -> Source:
         """Where the chains' estimates come from."""
