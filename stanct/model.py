@@ -14,14 +14,14 @@ from typing import Any, Literal, overload
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError, StanctError
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.particle_run import ParticleRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.ladder import LadderRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
-from stanct.runs.tact_run import TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import (
     adiabatic,
     ais,

@@ -13,7 +13,7 @@ from stanct.model import METHODS
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 
 SHORT: dict[str, dict[str, Any]] = {
     "joint": {"draws": 300, "warmup": 300},

@@ -17,7 +17,7 @@ from conftest import target_of
 from stanct.errors import CheckpointError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
-from stanct.runs.tact_run import TactRun
+from stanct.runs.tact import TactRun
 from stanct.samplers import ais, gibbs, joint, parallel_tempering, tact
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work.execution import ExecutorWarning, executing

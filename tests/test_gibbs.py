@@ -14,7 +14,7 @@ from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import gibbs
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget

@@ -26,7 +26,7 @@ from stanct.model import METHODS
 from stanct.pages.page import HtmlPage, number, signed, with_error
 from stanct.pages.report import command_line, python_lines, remedies, verdict
 from stanct.runs.diagnostics import Check, failures
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 
 
 class Reader(HTMLParser):

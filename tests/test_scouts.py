@@ -21,7 +21,7 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase, LocalFit, moment_match
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _alternation as alternation
 from stanct.samplers import joint, parallel_tempering
 from stanct.samplers._rounds import LEAST_SHRINKAGE, Round, refit_base

@@ -16,7 +16,7 @@ from stanct.errors import SamplingError, StanctError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
+from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.samplers import tact
 from stanct.samplers.tact import VARIANTS, Coupling, Hills
 from stanct.targets.batches import StochasticTarget

@@ -16,7 +16,7 @@ from targets import LINE
 
 from stanct import load
 from stanct.errors import SavedRunError, StanctError
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import joint
 
 

@@ -19,13 +19,13 @@ from stanct.plots.evidence import curves, delta_means
 from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.diagnostics import base_check, round_trips
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
+from stanct.runs.ladder import LadderRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.runs.run import Run
-from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
+from stanct.runs.tempered import TemperedRun
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from stanct.plots.canvas import (
     whole_numbers,
 )
 from stanct.runs.run import Run
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 
 GRID = np.array([0, 0.01, 0.03, *np.linspace(0.06, 1, 18)])
 """β of the free-energy curve, closer where it bends."""

@@ -20,8 +20,8 @@ from stanct.plots.canvas import (
     whole_numbers,
 )
 from stanct.runs.diagnostics import HIGH_BETA, LOW_BETA, round_trips
-from stanct.runs.pseudo_extended_run import hand_overs
-from stanct.runs.tact_run import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT
+from stanct.runs.pseudo_extended import hand_overs
+from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT
 
 BINS = 20
 MOST_LANES = 8

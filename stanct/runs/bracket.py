@@ -9,7 +9,7 @@ import numpy as np
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 
 
 @dataclass(frozen=True)

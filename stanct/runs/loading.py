@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from stanct.runs.adiabatic_run import AdiabaticRun
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.particle_run import ParticleRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.ladder import LadderRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.storage import saved_head
-from stanct.runs.tact_run import TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
 
 _KINDS: dict[str, type[Run]] = {
     kind.file_format: kind

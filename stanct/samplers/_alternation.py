@@ -32,7 +32,7 @@ from stanct.kernels.records import (
 )
 from stanct.path.bias import AnyBias, Course, LadderBias
 from stanct.path.mixture import AnyBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import (

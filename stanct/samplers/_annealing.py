@@ -34,7 +34,7 @@ from stanct.kernels.records import (
 )
 from stanct.path.bias import sigmoidal_ladder
 from stanct.path.mixture import AnyBase
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._rounds import (
     Ledger,

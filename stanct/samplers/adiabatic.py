@@ -33,7 +33,7 @@ from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.mixture import AnyBase
-from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
+from stanct.runs.adiabatic import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
 from stanct.settings import whole

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import asdict
 
 from stanct.path.mixture import AnyBase
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.samplers._annealing import AnnealingSettings, anneal
 from stanct.samplers._rounds import SampledTarget
 from stanct.work.execution import executing

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 
 from stanct.path.bias import Bias, Course
 from stanct.path.mixture import AnyBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
 from stanct.samplers._rounds import SampledTarget, refit_bias
 

@@ -20,7 +20,7 @@ from stanct.errors import SamplingError
 from stanct.path.bias import Bias, Course
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import AnyBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._chains import (
     Chains,
     ChainSettings,

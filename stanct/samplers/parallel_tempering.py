@@ -34,7 +34,7 @@ from stanct.kernels.records import (
     pool_tables,
 )
 from stanct.path.mixture import AnyBase
-from stanct.runs.ladder_run import LadderRun
+from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._rounds import (
     Ledger,

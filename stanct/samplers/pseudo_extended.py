@@ -24,7 +24,7 @@ from stanct.estimates.copies import CopyEstimator
 from stanct.path.bias import CopyBias, beta_grid
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import AnyBase
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers._chains import Chains, ChainSettings, StepSizes, refuse_executor, run_chains
 from stanct.samplers._nuts import generated, nuts_sampler
 from stanct.samplers._rounds import (

@@ -21,7 +21,7 @@ from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.bias import LadderBias, beta_grid, sigmoidal_ladder
 from stanct.path.mixture import AnyBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
 from stanct.samplers._rounds import Round, SampledTarget
 from stanct.settings import whole

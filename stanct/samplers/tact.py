@@ -22,7 +22,7 @@ from stanct.errors import SamplingError
 from stanct.kernels.tact import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import LowRankBase
-from stanct.runs.tact_run import TactRun
+from stanct.runs.tact import TactRun
 from stanct.samplers._lanes import stream
 from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
 from stanct.samplers._tact_settings import VARIANTS, Coupling, Hills, TactSettings

@@ -12,7 +12,7 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates.path import Curve, Evidence
 from stanct.runs.diagnostics import Check, agreement, check, interrupted_check
-from stanct.runs.particle_run import mean_weight_evidence
+from stanct.runs.particle import mean_weight_evidence
 from stanct.runs.run import Run
 from stanct.runs.storage import ADIABATIC
 
