@@ -19,9 +19,10 @@ from stanct.runs.ladder import LadderRun
 from stanct.runs.loading import load
 from stanct.runs.particle import ParticleRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.runs.run import Run
+from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
+from stanct.samplers.tact import Coupling, Hills
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.minibatch import MiniBatch
@@ -33,14 +34,17 @@ __all__ = [
     "Bracket",
     "Check",
     "Comparison",
+    "Coupling",
     "Curve",
     "DataError",
     "EngineError",
     "Evidence",
+    "EvidenceRun",
     "Expectation",
     "FunctionDensity",
     "FunctionTarget",
     "GaussianBase",
+    "Hills",
     "LadderRun",
     "MiniBatch",
     "ParticleRun",

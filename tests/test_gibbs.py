@@ -118,6 +118,7 @@ def test_a_stan_program_from_its_own_pilot(seed: int, tmp_path) -> None:
     assert abs(float(ahead.value) - 1.2) < 4 * float(ahead.std_error) < 0.5
     done.save(tmp_path / "run")
     again = load(tmp_path / "run")
+    assert isinstance(again, TemperedRun)
     assert again.evidence == evidence and again.method == "gibbs"
     assert set(again.programs) == {"density"}
     assert done.to_arviz() is not None

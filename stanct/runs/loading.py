@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from stanct.errors import SavedRunError
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
@@ -27,4 +28,10 @@ def load(folder: str | os.PathLike[str]) -> Run:
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    return _KINDS[saved_head(folder)["format"]].load(folder)
+    found = saved_head(folder)["format"]
+    if found not in _KINDS:
+        raise SavedRunError(
+            f"{folder} holds a run of the format {found!r}, which this version does not know.",
+            remedy="Load it by the class that saved it (Kind.load), or by a newer version.",
+        )
+    return _KINDS[found].load(folder)
