@@ -22,13 +22,26 @@ from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers.tact import Coupling, Hills
+from stanct.samplers._job import Job
+from stanct.samplers._method import Method
+from stanct.samplers.adiabatic import Adiabatic
+from stanct.samplers.ais import AIS
+from stanct.samplers.gibbs import Gibbs
+from stanct.samplers.joint import Joint
+from stanct.samplers.parallel_tempering import ParallelTempering
+from stanct.samplers.pseudo_extended import PseudoExtended
+from stanct.samplers.simulated_tempering import SimulatedTempering
+from stanct.samplers.tact import TACT, Coupling, Hills
+from stanct.sampling import sample
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.minibatch import MiniBatch
 from stanct.version import __version__
 
 __all__ = [
+    "AIS",
+    "TACT",
+    "Adiabatic",
     "AdiabaticRun",
     "BayesFactor",
     "Bracket",
@@ -44,15 +57,22 @@ __all__ = [
     "FunctionDensity",
     "FunctionTarget",
     "GaussianBase",
+    "Gibbs",
     "Hills",
+    "Job",
+    "Joint",
     "LadderRun",
+    "Method",
     "MiniBatch",
+    "ParallelTempering",
     "ParticleRun",
     "ProgramError",
+    "PseudoExtended",
     "PseudoExtendedRun",
     "Run",
     "SamplingError",
     "SavedRunError",
+    "SimulatedTempering",
     "StanctError",
     "StochasticTarget",
     "TactRun",
@@ -61,5 +81,6 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "sample",
     "temper",
 ]

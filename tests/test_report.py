@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import inspect
 import json
 import re
 import time
@@ -33,8 +32,6 @@ from targets import LINE
 import stanct
 from stanct.cli import main
 from stanct.errors import StanctError
-from stanct.model import METHODS
-from stanct.pages import reproduction
 from stanct.pages.page import HtmlPage, number, signed, with_error
 from stanct.pages.panels import panels_of
 from stanct.pages.report import remedies, verdict
@@ -43,6 +40,7 @@ from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import LowRankBase
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.tempered import TemperedRun
+from stanct.samplers import METHODS
 
 
 class Reader(HTMLParser):
@@ -261,11 +259,14 @@ def test_each_kind_s_page(method: str, tmp_path: Path, request: pytest.FixtureRe
     lines = python_lines(run)
     assert lines is not None
     asked: dict[str, Any] = {}
-    sampler = SimpleNamespace(sample=lambda data, **settings: asked.update(settings))
-    space = {"data": None, "model": sampler}
-    exec(re.sub(r"model = .*", "", lines), space)
-    inspect.signature(METHODS[asked.pop("method")]).bind(None, **asked)
-    assert asked == {**SHORT[method], "seed": run.provenance["settings"]["seed"]}
+    sampler = SimpleNamespace(
+        sample=lambda data, method, **options: asked.update(options, method=method)
+    )
+    exec(re.sub(r"model = .*", "", lines), {"data": None, "model": sampler})
+    own = {name: value for name, value in SHORT[method].items() if name == "copies"}
+    assert asked.pop("method") == METHODS[method](**own)
+    rest = {name: value for name, value in SHORT[method].items() if name not in own}
+    assert asked == {**rest, "seed": run.settings["seed"]}
     assert faults_of(request.getfixturevalue("browser"), page, tmp_path / "page.html") == []
 
 
@@ -372,13 +373,6 @@ def test_reproduction_lines(run: TemperedRun) -> None:
     assert "base=base," in (python_lines(far_run()) or "")
 
 
-@pytest.fixture
-def by_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if methods were classes of the package."""
-    names = {"gibbs": "Gibbs", "tact": "Tact"}
-    monkeypatch.setattr(reproduction, "class_name", names.get)
-
-
 def made_by(run: Any, method: str, common: dict[str, Any], own: dict[str, Any]) -> Any:
     """A run as a method with settings of its own would leave it."""
     record = {
@@ -391,7 +385,7 @@ def made_by(run: Any, method: str, common: dict[str, Any], own: dict[str, Any]) 
     return dataclasses.replace(run, method=method, provenance=record)
 
 
-def test_a_method_with_its_own_settings(run: TemperedRun, by_class: None) -> None:
+def test_a_method_with_its_own_settings(run: TemperedRun) -> None:
     found = made_by(run, "gibbs", {"chains": 2, "draws": 2500, "seed": 1, "threads": 3},
                     {"transitions": 8, "max_steps": 64})  # fmt: skip
     assert command_line(found) == (
@@ -408,7 +402,7 @@ def test_a_method_with_its_own_settings(run: TemperedRun, by_class: None) -> Non
     ]
 
 
-def test_settings_that_have_parts(run: TemperedRun, by_class: None) -> None:
+def test_settings_that_have_parts(run: TemperedRun) -> None:
     """A part is written by what differs in it; the command cannot say it."""
     coupling = {**dataclasses.asdict(stanct.Coupling()), "plateau": 0.5}
     hills = dataclasses.asdict(stanct.Hills())
@@ -416,13 +410,13 @@ def test_settings_that_have_parts(run: TemperedRun, by_class: None) -> None:
                     {"coupling": coupling, "hills": hills, "bias": "hills"})  # fmt: skip
     assert command_line(found) is None
     lines = (python_lines(found) or "").split("\n")
-    assert "    stanct.Tact(coupling=stanct.Coupling(plateau=0.5), bias='hills')," in lines
-    assert "    base=base,  # the base that you passed" in lines
+    assert "    stanct.TACT(coupling=stanct.Coupling(plateau=0.5), bias='hills')," in lines
+    assert "# base is the one that you passed" in lines and "    base=base," in lines
 
 
 def test_resampled_annealing_is_repeated_as_ais() -> None:
     lines = python_lines(line_run("ais", resample=True)) or ""
-    assert "method='ais'" in lines and "resample=True" in lines
+    assert "stanct.AIS(resample=True)" in lines
 
 
 def test_a_method_of_the_user_s_own_cannot_be_repeated(run: TemperedRun) -> None:

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
-from stanct.model import METHODS
 from stanct.runs.run import Run
-from stanct.samplers.tact import Coupling, Hills
+from stanct.samplers import METHODS
+from stanct.sampling import DEFAULTS, Options
 
-COMMON = (
-    "chains", "draws", "warmup", "target_se", "max_draws", "max_seconds", "seed", "base",
-    "log_zeta", "engine",
-)  # fmt: skip
-"""Settings that go with every method and change what a run draws."""
-OPTIONS = ("chains", "draws", "warmup", "target_se", "max_draws", "max_seconds", "seed", "base",
-           "engine")  # fmt: skip
-"""Those that `stanct evidence` takes as options of their own."""
+GIVEN = "given"
+"""What provenance says of an object that was passed."""
 IMPLICIT = ("threads", "executor", "checkpoint", "progress")
 """Settings that change nothing of what a run draws."""
-
-
 # Runs whose method goes by another name than its class.
 _NAMES = {"smc": "ais"}
 
 
-def class_name(method: str) -> str | None:
-    """The name of a method's class in `stanct`; None where methods go by their names alone."""
-    return None
+def class_name(method: str) -> str:
+    """The name of a method's class in `stanct`."""
+    return METHODS[method].__name__
 
 
-def defaults(method: str) -> Mapping[str, object]:
-    """The settings of a method with their defaults, parts as instances of their own classes."""
-    parameters = inspect.signature(METHODS[method]).parameters
-    found = {name: each.default for name, each in parameters.items() if name != "target"}
-    parts: dict[str, object] = {"coupling": Coupling(), "hills": Hills()}
-    return {name: parts.get(name, default) for name, default in found.items()}
+def own_defaults(method: str) -> Mapping[str, object]:
+    """A method's own settings with their defaults."""
+    kind = METHODS[method]()
+    return {field.name: getattr(kind, field.name) for field in fields(kind)}
+
+
+def common_defaults(method: str) -> Mapping[str, object]:
+    """The settings that go with every method, with what a method takes for those not given."""
+    kind = METHODS[method]
+    return {
+        **dict.fromkeys(Options.__annotations__),
+        **DEFAULTS,
+        "draws": kind.default_draws,
+        "warmup": kind.default_warmup,
+        "base": kind.default_base,
+    }
 
 
 def _method(run: Run) -> str | None:
@@ -61,17 +62,15 @@ def command_line(run: Run) -> str | None:
     if not run.programs or data is None or method is None:
         return None
     common, own = _chosen(run, method)
-    if common.get("base") == "given" or not set(common) <= set(OPTIONS):
-        return None
-    if not all(isinstance(value, bool | int | float | str) for value in own.values()):
+    scalars = all(isinstance(value, bool | int | float | str | None) for value in own.values())
+    if GIVEN in (*common.values(), *own.values()) or not scalars or "log_zeta" in common:
         return None
     words = ["stanct", "evidence", run.provenance["program"], *([data] if data else [])]
     words += ["--method", method] if method != "joint" else []
     for name, value in own.items():
         words += ["--set", f"{name}={value}"]
-    for name in OPTIONS:
-        if name in common:
-            words += [f"--{name.replace('_', '-')}", str(common[name])]
+    for name, value in common.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
 
 
@@ -81,51 +80,50 @@ def python_lines(run: Run) -> str | None:
     if not run.programs or method is None:
         return None
     common, own = _chosen(run, method)
-    kind, settings = class_name(method), list(_settings(method, own))
+    usual = own_defaults(method)
+    settings = ", ".join(_setting(name, value, usual[name]) for name, value in own.items())
     arguments = ["data" if data is None else repr(data or None)]
-    if kind is None:
-        arguments += [f"method={method!r}", *settings]
-    else:
-        arguments.append(f"stanct.{kind}({', '.join(settings)})")
-    arguments += _settings(method, {k: v for k, v in common.items() if k != "base"})
-    lines = [f"    {argument}," for argument in arguments]
-    if common.get("base") == "given":
-        lines.append("    base=base,  # the base that you passed")
-    elif "base" in common:
-        lines.append(f"    base={common['base']!r},")
-    if "minibatch" in own:
-        lines.insert(0, "    # minibatch is the MiniBatch that you passed")
-    model = f"model = stanct.temper({run.provenance['program']!r})"
-    return "\n".join(["import stanct", "", model, "run = model.sample(", *lines, ")"])
+    arguments.append(f"stanct.{class_name(method)}({settings})")
+    arguments += [_setting(name, value, None) for name, value in common.items()]
+    passed = [name for name, value in {**own, **common}.items() if _is_passed(value, usual, name)]
+    lines = ["import stanct", "", f"model = stanct.temper({run.provenance['program']!r})"]
+    lines += [f"# {name} is the one that you passed" for name in passed]
+    return "\n".join([*lines, "run = model.sample(", *(f"    {a}," for a in arguments), ")"])
 
 
-def _settings(method: str, chosen: Mapping[str, Any]) -> Iterator[str]:
-    """Settings as arguments of a call; those that are dataclasses by their own differences."""
-    usual = defaults(method)
-    for name, value in chosen.items():
-        default = usual.get(name)
-        if name == "minibatch":
-            yield "minibatch=minibatch"
-        elif is_dataclass(default) and isinstance(value, Mapping):
-            own = {field.name: getattr(default, field.name) for field in fields(default)}
-            parts = [f"{k}={v!r}" for k, v in value.items() if k not in own or v != own[k]]
-            yield f"{name}=stanct.{type(default).__name__}({', '.join(parts)})"
-        else:
-            yield f"{name}={value!r}"
+def _is_passed(value: Any, usual: Mapping[str, object], name: str) -> bool:
+    """Whether a setting was an object that provenance describes and Python must pass again."""
+    return value == GIVEN or (isinstance(value, Mapping) and not is_dataclass(usual.get(name)))
+
+
+def _setting(name: str, value: Any, default: object) -> str:
+    """A setting as the argument of a call; a dataclass by its own differences."""
+    if _is_passed(value, {name: default}, name):
+        return f"{name}={name}"
+    if is_dataclass(default) and isinstance(value, Mapping):
+        usual = asdict(cast(Any, default))
+        parts = ", ".join(f"{k}={v!r}" for k, v in value.items() if v != usual.get(k))
+        return f"{name}=stanct.{type(default).__name__}({parts})"
+    return f"{name}={value!r}"
 
 
 def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings that differ from their defaults: those of every method, the method's own."""
-    usual = defaults(method)
-    # In runs that were saved before methods had settings of their own, both are one mapping.
-    together = {**run.settings, **run.method_settings}
-    chosen = {
-        name: value
-        for name, value in together.items()
-        if name not in IMPLICIT and _json(value) != _json(usual.get(name))
-    }
-    common = {name: value for name, value in chosen.items() if name in COMMON}
-    return common, {name: value for name, value in chosen.items() if name not in COMMON}
+    common, own = common_defaults(method), own_defaults(method)
+    # Older saved runs hold both in one mapping.
+    found = {**run.settings, **run.method_settings}
+    return (
+        {
+            name: found[name]
+            for name, default in common.items()
+            if found.get(name) is not None and found[name] != default and name not in IMPLICIT
+        },
+        {
+            name: found[name]
+            for name, default in own.items()
+            if name in found and _json(found[name]) != _json(default)
+        },
+    )
 
 
 def _json(value: Any) -> Any:
