@@ -410,7 +410,7 @@ def test_settings_that_have_parts(run: TemperedRun) -> None:
                     {"coupling": coupling, "hills": hills, "bias": "hills"})  # fmt: skip
     assert command_line(found) is None
     lines = (python_lines(found) or "").split("\n")
-    assert "    stanct.TACT(coupling=stanct.Coupling(plateau=0.5), bias='hills')," in lines
+    assert "    stanct.TACT(bias='hills', coupling=stanct.Coupling(plateau=0.5))," in lines
     assert "# base is the one that you passed" in lines and "    base=base," in lines
 
 
