@@ -23,7 +23,7 @@ from stanct.model import TemperedModel, temper
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.loading import load
-from stanct.runs.run import Run
+from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.storage import check_save_folder
 from stanct.samplers import METHODS
 from stanct.samplers._method import Method
@@ -405,15 +405,16 @@ def _evidence(options: argparse.Namespace) -> int:
 
 def _record(run: Run) -> dict[str, Any]:
     """The JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
-    evidence = asdict(run.evidence)
+    evidence = asdict(run.evidence) if isinstance(run, EvidenceRun) else {}
     known = {k: None if v != v else v for k, v in evidence.items()}
     return {
         **known,
+        "warnings": list(run.warnings),
         "sampler": run.method,
         "engine": run.engine,
         "gradients": run.gradients,
         "seconds": run.provenance["seconds"],
-        "seed": run.provenance["settings"]["seed"],
+        "seed": run.settings["seed"],
         "chains": run.chains,
         "draws": run.draws,
     }
@@ -426,16 +427,21 @@ def _in_words(run: Run) -> str:
         if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
     ]
     table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
+    evidence = (
+        run.evidence
+        if isinstance(run, EvidenceRun)
+        else f"No log Z: {run.method} estimates no evidence."
+    )
     verdict = (
         f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"
         if run.warnings
         else f"all {len(run.diagnostics)} checks passed"
     )
     return (
-        f"{run.evidence}\n"
+        f"{evidence}\n"
         f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
-        f"seed {run.provenance['settings']['seed']}\n\n"
+        f"seed {run.settings['seed']}\n\n"
         f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
     ).rstrip()
 

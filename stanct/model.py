@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from stanct.errors import StanctError
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.particle_run import ParticleRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.ladder import LadderRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
-from stanct.runs.tact_run import TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._method import Method
 from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact

@@ -13,7 +13,7 @@ from sampled import sampled
 import stanct
 from stanct.errors import SamplingError
 from stanct.path.bias import sigmoidal_ladder
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 

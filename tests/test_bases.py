@@ -155,6 +155,7 @@ def test_samplers_draw_from_a_mixture(method: Any, seed: int, tmp_path) -> None:
     assert abs(weight.value - 0.6) < 4 * weight.std_error < 0.2
     done.save(tmp_path / "run")
     again = stanct.load(tmp_path / "run")
+    assert isinstance(again, stanct.EvidenceRun)
     assert isinstance(again.base, MixtureBase) and again.evidence == done.evidence
     assert np.array_equal(again.base.roots, base.roots)
 
@@ -169,6 +170,7 @@ def test_samplers_move_in_a_low_rank_base(method: Any, seed: int, rng, tmp_path)
     assert abs(done.evidence.log_z - case.log_z) < 4 * done.evidence.std_error < 0.4
     done.save(tmp_path / "run")
     again = stanct.load(tmp_path / "run")
+    assert isinstance(again, stanct.EvidenceRun)
     assert isinstance(again.base, LowRankBase) and again.evidence == done.evidence
 
 

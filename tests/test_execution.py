@@ -17,8 +17,7 @@ from sampled import sampled
 
 from stanct.errors import CheckpointError, SamplingError
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.run import Run
-from stanct.runs.tact_run import TactRun
+from stanct.runs.run import EvidenceRun, Run
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work.execution import ExecutorWarning, executing
 
@@ -66,7 +65,7 @@ def assert_same(one: Run, other: Run) -> None:
     for name, values in one.variables.items():
         assert np.array_equal(values, other.variables[name]), name
     assert one.gradients == other.gradients
-    if not isinstance(one, TactRun):
+    if isinstance(one, EvidenceRun) and isinstance(other, EvidenceRun):
         assert one.evidence == other.evidence
     assert one.diagnostics == other.diagnostics
 

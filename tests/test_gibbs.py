@@ -16,7 +16,7 @@ from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -126,6 +126,7 @@ def test_a_stan_program_from_its_own_pilot(seed: int, tmp_path) -> None:
     assert abs(float(ahead.value) - 1.2) < 4 * float(ahead.std_error) < 0.5
     done.save(tmp_path / "run")
     again = load(tmp_path / "run")
+    assert isinstance(again, TemperedRun)
     assert again.evidence == evidence and again.method == "gibbs"
     assert set(again.programs) == {"density"}
     assert done.to_arviz() is not None

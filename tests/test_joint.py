@@ -19,7 +19,7 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import METHODS
 from stanct.samplers._nuts import ExtendedSampler
 from stanct.samplers._watch import Watch

@@ -13,7 +13,7 @@ from sampled import sampled
 import stanct
 from stanct.errors import SamplingError
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
-from stanct.runs.ladder_run import LadderRun
+from stanct.runs.ladder import LadderRun
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 

@@ -21,7 +21,7 @@ from stanct.estimates.copies import CopyEstimator, copy_log_weights
 from stanct.path.bias import CopyBias
 from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
+from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.samplers import pseudo_extended
 from stanct.samplers._nuts import ExtendedSampler
 

@@ -24,7 +24,7 @@ from stanct.errors import EngineError
 from stanct.path.base import Base
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._rounds import Round, refit_base
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity

@@ -15,7 +15,7 @@ from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.kernels import loops as kernels
 from stanct.path.bias import LadderBias, sigmoidal_ladder
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers.simulated_tempering import equal_length, thermodynamic_length
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget

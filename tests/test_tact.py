@@ -1,5 +1,8 @@
 """TACT-HMC keeps the target under noise that it is not told of, and its ablations do not."""
 
+# The type of a run without evidence must refuse `.evidence`.
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -17,7 +20,7 @@ from stanct.errors import SamplingError, StanctError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
+from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.samplers.tact import VARIANTS, Coupling, Hills
 from stanct.targets.batches import StochasticTarget
 
@@ -259,10 +262,13 @@ def test_functions_go_to_processes() -> None:
     assert (here.z == there.z).all() and (here.noise == there.noise).all()
 
 
-def test_no_evidence_and_why(tmp_path: Path) -> None:
+def test_no_evidence(tmp_path: Path) -> None:
     found = run(MODES, draws=100, warmup=100)
-    with pytest.raises(StanctError, match=r"no evidence.*higher temperature.*gibbs"):
-        _ = found.evidence
+    assert not isinstance(found, stanct.EvidenceRun)
+    with pytest.raises(AttributeError):
+        _ = found.evidence  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(StanctError, match=r"no evidence.*'tact', estimates none.*gibbs"):
+        stanct.compare(found, found)
     assert "of the time at temperature 1" in repr(found) and "log Z" not in repr(found)
     found.save(tmp_path / "run")
     back = stanct.load(tmp_path / "run")

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 import stanct
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.runs.tact_run import LAMBDA, THERMOSTAT, XI_THERMOSTAT
+from stanct.runs.tact import LAMBDA, THERMOSTAT, XI_THERMOSTAT
 from stanct.samplers.tact import VARIANTS
 
 HERE = Path(__file__).resolve().parent

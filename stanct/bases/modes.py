@@ -37,8 +37,10 @@ Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
 PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
-# A mode that Pathfinder puts this many nats below its best one gets no pilot while those of the
-# best ones agree.
+# A mode this many nats below the best one is none. By Pathfinder's bounds it gets no pilot while
+# those of the best ones agree. By the pilots' own evidences it is dropped: a pilot that drifts
+# along a ridge, or into a neck where coordinates are rounding noise, would widen the base by tens
+# of standard deviations.
 NEGLIGIBLE = 7.0
 
 
@@ -228,7 +230,9 @@ def _piloted(
         points = np.concatenate([pilots[i].points for i in group])
         fits.append(_bridged(target, points, rng))
         evaluations += 2 * len(points)
-    return Modes(tuple(fits), unseen, gradients, evaluations)
+    best = max(fit.log_evidence for fit in fits)
+    kept = tuple(fit for fit in fits if fit.log_evidence > best - NEGLIGIBLE)
+    return Modes(kept, unseen, gradients, evaluations)
 
 
 def _pilots(

@@ -401,7 +401,16 @@ def weighted_quantile(values: Array, log_weights: Array, probabilities: Array) -
 
 
 def between_error(by_chain: Array) -> Array:
-    """Standard error of the mean of independent chains' estimates; NaN for one chain."""
+    """Standard error of the mean of independent chains' estimates; NaN for one chain.
+
+    Parameters
+    ----------
+    by_chain : shape (chains, ...)
+
+    Returns
+    -------
+    shape (...)
+    """
     count = by_chain.shape[0]
     if count < 2:
         return np.full(by_chain.shape[1:], np.nan)[()]

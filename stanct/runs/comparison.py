@@ -18,10 +18,10 @@ from scipy.special import expit
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.runs.loading import load
-from stanct.runs.run import Run
+from stanct.runs.run import EvidenceRun, Run
 
 if TYPE_CHECKING:
-    from stanct.pages.page import HtmlPage
+    from stanct.pages.comparison import HtmlPage
 
 # Kass & Raftery (1995, section 3.2) in natural logs of a Bayes factor, not in twice that.
 STRENGTHS = (
@@ -88,7 +88,7 @@ class Comparison:
     """
 
     names: tuple[str, ...]
-    runs: tuple[Run, ...] = field(repr=False)
+    runs: tuple[EvidenceRun, ...] = field(repr=False)
     prior: Array = field(repr=False)
     notes: tuple[str, ...] = ()
 
@@ -272,7 +272,7 @@ def compare(
     Parameters
     ----------
     runs
-        Two or more, each a run of any method or the folder of a saved one.
+        Two or more, each an `EvidenceRun` or the folder of a saved one.
     names
         What to call the models; by default the folder, or the program's file without suffix.
     prior
@@ -284,25 +284,39 @@ def compare(
     Raises
     ------
     StanctError
-        Fewer than two runs, names or weights that do not fit, or runs on different data; the last
-        says which variable of which runs differs.
+        Fewer than two runs, a run without evidence, names or weights that do not fit, or runs on
+        different data; the last says which variable of which runs differs.
     SavedRunError
         A folder holds no run.
     """
     if len(runs) < 2:
         raise StanctError(f"A comparison takes two runs or more, not {len(runs)}.")
-    loaded = tuple(run if isinstance(run, Run) else load(run) for run in runs)
     labels = _labels(runs, names)
+    loaded = tuple(map(_with_evidence, labels, runs))
     observed = [observed] if isinstance(observed, str) else observed
-    for label, run in zip(labels, loaded, strict=True):
-        if not (math.isfinite(run.evidence.log_z) and math.isfinite(run.evidence.std_error)):
-            raise StanctError(f"The run {label!r} has no finite log Z with a finite error.")
     data = [_declared_data(run) for run in loaded]
     for i, j in _pairs(len(loaded)):
         _refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
     return Comparison(
         labels, loaded, _prior(prior, labels), tuple(_notes(labels, loaded, data, observed))
     )
+
+
+def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:
+    """The run, loaded if need be, if it has a log Z that can be compared."""
+    found = run if isinstance(run, Run) else load(run)
+    if not isinstance(found, EvidenceRun):
+        raise StanctError(
+            f"The run {label!r} has no evidence: its method, {found.method!r}, estimates none.",
+            remedy="Compare runs of a method that estimates log Z, such as joint, gibbs, "
+            "parallel_tempering or ais.",
+        )
+    if not (math.isfinite(found.evidence.log_z) and math.isfinite(found.evidence.std_error)):
+        raise StanctError(
+            f"The run {label!r} has no finite log Z with a finite error.",
+            remedy="See its diagnostics, and run it again as they advise.",
+        )
+    return found
 
 
 def _pairs(count: int) -> Iterator[tuple[int, int]]:

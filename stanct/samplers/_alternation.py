@@ -32,7 +32,7 @@ from stanct.kernels.records import (
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, LadderBias
 from stanct.path.course import Course
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod

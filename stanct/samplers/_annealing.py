@@ -33,7 +33,7 @@ from stanct.kernels.records import (
 )
 from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import HmcMethod

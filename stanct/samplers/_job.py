@@ -254,11 +254,7 @@ class Job:
         """Everything about the run that is neither draws nor estimates; JSON values only."""
         return {
             **self.target.origin,
-            "settings": {
-                **self.settings,
-                **self.plan.record(),
-                "seed": self.execution.seed,
-            },  # FIXME merged
+            "settings": {**self.plan.record(), "seed": self.execution.seed},
             "method_settings": dict(self.settings),
             **facts,
             **self.ledger.record(),

@@ -16,7 +16,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, TactOut, Walker
-from stanct.runs.tact_run import ENERGY
+from stanct.runs.tact import ENERGY
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import START_TRIES, block_sizes
 from stanct.samplers._tact_settings import TactSettings

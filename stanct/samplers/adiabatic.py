@@ -29,7 +29,7 @@ from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.base import Base
-from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
+from stanct.runs.adiabatic import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method

@@ -17,7 +17,7 @@ from stanct.arrays import Array
 from stanct.path.bias import Bias
 from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import NutsDraws, generated, nuts_sampler

@@ -30,7 +30,7 @@ from stanct.kernels.records import (
     pool_tables,
 )
 from stanct.path.base import Base
-from stanct.runs.ladder_run import LadderRun
+from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod

@@ -20,7 +20,7 @@ from stanct.estimates.copies import CopyEstimator
 from stanct.path.bias import CopyBias
 from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import generated, nuts_sampler

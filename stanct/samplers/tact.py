@@ -20,7 +20,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels.tact import Bias
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tact_run import TactRun
+from stanct.runs.tact import TactRun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method
 from stanct.samplers._tact_settings import VARIANTS, Coupling, Hills, TactSettings
