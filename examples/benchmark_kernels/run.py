@@ -1,9 +1,10 @@
-"""Time of a gradient inside the compiled sampler against the bare C function in a loop.
+"""The time of a gradient inside the compiled sampler, and of the bare C function in a loop.
 
-    python examples/benchmark_kernels/run.py [MODEL.stan DATA.json]
+    python run.py [MODEL.stan DATA.json]
 
-Without arguments: the radon model. Both loops visit the same points in the same order, one along a
-leapfrog trajectory at β = 0.5 and one without; processor time, fastest round of each.
+Without arguments the script times the radon model. Both loops visit the same points in the same
+order. One follows a leapfrog trajectory at β = 0.5, and the other only calls the density. The
+script measures processor time, and the fastest round of each loop counts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROUNDS, STEPS = 300, 300
 def bare_loop(
     problem: Problem, points: np.ndarray, value: np.ndarray, gradient: np.ndarray
 ) -> float:
-    """Call the density at every row of `points`, nothing else."""
+    """Call the density at every row of `points` and do nothing else."""
     total = 0.0
     for n in range(points.shape[0]):
         x = points[n]
@@ -76,9 +77,9 @@ def main() -> None:
     times = np.array([(bare(), trajectory(STEPS)) for _ in range(ROUNDS)])
     outside, inside = times.min(axis=0)
     print(f"{Path(paths[0]).name}: {dimension} dimensions")
-    print(f"bare C call        {outside:8.3f} µs")
-    print(f"inside the sampler {inside:8.3f} µs")
-    print(f"added {inside - outside:.3f} µs, ratio {inside / outside:.3f}")
+    print(f"bare C call        {outside:8.3f} µs per gradient")
+    print(f"inside the sampler {inside:8.3f} µs per gradient")
+    print(f"The sampler adds {inside - outside:.3f} µs, a ratio of {inside / outside:.3f}.")
 
 
 if __name__ == "__main__":
