@@ -161,6 +161,19 @@ def test_a_cache_that_cannot_be_written(home: Home, monkeypatch: pytest.MonkeyPa
         CmdStan(home).compiled(SOURCE)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
+def test_the_cache_lies_where_the_system_keeps_caches(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(monkeypatch, [])
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "caches/stanct/cmdstan"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "me/.cache/stanct/cmdstan"
+
+
 def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An official CmdStan outranks the assembled one; a home without stanc is none."""
     monkeypatch.delenv("CMDSTAN", raising=False)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from platformdirs import user_cache_path
 
 from stanct.arrays import Array
 from stanct.engines.assemble import processor_flags
@@ -291,8 +292,7 @@ class CmdStan:
 def _cache_folder() -> Path:
     if CACHE_VARIABLE in os.environ:
         return Path(os.environ[CACHE_VARIABLE])
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stanct" / "cmdstan"
+    return user_cache_path("stanct", appauthor=False) / "cmdstan"
 
 
 def _build(source: str, flags: list[str], folder: Path, home: Home, *, optimise: bool) -> None:
