@@ -36,7 +36,7 @@ from stanct.samplers import (
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
-from stanct.targets.data import Source, read_data
+from stanct.targets.data import DataSource, read_data
 from stanct.targets.density import Density
 from stanct.targets.program_target import Target, check_program
 
@@ -119,11 +119,11 @@ class TemperedModel:
             ) from cause
         return tuple(paths)
 
-    def target(self, data: Source = None) -> Target:
+    def target(self, data: DataSource = None) -> Target:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
         return Target(self.program, read_data(data, self.program), self.prefix)
 
-    def density(self, data: Source = None) -> Density:
+    def density(self, data: DataSource = None) -> Density:
         """The log density −φ and its gradient on the unconstrained space, all constants kept.
 
         Parameters
@@ -136,7 +136,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
         engine: str | CmdStan = "auto",
@@ -146,7 +146,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["parallel_tempering"],
         engine: str | CmdStan = "auto",
@@ -156,7 +156,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["ais"],
         engine: str | CmdStan = "auto",
@@ -165,13 +165,18 @@ class TemperedModel:
 
     @overload
     def sample(
-        self, data: Source = None, *, method: Literal["tact"], engine: str = "auto", **settings: Any
+        self,
+        data: DataSource = None,
+        *,
+        method: Literal["tact"],
+        engine: str = "auto",
+        **settings: Any,
     ) -> TactRun: ...
 
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["pseudo_extended"],
         engine: str = "auto",
@@ -181,7 +186,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["adiabatic"],
         engine: str | CmdStan = "auto",
@@ -190,12 +195,17 @@ class TemperedModel:
 
     @overload
     def sample(
-        self, data: Source = None, *, method: str, engine: str | CmdStan = "auto", **settings: Any
+        self,
+        data: DataSource = None,
+        *,
+        method: str,
+        engine: str | CmdStan = "auto",
+        **settings: Any,
     ) -> Run: ...
 
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: str = "joint",
         engine: str | CmdStan = "auto",
@@ -238,7 +248,9 @@ class TemperedModel:
             settings["engine"] = chosen
         return METHODS[method](self.target(data), **settings)
 
-    def bidirectional(self, data: Source, exact: bidirectional.Exact, **settings: Any) -> Bracket:
+    def bidirectional(
+        self, data: DataSource, exact: bidirectional.Exact, **settings: Any
+    ) -> Bracket:
         """Bracket log Z of simulated data by annealing upwards and downwards.
 
         Parameters

@@ -20,6 +20,7 @@ from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.samplers import ais, gibbs, joint, parallel_tempering, tact
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.targets.lending import Shelves
 from stanct.work.execution import ExecutorWarning, executing
 
 PROGRAM = """
@@ -122,7 +123,7 @@ def test_densities_are_built_once_a_worker(target, monkeypatch: pytest.MonkeyPat
     from stanct.targets import density
 
     built = []
-    monkeypatch.setattr(density, "_idle", type(density._idle)())
+    monkeypatch.setattr(density, "_shelves", Shelves(4))
     monkeypatch.setattr(density, "Density", lambda recipe: built.append(1) or target.density)
     draws("gibbs", target, threads=1)
     assert len(built) == 1

@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from stanct.audit.verify import compare
+from stanct.audit.verify import verify
 from stanct.engines import embedded
 from stanct.engines.embedded import CompilerMessageError
 from stanct.errors import (
@@ -211,7 +211,7 @@ def _transform(case: Case, kind: str) -> Verdict:
         embedded.compile_program(generate(program, kind))
         if case.data is None:
             return Verdict(case.name, kind, "transformed")
-        comparison = compare(Target(program, read_data(load_data(case.data), program)), kind)
+        comparison = verify(Target(program, read_data(load_data(case.data), program)), kind)
     except UnsupportedError as error:
         return Verdict(case.name, kind, "refused", error.reason, str(error))
     except (DataError, SamplingError) as error:

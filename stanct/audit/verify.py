@@ -32,7 +32,7 @@ _COUPLINGS: tuple[dict[str, Any], ...] = tuple(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Verification:
     """How far a generated program is from its formula.
 
     Attributes
@@ -78,7 +78,7 @@ class Comparison:
         )
 
 
-def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Comparison:
+def verify(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Verification:
     """Evaluate a generated program at random points, and what it should be there.
 
     `density` is compared with the user's own program, up to a constant; the other kinds with the
@@ -118,7 +118,7 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
     error = np.inf if differ else float(gap.max(initial=0.0))
     gradient_error = float(np.max(gaps, initial=0.0))
     rounding = 0.0 if gradient_error < _GRADIENT_TOLERANCE else _rounding(target, rng, points)
-    return Comparison(kind, int(both.sum()), error, gradient_error, rounding)
+    return Verification(kind, int(both.sum()), error, gradient_error, rounding)
 
 
 def _gap(found: Array, wanted: Array) -> float:

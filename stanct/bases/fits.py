@@ -13,7 +13,7 @@ from stanct.arrays import Array
 from stanct.bases.scouts import annealed_scouts
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Block, Nuts
+from stanct.engines.embedded import DrawBlock, Nuts
 from stanct.errors import EngineError, SamplingError
 from stanct.path.gaussian import (
     LOG_2PI,
@@ -32,7 +32,7 @@ from stanct.work.progress import Bar
 
 METHODS = ("pilot", "pathfinder", "laplace")
 # Draws of one local approximation: recipe, seed, draws, radius of the start.
-Approximation = Callable[..., Block]
+Approximation = Callable[..., DrawBlock]
 # Local fits from `STARTS` random starts.
 Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 # Starts are uniform within these radii of the origin in turn. Stan's own 2 is kind to hierarchical

@@ -18,7 +18,14 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Adapted, Block, Nuts, Recipe, Shapes, heeding_interrupts
+from stanct.engines.embedded import (
+    Adapted,
+    DrawBlock,
+    Nuts,
+    ParameterShapes,
+    Recipe,
+    heeding_interrupts,
+)
 from stanct.errors import SamplingError
 from stanct.samplers._settings import check_precision
 from stanct.seeds import stan_seed
@@ -50,9 +57,9 @@ class NutsSampler(Protocol):
         seed: int,
         draws: int,
         nuts: Nuts,
-    ) -> Block: ...
+    ) -> DrawBlock: ...
 
-    def position(self, block: Block) -> Array: ...
+    def position(self, block: DrawBlock) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -67,17 +74,17 @@ class ProgramSampler:
 
     engine: CmdStan
     recipe: Recipe = field(repr=False)
-    shapes: Shapes
+    shapes: ParameterShapes
 
     def adapt(self, positions: Array, **settings: Any) -> Adapted:
         """Warm chains up, see `CmdStan.adapt`."""
         return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
 
-    def draw(self, positions: Array, **settings: Any) -> Block:
+    def draw(self, positions: Array, **settings: Any) -> DrawBlock:
         """Draw a block, see `CmdStan.draw`."""
         return self.engine.draw(self.recipe, positions, self.shapes, **settings)
 
-    def position(self, block: Block) -> Array:
+    def position(self, block: DrawBlock) -> Array:
         """Where the chains ended, shape (chains, dimension)."""
         return block.position(tuple(self.shapes))
 
@@ -180,7 +187,7 @@ class StepSizes:
         """What the step size of the next block is multiplied with."""
         return SHORT_STEPS[self.blocks % len(SHORT_STEPS)] if self.short else 1.0
 
-    def heed(self, block: Block) -> None:
+    def heed(self, block: DrawBlock) -> None:
         """Learn from a finished block."""
         self.blocks += 1
         if self.short:
@@ -212,8 +219,8 @@ def run_chains(
     label: str,
     execution: Execution,
     bar: Bar,
-    seen: Callable[[list[Block]], None],
-    more: Callable[[list[Block]], int],
+    seen: Callable[[list[DrawBlock]], None],
+    more: Callable[[list[DrawBlock]], int],
 ) -> Chains:
     """Warm up the chains, pool what they learned, freeze it, and draw.
 
@@ -242,7 +249,7 @@ def run_chains(
     """
     warmup_seed, draw_seed = seed.spawn(2)
     sizes = _block_sizes(draws)
-    blocks: list[Block] = []
+    blocks: list[DrawBlock] = []
     interrupted = False
     bar.note("warming up")
     adapted = execution.once(

@@ -19,7 +19,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import STATISTICS, Adapted, Block, Nuts
+from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts
 from stanct.errors import EngineError, SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
@@ -138,7 +138,7 @@ class ExtendedSampler:
         seed: int,
         draws: int,
         nuts: Nuts,
-    ) -> Block:
+    ) -> DrawBlock:
         """Draw a block with step size and metric frozen; chains go on where they ended.
 
         Parameters
@@ -161,12 +161,12 @@ class ExtendedSampler:
         else:
             u, delta = u[..., 0], delta[..., 0]
         variables = {"z": z, "delta": delta} | ({"u": u} if u.size else {})
-        return Block(
+        return DrawBlock(
             {self.prefix + name: values for name, values in variables.items()},
             {name: statistics[..., k] for k, name in enumerate(STATISTICS)},
         )
 
-    def position(self, block: Block) -> Array:
+    def position(self, block: DrawBlock) -> Array:
         """Where the chains ended, shape (chains, dimension)."""
         names = ("z",) if self.fixed_beta is not None else ("z", "u")
         return block.position(tuple(self.prefix + name for name in names))

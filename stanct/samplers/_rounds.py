@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,13 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.kernels.records import CallableDensity
 from stanct.path.bias import AnyBias, Bias, Course, beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments, standard_log_density
 from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
 from stanct.targets.program_target import Target, refuse_random_data
-from stanct.work.execution import Executed, Execution, LentDensity
+from stanct.targets.protocols import SampledDensity as SampledDensity
+from stanct.targets.protocols import SampledTarget as SampledTarget
+from stanct.work.execution import Executed, Execution
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a corner must not lock it out.
@@ -35,31 +36,6 @@ LEAST_SHRINKAGE = 0.2
 # Share of the time at each β that does not follow the speed of the path where modes lie apart.
 # Elsewhere all of it: there draws at β near 1 are worth more than trips to the base.
 UNIFORM = 0.5
-
-
-class SampledDensity(LentDensity, CallableDensity, Protocol):
-    """What samplers need of a density: `Density` and `FunctionDensity` have it."""
-
-
-class SampledTarget(Executed, Protocol):
-    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
-
-    @property
-    def prefix(self) -> str: ...
-
-    @property
-    def density(self) -> SampledDensity: ...
-
-    @property
-    def programs(self) -> dict[str, str]: ...
-
-    @property
-    def data_text(self) -> str: ...
-
-    @property
-    def origin(self) -> dict[str, Any]: ...
-
-    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
 
 
 @dataclass(frozen=True)

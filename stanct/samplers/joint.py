@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from stanct.arrays import Array
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Block
+from stanct.engines.embedded import DrawBlock
 from stanct.errors import SamplingError
 from stanct.path.bias import Bias, Course
 from stanct.path.gaussian import GaussianBase
@@ -316,7 +316,7 @@ def _stage(
     )
 
 
-def _variables(blocks: list[Block]) -> dict[str, Array]:
+def _variables(blocks: list[DrawBlock]) -> dict[str, Array]:
     return joined([block.variables for block in blocks])
 
 
@@ -326,7 +326,7 @@ def _path(prefix: str, variables: dict[str, Array]) -> tuple[Array, Array, Array
     return z, expit(u), delta
 
 
-def _so_far(prefix: str, blocks: list[Block]) -> tuple[Array, Array, int]:
+def _so_far(prefix: str, blocks: list[DrawBlock]) -> tuple[Array, Array, int]:
     """β, δ and gradients of the finished blocks."""
     _, beta, delta = _path(prefix, _variables(blocks))
     return beta, delta, sum(block.gradients for block in blocks)

@@ -11,7 +11,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines import embedded
-from stanct.engines.embedded import Block, CompilerMessageError, Recipe
+from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
@@ -96,7 +96,7 @@ class Target:
         extra = {self.prefix + name: value for name, value in names.items()}
         return Recipe(self.code("pseudo_extended"), self.data.extended(extra))
 
-    def unconstrain(self, block: Block, chain: int, rng: np.random.Generator) -> Array:
+    def unconstrain(self, block: DrawBlock, chain: int, rng: np.random.Generator) -> Array:
         """Unconstrained points of one chain of the density program, shape (draws, D).
 
         Draws that the transform cannot invert, such as a bound reached by rounding, are left out.
