@@ -22,17 +22,32 @@ from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers._job import Job
+from stanct.samplers._method import Method
+from stanct.samplers.adiabatic import Adiabatic
+from stanct.samplers.ais import AIS
+from stanct.samplers.gibbs import Gibbs
+from stanct.samplers.joint import Joint
+from stanct.samplers.parallel_tempering import ParallelTempering
+from stanct.samplers.pseudo_extended import PseudoExtended
+from stanct.samplers.simulated_tempering import SimulatedTempering
+from stanct.samplers.tact import TACT, Coupling, Hills
+from stanct.sampling import sample
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.minibatch import MiniBatch
 from stanct.version import __version__
 
 __all__ = [
+    "AIS",
+    "TACT",
+    "Adiabatic",
     "AdiabaticRun",
     "BayesFactor",
     "Bracket",
     "Check",
     "Comparison",
+    "Coupling",
     "Curve",
     "DataError",
     "EngineError",
@@ -41,14 +56,22 @@ __all__ = [
     "FunctionDensity",
     "FunctionTarget",
     "GaussianBase",
+    "Gibbs",
+    "Hills",
+    "Job",
+    "Joint",
     "LadderRun",
+    "Method",
     "MiniBatch",
+    "ParallelTempering",
     "ParticleRun",
     "ProgramError",
+    "PseudoExtended",
     "PseudoExtendedRun",
     "Run",
     "SamplingError",
     "SavedRunError",
+    "SimulatedTempering",
     "StanctError",
     "StochasticTarget",
     "TactRun",
@@ -57,5 +80,6 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "sample",
     "temper",
 ]

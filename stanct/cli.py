@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import sys
 from collections.abc import Sequence
@@ -16,15 +17,17 @@ from stanct.audit import cost
 from stanct.audit.doctor import examine
 from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
 from stanct.audit.verify import verify
-from stanct.bases.fits import METHODS as BASES
 from stanct.engines import cmdstan, homes
-from stanct.errors import StanctError
-from stanct.model import ENGINES, METHODS, TemperedModel, temper
+from stanct.errors import SamplingError, StanctError
+from stanct.model import TemperedModel, temper
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
+from stanct.samplers import METHODS
+from stanct.samplers._method import Method
+from stanct.sampling import BASES, ENGINES, method_with
 from stanct.stan.codegen import KINDS
 from stanct.targets.program_target import check_generated
 from stanct.version import __version__
@@ -133,19 +136,21 @@ def _add_evidence(commands: Any) -> None:
         "--target-se",
         type=float,
         metavar="SE",
-        help="sample until log Z has this standard error (joint, gibbs)",
+        help="sample until log Z has this standard error (joint, gibbs, simulated_tempering)",
     )
     parser.add_argument(
         "--max-draws", type=int, metavar="N", help="most draws of each chain on the way to it"
     )
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
-    parser.add_argument("--copies", type=int, metavar="N", help="of pseudo_extended")
-    parser.add_argument("--base", choices=BASES, default="pilot", help="how the base is fitted")
+    parser.add_argument("--base", choices=BASES, default="auto", help="how the base is fitted")
     parser.add_argument(
-        "--bootstrap", type=int, metavar="ROUNDS", help="rounds that refit the base"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the method's own, e.g. --method gibbs --set transitions=8; may be "
+        "repeated",
     )
-    parser.add_argument("--target-accept", type=float, help="of the transitions")
-    parser.add_argument("--max-depth", type=int, help="of NUTS trees (joint, pseudo_extended)")
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
     parser.add_argument(
         "--checkpoint",
@@ -340,18 +345,38 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
     return 0 if comparison.passed else 1
 
 
+def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
+    """The method of that name with the settings of ``--set``."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        setting, equals, text = assignment.partition("=")
+        if not equals:
+            raise SamplingError(
+                f"--set takes NAME=VALUE, not {assignment!r}.", remedy="Use e.g. --set bootstrap=2."
+            )
+        settings[setting.strip().replace("-", "_")] = _value(text.strip())
+    return method_with(name, settings)
+
+
+def _value(text: str) -> Any:
+    """What is meant on the command line: a Python number, list or constant, or else the text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
 def _evidence(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_save_folder(options.save)
     if options.report is not None:
         check_page_file(options.report)
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
-    names = ("chains", "draws", "target_se", "max_draws", "warmup", "copies", "bootstrap")
-    names += ("target_accept", "max_depth")
+    names = ("chains", "draws", "target_se", "max_draws", "warmup")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
         options.data,
-        method=options.method,
+        _method(options.method, options.set),
         engine=options.engine,
         seed=options.seed,
         base=options.base,

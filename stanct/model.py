@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import difflib
 import html
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
-from stanct.engines import homes
-from stanct.engines.cmdstan import CmdStan
-from stanct.errors import SamplingError, StanctError
+from stanct.errors import StanctError
 from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.ladder_run import LadderRun
@@ -22,17 +19,10 @@ from stanct.runs.pseudo_extended_run import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import (
-    adiabatic,
-    ais,
-    bidirectional,
-    gibbs,
-    joint,
-    parallel_tempering,
-    pseudo_extended,
-    simulated_tempering,
-    tact,
-)
+from stanct.samplers._method import Method
+from stanct.samplers.ais import AIS
+from stanct.samplers.bidirectional import Bidirectional, Exact
+from stanct.sampling import Options, sample
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
@@ -40,19 +30,7 @@ from stanct.targets.data import DataSource, read_data
 from stanct.targets.density import Density
 from stanct.targets.program_target import Target, check_program
 
-METHODS = {
-    "adiabatic": adiabatic.sample,
-    "ais": ais.sample,
-    "joint": joint.sample,
-    "gibbs": gibbs.sample,
-    "parallel_tempering": parallel_tempering.sample,
-    "pseudo_extended": pseudo_extended.sample,
-    "simulated_tempering": simulated_tempering.sample,
-    "tact": tact.sample,
-}
-# Methods that run NUTS, by CmdStan on a generated program.
-BY_NUTS = ("joint", "pseudo_extended")
-ENGINES = ("auto", "embedded", "cmdstan")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -135,12 +113,21 @@ class TemperedModel:
 
     @overload
     def sample(
+        self, data: DataSource, method: Method[Result], **options: Unpack[Options]
+    ) -> Result: ...
+
+    @overload
+    def sample(
+        self, data: DataSource = None, *, method: Method[Result], **options: Unpack[Options]
+    ) -> Result: ...
+
+    @overload
+    def sample(
         self,
         data: DataSource = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
-        engine: str | CmdStan = "auto",
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> TemperedRun: ...
 
     @overload
@@ -149,8 +136,7 @@ class TemperedModel:
         data: DataSource = None,
         *,
         method: Literal["parallel_tempering"],
-        engine: str | CmdStan = "auto",
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> LadderRun: ...
 
     @overload
@@ -159,8 +145,7 @@ class TemperedModel:
         data: DataSource = None,
         *,
         method: Literal["ais"],
-        engine: str | CmdStan = "auto",
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> ParticleRun: ...
 
     @overload
@@ -168,19 +153,8 @@ class TemperedModel:
         self,
         data: DataSource = None,
         *,
-        method: Literal["tact"],
-        engine: str = "auto",
-        **settings: Any,
-    ) -> TactRun: ...
-
-    @overload
-    def sample(
-        self,
-        data: DataSource = None,
-        *,
         method: Literal["pseudo_extended"],
-        engine: str = "auto",
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> PseudoExtendedRun: ...
 
     @overload
@@ -189,8 +163,7 @@ class TemperedModel:
         data: DataSource = None,
         *,
         method: Literal["adiabatic"],
-        engine: str | CmdStan = "auto",
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> AdiabaticRun: ...
 
     @overload
@@ -198,19 +171,19 @@ class TemperedModel:
         self,
         data: DataSource = None,
         *,
-        method: str,
-        engine: str | CmdStan = "auto",
-        **settings: Any,
-    ) -> Run: ...
+        method: Literal["tact"],
+        **options: Unpack[Options],
+    ) -> TactRun: ...
+
+    @overload
+    def sample(self, data: DataSource, method: str, **options: Unpack[Options]) -> Run: ...
 
     def sample(
         self,
         data: DataSource = None,
-        *,
-        method: str = "joint",
-        engine: str | CmdStan = "auto",
-        **settings: Any,
-    ) -> Run:
+        method: Method[Any] | str = "joint",
+        **options: Unpack[Options],
+    ) -> Any:
         """Fit a base, sample, and return the run.
 
         Parameters
@@ -218,38 +191,30 @@ class TemperedModel:
         data
             Path of a JSON file, variable name to value, or None for a program without data.
         method
-            ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``: Gibbs continuous tempering
-            by compiled HMC; ``"simulated_tempering"``: the same on a ladder;
-            ``"parallel_tempering"``: one chain a temperature, which swap places;
-            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature;
-            ``"ais"``: annealed importance sampling, or SMC with ``resample=True``;
+            A method with its own settings, as ``stanct.Gibbs(transitions=8)``, or a name that
+            stands for its defaults. ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``:
+            Gibbs continuous tempering by compiled HMC; ``"simulated_tempering"``: the same on a
+            ladder; ``"parallel_tempering"``: one chain a temperature, which swap places;
+            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature; ``"ais"``:
+            annealed importance sampling, or SMC with ``stanct.AIS(resample=True)``;
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself; ``"tact"``:
-            thermostatted dynamics on mini-batches, without evidence. `settings` are those of
-            ``stanct.samplers.<method>.sample``; chains, draws, warmup, seed, base, threads and
-            progress go with every method.
-        engine
-            What runs NUTS in the methods joint and pseudo_extended: ``"cmdstan"`` or a `CmdStan`
-            on the generated program; ``"embedded"``, compiled kernels on the embedded engine's
-            density, as for all other methods; or ``"auto"``: CmdStan where one is found, else
-            embedded. The run says which it was.
+            thermostatted dynamics on mini-batches, without evidence.
+        options
+            What goes with every method: see `stanct.sampling.Options`.
 
         Raises
         ------
         StanctError
-            Before any work: bad data, unknown method, engine or setting.
+            Before any work: bad data, or an unknown method, engine or option. See `stanct.sample`.
         """
-        if method not in METHODS:
-            raise SamplingError(
-                f"There is no method {method!r}.", remedy=f"Use one of {', '.join(METHODS)}."
-            )
-        _check_settings(method, METHODS[method], 1, settings)
-        chosen = _engine(engine, method)
-        if method in BY_NUTS:
-            settings["engine"] = chosen
-        return METHODS[method](self.target(data), **settings)
+        return sample(self.target(data), method, **options)
 
     def bidirectional(
-        self, data: DataSource, exact: bidirectional.Exact, **settings: Any
+        self,
+        data: DataSource,
+        exact: Exact,
+        method: AIS | None = None,
+        **options: Unpack[Options],
     ) -> Bracket:
         """Bracket log Z of simulated data by annealing upwards and downwards.
 
@@ -259,15 +224,19 @@ class TemperedModel:
             Simulated from the program.
         exact
             The parameters that they were simulated from, name to value: see
-            `stanct.samplers.bidirectional.sample`, which also has the settings.
+            `stanct.samplers.bidirectional.Bidirectional`.
+        method
+            How particles are annealed; the defaults of `stanct.AIS` if left out.
+        options
+            What goes with every method: see `stanct.sampling.Options`.
 
         Raises
         ------
         StanctError
-            Before any work: bad data, parameters outside their support, unknown setting.
+            Before any work: bad data, parameters outside their support, unknown option.
         """
-        _check_settings("bidirectional", bidirectional.sample, 2, settings)
-        return bidirectional.sample(self.target(data), exact, **settings)
+        settings = {} if method is None else method.record()
+        return sample(self.target(data), Bidirectional(exact=exact, **settings), **options)
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{StanCode(self.program.source)._repr_html_()}"
@@ -308,35 +277,3 @@ def temper(
         check_program(model.program)
     model.stan_code("density")
     return model
-
-
-def _engine(engine: str | CmdStan, method: str) -> CmdStan | None:
-    """The CmdStan that this name stands for, or the one given, if the method can use it."""
-    if isinstance(engine, str) and engine not in ENGINES:
-        raise SamplingError(
-            f"There is no engine {engine!r}.", remedy=f"Use one of {', '.join(ENGINES)}."
-        )
-    if engine == "embedded" or (engine == "auto" and method not in BY_NUTS):
-        return None
-    if method not in BY_NUTS:
-        raise SamplingError(
-            f"Method {method!r} runs on the embedded engine alone: its moves are compiled kernels.",
-            remedy=f"Leave out engine=, or use one of {', '.join(BY_NUTS)}.",
-        )
-    if engine == "auto":
-        home = homes.find()
-        return CmdStan(home) if home else None
-    return CmdStan.here() if isinstance(engine, str) else engine
-
-
-def _check_settings(
-    method: str, sample: Callable[..., Any], first: int, settings: Mapping[str, Any]
-) -> None:
-    """Refuse a setting that a method lacks; its first parameters are no settings."""
-    known = list(inspect.signature(sample).parameters)[first:]
-    for name in settings:
-        if name not in known:
-            raise SamplingError(
-                f"Method {method!r} has no setting {name!r}.",
-                remedy=f"It has: {', '.join(known)}.",
-            )

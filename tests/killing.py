@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 from conftest import target_of
+from sampled import sampled
 from test_execution import BASE, METHODS, PROGRAM, assert_same, draws, normal
 
 import stanct
-from stanct.samplers import joint
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work import checkpoint
 
-METHODS["joint"] = partial(joint.sample, draws=220, warmup=150)
+METHODS["joint"] = partial(sampled, "joint", draws=220, warmup=150)
 # A child dies at this synchronisation of a file or folder with the disk.
 FATAL = {"gibbs": 45, "parallel_tempering": 45, "smc": 12, "joint": 9}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from conftest import SEED, target_of
+from sampled import sampled
 from targets import LINE
 
-from stanct.model import METHODS
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
@@ -32,7 +32,7 @@ def line_run(method: str, **settings: Any) -> Any:
     """A short run of one method on `LINE`."""
     target = target_of(LINE.source, LINE.data)
     given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
-    return METHODS[method](target, **{**SHORT[method], **given})
+    return sampled(method, target, **{**SHORT[method], **given})
 
 
 def far_run(**settings: Any) -> TemperedRun:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
+from sampled import sampled
 
 import stanct
 from stanct.errors import SamplingError
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle_run import ParticleRun
-from stanct.samplers import ais
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -27,7 +27,7 @@ generated quantities { real twice = 2 * mu; }
 
 def run(case: Analytic, **settings: Any) -> ParticleRun:
     settings = {"draws": 96, "temperatures": 40, "threads": 1, "progress": False} | settings
-    return ais.sample(case.target, base=case.base, **settings)
+    return sampled("ais", case.target, base=case.base, **settings)
 
 
 def test_schedule_is_sigmoidal() -> None:
@@ -139,8 +139,7 @@ def test_half_of_the_base_outside_the_support(resample: bool, seed: int) -> None
 
     target = FunctionTarget(FunctionDensity(function, 1))
     base = stanct.GaussianBase(np.array([0.3]), np.array([[1.3]]))
-    done = ais.sample(
-        target, base=base, seed=seed, draws=96, temperatures=30, resample=resample, threads=1,
+    done = sampled("ais", target, base=base, seed=seed, draws=96, temperatures=30, resample=resample, threads=1,
         progress=False,
     )  # fmt: skip
     assert abs(done.evidence.log_z - np.log(0.5)) < 4 * done.evidence.std_error < 0.6
@@ -153,7 +152,7 @@ def test_a_target_that_vanishes_everywhere() -> None:
     target = FunctionTarget(FunctionDensity(lambda x: (-np.inf, 0 * x), 1))
     base = stanct.GaussianBase(np.zeros(1), np.eye(1))
     with pytest.raises(SamplingError, match="vanishes"):
-        ais.sample(target, base=base, threads=1, progress=False)
+        sampled("ais", target, base=base, threads=1, progress=False)
 
 
 def test_impossible_settings() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import bimodal, gaussian
+from sampled import sampled
 from scipy.stats import kstest, multivariate_normal
 
 import stanct
@@ -192,9 +193,9 @@ def test_weighted_points(rng: np.random.Generator) -> None:
 def test_what_bases_refuse(rng: np.random.Generator) -> None:
     case, base = bimodal(), mixture(1, rng)
     with pytest.raises(SamplingError, match="would not cross"):
-        gibbs.sample(case.target, base=base, **SETTINGS)
+        sampled("gibbs", case.target, base=base, **SETTINGS)
     with pytest.raises(SamplingError, match="not refitted"):
-        parallel_tempering.sample(case.target, base=base, bootstrap=1, **SETTINGS)
+        sampled("parallel_tempering", case.target, base=base, bootstrap=1, **SETTINGS)
     with pytest.raises(SamplingError, match="one weight for each"):
         MixtureBase.of([1.0], [])
     with pytest.raises(SamplingError, match="positive and finite"):

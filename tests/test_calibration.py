@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import target_of
+from sampled import sampled
 from targets import LINE, SKEWED, Exact
-
-from stanct.samplers import joint
 
 REPEATS = 40
 
@@ -23,8 +22,8 @@ def test_errors_of_log_z_and_of_a_mean_are_calibrated(exact: Exact, seed: int) -
     name, mean = next(iter(exact.means.items()))
     scores = []
     for child in np.random.SeedSequence(seed).generate_state(REPEATS):
-        run = joint.sample(
-            target, draws=200, warmup=200, base="laplace", seed=int(child), progress=False
+        run = sampled(
+            "joint", target, draws=200, warmup=200, base="laplace", seed=int(child), progress=False
         )
         log_z = (run.evidence.log_z - exact.log_z) / run.evidence.std_error
         found = run.expect(name)

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from analytic import gaussian
 from conftest import ROOT, target_of
+from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same, draws
 
 from stanct.errors import CheckpointError
 from stanct.kernels.records import make_gibbs_out, make_table
 from stanct.path.gaussian import GaussianBase
-from stanct.samplers import gibbs
 from stanct.samplers._rounds import Start
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work import checkpoint
@@ -37,7 +37,8 @@ def target():
 
 @pytest.fixture
 def short(target) -> Any:
-    return lambda **settings: gibbs.sample(
+    return lambda **settings: sampled(
+        "gibbs",
         target,
         **{"base": BASE, "seed": 5, "draws": 120, "warmup": 32, "bootstrap": 1, "progress": False},
         **settings,
@@ -105,7 +106,9 @@ def test_a_finished_run_comes_back_without_a_gradient(
 
 def test_the_seed_is_the_checkpoints(target, tmp_path: Path) -> None:
     first, again = (
-        gibbs.sample(target, base=BASE, draws=60, warmup=32, progress=False, checkpoint=tmp_path)
+        sampled(
+            "gibbs", target, base=BASE, draws=60, warmup=32, progress=False, checkpoint=tmp_path
+        )
         for _ in range(2)
     )
     assert_same(first, again)
@@ -122,7 +125,7 @@ def test_another_run_is_refused(short, target, tmp_path: Path) -> None:
     ]:
         given = {"base": BASE, "seed": 5, "draws": 120, "warmup": 32, "progress": False, **settings}
         with pytest.raises(CheckpointError, match=words):
-            gibbs.sample(target, checkpoint=tmp_path, **given)
+            sampled("gibbs", target, checkpoint=tmp_path, **given)
     for source, data, words in [
         (PROGRAM, {"y": 1.6}, "data sha256 is"),
         (PROGRAM.replace("2);", "2.5);", 1), {"y": 1.5}, "program sha256 is"),

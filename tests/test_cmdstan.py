@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, target_of
 from generated import PROGRAMS
+from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct.arrays import Array
@@ -32,7 +33,6 @@ from stanct.model import temper
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.resources import resource_folder
-from stanct.samplers import joint
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
@@ -255,8 +255,8 @@ def engine(cmdstan_home: Home) -> CmdStan:
 def test_runs_equal_to_the_embedded_engine(exact: Exact, engine: CmdStan, seed: int) -> None:
     """The same layout, and an evidence that agrees with the truth and with the other engine's."""
     target = target_of(exact.source, exact.data)
-    run = joint.sample(target, engine=engine, seed=seed, draws=600, progress=False)
-    other = joint.sample(target, seed=seed, draws=600, progress=False)
+    run = sampled("joint", target, engine=engine, seed=seed, draws=600, progress=False)
+    other = sampled("joint", target, seed=seed, draws=600, progress=False)
     assert (run.engine, other.engine) == ("cmdstan", "embedded")
     assert abs(run.evidence.log_z - exact.log_z) < 4 * run.evidence.std_error
     assert run.evidence.std_error < 0.2
@@ -466,8 +466,8 @@ def test_opencl_equals_the_cpu(
 def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> None:
     """Within combined errors of the embedded engine's, and each within its own of the truth."""
     settings = {"seed": seed, "draws": 600, "progress": False}
-    mine = joint.sample(model_target(name), engine=engine, **settings).evidence
-    other = joint.sample(model_target(name), **settings).evidence
+    mine = sampled("joint", model_target(name), engine=engine, **settings).evidence
+    other = sampled("joint", model_target(name), **settings).evidence
     for evidence in (mine, other):
         assert abs(evidence.log_z - log_z) < 4 * evidence.std_error < 0.8
     combined = np.hypot(mine.std_error, other.std_error)
@@ -491,10 +491,10 @@ def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
 @pytest.mark.cmdstan
 def test_a_run_on_a_base_by_cmdstan(engine: CmdStan, seed: int) -> None:
     target = target_of(LINE.source, LINE.data)
-    run = joint.sample(target, engine=engine, base="advi", seed=seed, draws=400, progress=False)
+    run = sampled("joint", target, engine=engine, base="advi", seed=seed, draws=400, progress=False)
     assert abs(run.evidence.log_z - LINE.log_z) < 4 * run.evidence.std_error < 1
     with pytest.raises(SamplingError, match=r"'advi' is fitted by CmdStan.*engine=\"cmdstan\""):
-        joint.sample(target, base="advi", progress=False)
+        sampled("joint", target, base="advi", progress=False)
 
 
 @pytest.mark.cmdstan

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from browser import Browser, faults_of
 from conftest import SEED, target_of
+from sampled import sampled
 from scipy.special import gammaln
 from scipy.stats import norm
 from targets import SKEWED
@@ -22,7 +23,6 @@ from stanct import StanctError, compare
 from stanct.cli import main
 from stanct.pages.page import with_error
 from stanct.runs.comparison import BayesFactor, Comparison
-from stanct.samplers import gibbs, joint
 
 REGRESSION = """
 data { int N; int K; matrix[N, K] X; vector[N] y; }
@@ -77,7 +77,8 @@ def schools_log_z() -> float:
 
 
 def sample(source: str, data: dict[str, Any], name: str, draws: int = 500) -> stanct.TemperedRun:
-    return joint.sample(
+    return sampled(
+        "joint",
         target_of(source, data, name),
         seed=SEED,
         draws=draws,
@@ -125,7 +126,7 @@ def test_nested_regressions(comparison: Comparison) -> None:
 
 def test_eight_schools_centred_or_not() -> None:
     # NUTS enters the centred program's funnel too rarely for its short-run error to be believed.
-    centred = gibbs.sample(target_of(CENTRED, SCHOOLS), seed=SEED, draws=800, progress=False)
+    centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=800, progress=False)
     found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model"), names=["c", "n"])
     factor = found.bayes_factor("c", "n")
     assert abs(factor.log) < 4 * factor.std_error < 0.6

@@ -7,17 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 from conftest import SEED, target_of
+from sampled import sampled
 from targets import LINE, TWO_MODES
 
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import Check, base_check, refit, round_trips
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import joint
 
 
 @pytest.fixture(scope="module")
 def run() -> TemperedRun:
-    return joint.sample(target_of(LINE.source, LINE.data), seed=SEED, draws=800, progress=False)
+    return sampled("joint", target_of(LINE.source, LINE.data), seed=SEED, draws=800, progress=False)
 
 
 def check(run: TemperedRun, name: str) -> Check:
@@ -70,7 +70,8 @@ def test_base_check_s_limit_holds_on_correct_draws(rng: np.random.Generator) -> 
 def test_stuck_chains_are_seen() -> None:
     """A base that covers one mode only, and no round to mend it: nobody crosses."""
     base = GaussianBase(np.array([-6.0, -3.0]), np.array([[1.0, 0.0], [0.5, 1.0]]))
-    run = joint.sample(
+    run = sampled(
+        "joint",
         target_of(TWO_MODES.source),
         seed=SEED,
         draws=400,

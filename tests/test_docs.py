@@ -12,7 +12,7 @@ from browser import Browser, faults_of
 from conftest import ROOT
 
 import stanct
-from stanct.model import METHODS
+from stanct.samplers import METHODS
 
 spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
 assert spec is not None and spec.loader is not None

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import target_of
+from sampled import sampled
 
 from stanct.errors import CheckpointError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
 from stanct.runs.tact_run import TactRun
-from stanct.samplers import ais, gibbs, joint, parallel_tempering, tact
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.lending import Shelves
 from stanct.work.execution import ExecutorWarning, executing
@@ -31,11 +31,11 @@ generated quantities { real ahead = normal_rng(mu, t); }
 """
 BASE = GaussianBase(np.array([0.5, 0.2]), np.array([[1.5, 0.0], [0.2, 0.8]]))
 METHODS: dict[str, Any] = {
-    "gibbs": partial(gibbs.sample, draws=230, warmup=48, bootstrap=1),
-    "parallel_tempering": partial(parallel_tempering.sample, draws=120, warmup=48, bootstrap=1),
-    "ais": partial(ais.sample, draws=96, temperatures=20),
-    "smc": partial(ais.sample, draws=96, temperatures=20, resample=True),
-    "tact": partial(tact.sample, draws=50, warmup=50, noise=(1.0, 1.0)),
+    "gibbs": partial(sampled, "gibbs", draws=230, warmup=48, bootstrap=1),
+    "parallel_tempering": partial(sampled, "parallel_tempering", draws=120, warmup=48, bootstrap=1),
+    "ais": partial(sampled, "ais", draws=96, temperatures=20),
+    "smc": partial(sampled, "ais", draws=96, temperatures=20, resample=True),
+    "tact": partial(sampled, "tact", draws=50, warmup=50, noise=(1.0, 1.0)),
 }
 
 
@@ -149,7 +149,7 @@ def test_what_is_no_executor(target) -> None:
     with pytest.raises(SamplingError, match=r"client\.get_executor"):
         draws("ais", target, executor=4)
     with pytest.raises(SamplingError, match=r"'joint' takes no executor.*move together"):
-        joint.sample(target, executor=ThreadPoolExecutor(1))  # pyright: ignore[reportArgumentType]
+        sampled("joint", target, executor=ThreadPoolExecutor(1))  # pyright: ignore[reportArgumentType]
 
 
 class Mortal(Executor):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
+from sampled import sampled
 
 import stanct
 from stanct.errors import SamplingError
@@ -15,7 +16,6 @@ from stanct.kernels import loops as kernels
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import gibbs
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -33,7 +33,7 @@ generated quantities { real ahead = normal_rng(mu, 1); }
 
 def run(case: Analytic, **settings: Any) -> TemperedRun:
     settings = {"draws": 500, "warmup": 160, "bootstrap": 1, "threads": 1} | settings
-    return gibbs.sample(case.target, base=case.base, progress=False, **settings)
+    return sampled("gibbs", case.target, base=case.base, progress=False, **settings)
 
 
 @pytest.mark.parametrize("delta", [-300.0, -3.0, 0.0, 3.0, 3.0 + 1e-11, 9.0, 400.0])
@@ -91,8 +91,15 @@ def test_draws_do_not_depend_on_threads(seed: int) -> None:
     target = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair")).target({"y": 1.5})
     base = stanct.GaussianBase(np.array([0.5, -0.5]), 1.5 * np.eye(2))
     runs = [
-        gibbs.sample(
-            target, base=base, seed=seed, draws=150, warmup=64, threads=threads, progress=False
+        sampled(
+            "gibbs",
+            target,
+            base=base,
+            seed=seed,
+            draws=150,
+            warmup=64,
+            threads=threads,
+            progress=False,
         )
         for threads in (1, 2, 4)
     ]
@@ -135,8 +142,16 @@ def test_faults_are_counted_and_the_rest_is_right(fault: str, seed: int) -> None
 
     target = FunctionTarget(FunctionDensity(function, 1))
     base = stanct.GaussianBase(np.array([0.3]), np.array([[1.3]]))
-    done = gibbs.sample(
-        target, base=base, bootstrap=0, seed=seed, draws=800, warmup=160, threads=1, progress=False
+    done = sampled(
+        "gibbs",
+        target,
+        base=base,
+        bootstrap=0,
+        seed=seed,
+        draws=800,
+        warmup=160,
+        threads=1,
+        progress=False,
     )
     evidence = done.evidence
     assert abs(evidence.log_z - np.log(0.5)) < 4 * evidence.std_error < 0.2
@@ -172,7 +187,7 @@ def test_impossible_settings(settings: dict[str, Any], words: str) -> None:
 
 def test_a_function_needs_a_base() -> None:
     with pytest.raises(SamplingError, match="this target has none"):
-        gibbs.sample(gaussian(1).target, progress=False)
+        sampled("gibbs", gaussian(1).target, progress=False)
 
 
 def test_a_setting_of_another_method_is_refused() -> None:

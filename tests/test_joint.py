@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import target_of
+from sampled import sampled
 from scipy.integrate import quad
 from scipy.stats import norm
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
@@ -17,17 +18,16 @@ from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
-from stanct.model import METHODS
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import joint
+from stanct.samplers import METHODS
 from stanct.samplers._nuts import ExtendedSampler
 from stanct.samplers._watch import Watch
 
 
 def run_of(exact: Exact, seed: int, *, draws: int = 600, **settings: Any) -> TemperedRun:
     target = target_of(exact.source, exact.data)
-    return joint.sample(target, seed=seed, draws=draws, progress=False, **settings)
+    return sampled("joint", target, seed=seed, draws=draws, progress=False, **settings)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_functions_that_add_to_the_target(seed: int) -> None:
     model { centre_lp(x); s ~ exponential(1); }
     generated quantities { real y = x + s; }
     """
-    run = joint.sample(target_of(source), seed=seed, draws=400, progress=False)
+    run = sampled("joint", target_of(source), seed=seed, draws=400, progress=False)
     assert abs(run.evidence.log_z - 0.5) < 4 * run.evidence.std_error
     assert run.variables["y"] == pytest.approx(run.variables["x"] + run.variables["s"])
 
@@ -192,7 +192,9 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_impossible_settings(settings: dict, words: str) -> None:
     with pytest.raises(SamplingError, match=words):
-        joint.sample(target_of(LINE.source, LINE.data), **{"seed": 1, "progress": False} | settings)
+        sampled(
+            "joint", target_of(LINE.source, LINE.data), **{"seed": 1, "progress": False} | settings
+        )
 
 
 @pytest.mark.parametrize("method", ["joint", "gibbs", "parallel_tempering", "ais"])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SEED, target_of
+from sampled import sampled
 from targets import LINE
 from test_execution import pool
 from test_tact import z_score
@@ -85,8 +86,7 @@ def test_batches_are_exact_at_the_reference() -> None:
 def test_posterior_by_mini_batches() -> None:
     """A conjugate regression, 40 observations in batches of 4: exact means and variances."""
     data = {"N": N, "X": DATA["X"], "y": DATA["y"]}
-    found = tact.sample(
-        target_of(LINE.source, data), minibatch=MiniBatch("N", 8), base="laplace", draws=1500,
+    found = sampled("tact", target_of(LINE.source, data), minibatch=MiniBatch("N", 8), base="laplace", draws=1500,
         warmup=200, seed=SEED, progress=False,
     )  # fmt: skip
     precision = np.eye(2) + 4 * DATA["X"].T @ DATA["X"]
@@ -106,8 +106,8 @@ def test_shards_travel_to_processes() -> None:
     }  # fmt: skip
     target = target_of(COUNTS, DATA)
     with pool(1) as workers:
-        there = tact.sample(target, executor=workers, **settings)
-    here = tact.sample(target, threads=2, **settings)
+        there = sampled("tact", target, executor=workers, **settings)
+    here = sampled("tact", target, threads=2, **settings)
     assert (here.z == there.z).all() and (here.trace == there.trace).all()
 
 
@@ -115,8 +115,7 @@ def test_shards_are_loaded_once_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     loaded = []
     real = batches._Cut.load
     monkeypatch.setattr(batches._Cut, "load", lambda cut: loaded.append(1) or real(cut))
-    tact.sample(
-        target_of(COUNTS, DATA), minibatch=MiniBatch("N", 8), base="laplace", draws=30, warmup=100,
+    sampled("tact", target_of(COUNTS, DATA), minibatch=MiniBatch("N", 8), base="laplace", draws=30, warmup=100,
         seed=SEED, progress=False, threads=2,
     )  # fmt: skip
     assert len(loaded) <= 1
@@ -185,8 +184,7 @@ def test_sizes_that_count_something_else(source: str, name: str, words: str) -> 
 def test_a_refusal_comes_before_any_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tact, "first_base", lambda *_, **__: pytest.fail("a base was fitted"))
     with pytest.raises(DataError, match="parameters of its own"):
-        tact.sample(
-            target_of(
+        sampled("tact", target_of(
                 "data { int N; vector[N] y; } parameters { vector[N] e; } "
                 "model { e ~ normal(0, 1); y ~ normal(e, 1); }",
                 DATA,

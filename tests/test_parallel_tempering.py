@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
+from sampled import sampled
 
 import stanct
 from stanct.errors import SamplingError
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.runs.ladder_run import LadderRun
-from stanct.samplers import parallel_tempering
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -27,7 +27,7 @@ generated quantities { real twice = 2 * mu; }
 
 def run(case: Analytic, **settings: Any) -> LadderRun:
     settings = {"draws": 500, "warmup": 160, "threads": 1, "progress": False} | settings
-    return parallel_tempering.sample(case.target, base=case.base, **settings)
+    return sampled("parallel_tempering", case.target, base=case.base, **settings)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,15 @@ def test_exact_answers(
 def test_ladder_has_equal_rejection(seed: int) -> None:
     case = gaussian(20)
     base = stanct.GaussianBase(case.mean + 1.0, np.diag(4 * np.sqrt(case.variance)))
-    done = parallel_tempering.sample(
-        case.target, base=base, seed=seed, draws=400, warmup=400, threads=1, progress=False
+    done = sampled(
+        "parallel_tempering",
+        case.target,
+        base=base,
+        seed=seed,
+        draws=400,
+        warmup=400,
+        threads=1,
+        progress=False,
     )
     rejection = done.rejection.mean(axis=0)
     assert rejection.max() - rejection.min() < 0.2
@@ -109,8 +116,15 @@ def test_half_of_the_base_outside_the_support(seed: int) -> None:
 
     target = FunctionTarget(FunctionDensity(function, 1))
     base = stanct.GaussianBase(np.array([0.3]), np.array([[1.3]]))
-    done = parallel_tempering.sample(
-        target, base=base, seed=seed, draws=500, warmup=160, threads=1, progress=False
+    done = sampled(
+        "parallel_tempering",
+        target,
+        base=base,
+        seed=seed,
+        draws=500,
+        warmup=160,
+        threads=1,
+        progress=False,
     )
     for evidence in (done.evidence, done.forward_evidence, done.backward_evidence):
         assert abs(evidence.log_z - np.log(0.5)) < 4 * evidence.std_error < 0.4
@@ -148,8 +162,15 @@ def test_threads_stan_and_saving(seed: int, tmp_path) -> None:
 def test_nothing_tempered_is_named(seed: int) -> None:
     case = gaussian(1)
     exact = stanct.GaussianBase(case.mean, np.sqrt(case.variance)[:, None])
-    done = parallel_tempering.sample(
-        case.target, base=exact, seed=seed, draws=100, warmup=64, threads=1, progress=False
+    done = sampled(
+        "parallel_tempering",
+        case.target,
+        base=exact,
+        seed=seed,
+        draws=100,
+        warmup=64,
+        threads=1,
+        progress=False,
     )
     assert done.evidence.log_z == pytest.approx(case.log_z, abs=1e-6)
     assert "tempered" in done.warnings

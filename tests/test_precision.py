@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import SEED, target_of
+from sampled import sampled
 from targets import LINE, SKEWED
 
 from stanct.errors import SamplingError
@@ -134,8 +135,15 @@ def test_runs_reach_their_target(method) -> None:
 
 def test_a_run_that_cannot_says_why() -> None:
     target = target_of(SKEWED.source, SKEWED.data)
-    run = gibbs.sample(
-        target, seed=SEED, target_se=1e-4, max_draws=400, base=BASE, bootstrap=0, progress=False
+    run = sampled(
+        "gibbs",
+        target,
+        seed=SEED,
+        target_se=1e-4,
+        max_draws=400,
+        base=BASE,
+        bootstrap=0,
+        progress=False,
     )
     assert run.draws == 400 and run.warnings == ("target_se",)
     (failed,) = (check for check in run.diagnostics if not check.passed)
@@ -166,13 +174,12 @@ def test_a_broken_view_costs_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stanct.samplers._watch.live_text", broken)
     monkeypatch.setattr("stanct.samplers._watch.LEAST_WAIT", 0.0)
     target = target_of(SKEWED.source, SKEWED.data)
-    run = gibbs.sample(target, seed=SEED, draws=200, base=BASE, bootstrap=0)
+    run = sampled("gibbs", target, seed=SEED, draws=200, base=BASE, bootstrap=0)
     assert run.draws == 200
 
 
 def test_live_text() -> None:
-    run = gibbs.sample(
-        target_of(SKEWED.source, SKEWED.data), seed=SEED, draws=200, base=BASE, bootstrap=0,
+    run = sampled("gibbs", target_of(SKEWED.source, SKEWED.data), seed=SEED, draws=200, base=BASE, bootstrap=0,
         progress=False,
     )  # fmt: skip
     text = live_text(np.array([[0.01, 0.02, 0.03, 0.99]]), run.evidence, 1_234_567.0)

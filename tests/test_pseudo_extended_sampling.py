@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import target_of
+from sampled import sampled
 from scipy.integrate import trapezoid
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
@@ -29,7 +30,7 @@ UNIT = GaussianBase(np.zeros(2), np.eye(2))
 def run_of(exact: Exact, seed: int, **settings: Any) -> PseudoExtendedRun:
     target = target_of(exact.source, exact.data)
     settings = {"copies": 3, "draws": 600, "warmup": 300, "progress": False, **settings}
-    return pseudo_extended.sample(target, seed=seed, **settings)
+    return sampled("pseudo_extended", target, seed=seed, **settings)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ from targets import LINE
 import stanct
 from stanct.cli import main
 from stanct.errors import StanctError
-from stanct.model import METHODS
 from stanct.pages.page import HtmlPage, number, signed, with_error
 from stanct.pages.report import command_line, python_lines, remedies, verdict
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.tempered_run import TemperedRun
+from stanct.samplers import METHODS
 
 
 class Reader(HTMLParser):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, funnel, gaussian, skewed
+from sampled import sampled
 
 import stanct
 from stanct.errors import SamplingError
@@ -15,7 +16,6 @@ from stanct.estimates.path import PathEstimator
 from stanct.kernels import loops as kernels
 from stanct.path.bias import LadderBias, sigmoidal_ladder
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import simulated_tempering
 from stanct.samplers.simulated_tempering import equal_length, thermodynamic_length
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
@@ -31,7 +31,7 @@ def run(case: Analytic, **settings: Any) -> TemperedRun:
     settings = {
         "draws": 400, "warmup": 160, "bootstrap": 0, "threads": 1, "progress": False
     } | settings  # fmt: skip
-    return simulated_tempering.sample(case.target, base=case.base, **settings)
+    return sampled("simulated_tempering", case.target, base=case.base, **settings)
 
 
 # Bounds on the standard error: twice what these runs show, so that a blow-up is seen.
@@ -115,8 +115,15 @@ def test_half_of_the_base_outside_the_support(seed: int) -> None:
 
     target = FunctionTarget(FunctionDensity(function, 1))
     base = stanct.GaussianBase(np.array([0.3]), np.array([[1.3]]))
-    done = simulated_tempering.sample(
-        target, base=base, seed=seed, draws=600, warmup=160, threads=1, progress=False
+    done = sampled(
+        "simulated_tempering",
+        target,
+        base=base,
+        seed=seed,
+        draws=600,
+        warmup=160,
+        threads=1,
+        progress=False,
     )
     # Draws at β = 0 see the hole, so here the chain alone is right too.
     for evidence in (done.evidence, done.rao_blackwell_evidence):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SEED, target_of
+from sampled import sampled
 from test_execution import pool
 
 import stanct
@@ -17,7 +18,6 @@ from stanct.estimates.arviz_bridge import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
-from stanct.samplers import tact
 from stanct.samplers.tact import VARIANTS, Coupling, Hills
 from stanct.targets.batches import StochasticTarget
 
@@ -38,7 +38,7 @@ def run(target: Any, variant: str = "tact", **settings: Any) -> TactRun:
         "base": PLAIN[dimension], "seed": SEED, "progress": False, "draws": 2000, "warmup": 300,
         **VARIANTS[variant],
     }  # fmt: skip
-    return tact.sample(target, **{**known, **settings})
+    return sampled("tact", target, **{**known, **settings})
 
 
 def error_of(values: Array) -> float:
@@ -129,7 +129,7 @@ def wide_run(**settings: Any) -> TactRun:
     wide = target_of("parameters { vector[15] x; } model { x ~ normal(0, 1); }")
     base = GaussianBase(np.zeros(15), np.eye(15))
     known = {"draws": 50, "warmup": 2000, "seed": SEED, "progress": False, "chains": 4}
-    return tact.sample(wide, base=base, **{**known, **settings})
+    return sampled("tact", wide, base=base, **{**known, **settings})
 
 
 def test_thermostats_settle_where_theory_says() -> None:
@@ -158,9 +158,9 @@ def test_diagonal_thermostats_take_up_uneven_noise() -> None:
     settings = {"seed": SEED, "progress": False, "tempering": False, "draws": 800, "warmup": 30,
                 "start": np.zeros(2)}  # fmt: skip
     target = StochasticTarget(noisy, 2)
-    even = tact.sample(target, thermostat="diagonal", **settings).variables["x"] ** 2
+    even = sampled("tact", target, thermostat="diagonal", **settings).variables["x"] ** 2
     assert z_score(even[..., 0], 1.0, 0.1) < 4 and z_score(even[..., 1], 1.0, 0.1) < 4
-    scalar = tact.sample(target, **settings).variables["x"] ** 2
+    scalar = sampled("tact", target, **settings).variables["x"] ** 2
     assert scalar[..., 1].mean() > 1.4 > 0.7 > scalar[..., 0].mean()
 
 
@@ -250,13 +250,12 @@ def test_functions_go_to_processes() -> None:
     settings = {"seed": SEED, "progress": False, "draws": 30, "warmup": 25, "chains": 2}
     target = StochasticTarget(noisy_normal, 2)
     with pool(1) as workers:
-        there = tact.sample(target, executor=workers, **settings)
+        there = sampled("tact", target, executor=workers, **settings)
         with pytest.raises(SamplingError, match=r"cannot receive this target.*top level"):
-            tact.sample(
-                StochasticTarget(lambda x, rng: noisy_normal(x, rng), 2),
+            sampled("tact", StochasticTarget(lambda x, rng: noisy_normal(x, rng), 2),
                 executor=workers, **settings,
             )  # fmt: skip
-    here = tact.sample(target, threads=1, **settings)
+    here = sampled("tact", target, threads=1, **settings)
     assert (here.z == there.z).all() and (here.noise == there.noise).all()
 
 
@@ -283,17 +282,17 @@ def test_functions_need_no_base(tmp_path: Path) -> None:
         return -0.5 * float(x @ x) + rng.standard_normal(), -x + rng.standard_normal(3)
 
     target = StochasticTarget(noisy, 3, label="a normal")
-    found = tact.sample(
-        target, draws=300, warmup=100, thin=5, seed=SEED, progress=False, step=0.2, chains=2
+    found = sampled(
+        "tact", target, draws=300, warmup=100, thin=5, seed=SEED, progress=False, step=0.2, chains=2
     )
     assert z_score((found.variables["x"] ** 2).mean(axis=-1), 1.0, 0.2) < 4
     assert found.noise[:, :2].mean(axis=0) == pytest.approx(1.0, rel=0.4)
     found.save(tmp_path / "run")
     assert stanct.load(tmp_path / "run").base is None
     with pytest.raises(SamplingError, match="makes its own batches"):
-        tact.sample(target, minibatch=stanct.MiniBatch("N"), progress=False)
+        sampled("tact", target, minibatch=stanct.MiniBatch("N"), progress=False)
     with pytest.raises(SamplingError, match="this target has none"):
-        tact.sample(target, base="pilot", progress=False)
+        sampled("tact", target, base="pilot", progress=False)
 
 
 def test_a_failing_function_says_where() -> None:
@@ -301,7 +300,7 @@ def test_a_failing_function_says_where() -> None:
         raise RuntimeError("no network")
 
     with pytest.raises(SamplingError, match="where a chain is to start: RuntimeError: no network"):
-        tact.sample(StochasticTarget(broken, 2), progress=False)
+        sampled("tact", StochasticTarget(broken, 2), progress=False)
 
 
 @pytest.mark.parametrize(

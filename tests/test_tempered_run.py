@@ -12,18 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import SEED, target_of
+from sampled import sampled
 from targets import LINE
 
 from stanct import load
 from stanct.errors import SavedRunError, StanctError
 from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import joint
 
 
 @pytest.fixture(scope="module")
 def run() -> TemperedRun:
-    return joint.sample(
-        target_of(LINE.source, LINE.data), seed=SEED, draws=400, warmup=300, progress=False
+    return sampled(
+        "joint", target_of(LINE.source, LINE.data), seed=SEED, draws=400, warmup=300, progress=False
     )
 
 

@@ -13,8 +13,8 @@ from stanct.engines import embedded, homes
 from stanct.engines.assemble import is_current
 from stanct.engines.embedded import Recipe
 from stanct.errors import StanctError
-from stanct.model import BY_NUTS
 from stanct.resources import resource_folder
+from stanct.samplers import METHODS
 from stanct.targets.density import Density
 from stanct.version import __version__
 
@@ -60,7 +60,7 @@ def examine() -> tuple[str, bool]:
     lines.append(f"  cmdstan: {_cmdstan(home)}")
     lines.append(f"  OpenCL: {_opencl()}")
     chosen = "embedded" if home is None else "cmdstan"
-    methods = " and ".join(BY_NUTS)
+    methods = " and ".join([name for name, kind in METHODS.items() if kind.by_nuts])
     lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
     return "\n".join(lines), healthy and works
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shlex
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from stanct.pages.panels import evidence_of, has_chains_of_beta, pictures
 from stanct.plots.canvas import chain_colour
 from stanct.runs.diagnostics import Check, failures, round_trips
 from stanct.runs.run import Run
+from stanct.samplers import METHODS
 from stanct.samplers._tact_settings import Coupling, Hills
 
 MOST_ROWS = 1000
@@ -252,14 +252,11 @@ def _json(value: Any) -> Any:
 
 def _chosen(run: Run) -> dict[str, Any]:
     """The settings that differ from the method's defaults."""
-    # The samplers come after the reports of what they return.
-    from stanct.model import METHODS
-
-    defaults = inspect.signature(METHODS[run.method]).parameters if run.method in METHODS else {}
+    defaults = METHODS[run.method]().record() if run.method in METHODS else {}
     own = {"coupling": asdict(Coupling()), "hills": asdict(Hills())}
     chosen = {}
     for name, value in run.provenance["settings"].items():
-        default = defaults[name].default if name in defaults else None
+        default = defaults.get(name)
         usual = own.get(name, default) if default is None else default
         if _json(value) != _json(usual):
             chosen[name] = value

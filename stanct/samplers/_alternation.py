@@ -8,12 +8,10 @@ Everything is frozen before the draws that count.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from stanct.arrays import Array
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
     GibbsOut,
+    Moves,
     State,
     StepTable,
     copy_table,
@@ -34,25 +33,20 @@ from stanct.path.bias import AnyBias, Course, LadderBias
 from stanct.path.mixture import AnyBase
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import _lanes as lanes
+from stanct.samplers._job import Job
+from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import (
     BaseDraws,
-    Ledger,
     Round,
     SampledDensity,
-    SampledTarget,
     acceptance_by_beta,
-    base_deltas,
     course_under,
-    engine_name,
-    first_base,
-    provenance,
     refit_base,
 )
-from stanct.samplers._settings import MoveSettings, check_precision
 from stanct.samplers._watch import Watch
-from stanct.work.execution import Borrow, Execution, executing
-from stanct.work.progress import Bar
+from stanct.settings import Whole
+from stanct.work.execution import Borrow
 
 BLOCK = 100
 # Shares of a warm-up after each of which the bias is learned anew.
@@ -61,40 +55,84 @@ ROUND_DRAWS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlternationSettings(MoveSettings):
-    """How the chains are run; the samplers' `sample` says what each means."""
-
-    least: ClassVar[Mapping[str, int]] = {**MoveSettings.least, "bootstrap": 0}
-
-    bootstrap: int
-    target_se: float | None = None
-    max_draws: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_precision(self.target_se, self.max_draws)
-
-
-@dataclass(frozen=True)
-class BiasRule:
-    """How a method's bias follows from what is known of log z(β).
+class Alternation(HmcMethod[TemperedRun]):
+    """A method that moves x given β and draws β given x, in turn.
 
     Attributes
     ----------
-    start
-        From log ζ.
-    carried
-        From the path under a base just refitted, and the uniform share of β's density.
-    refitted
-        From the draws of a round under the same base, and that share.
+    bootstrap
+        Rounds that refit the base before the final chains. With 0 the first base is final.
+    transitions
+        HMC transitions, each followed by a draw of β, for each draw that is kept.
     sampled
         Whether x is drawn afresh from the base at β = 0.
+
+    The other settings are those of `HmcMethod`. The warm-up learns bias and step sizes in rounds of
+    doubling length.
     """
 
-    start: Callable[[float], AnyBias]
-    carried: Callable[[Course, float], AnyBias]
-    refitted: Callable[[Round, float], AnyBias]
-    sampled: bool
+    default_draws: ClassVar[int] = 2500
+    default_warmup: ClassVar[int] = 500
+    aims: ClassVar[bool] = True
+    sampled: ClassVar[bool]
+
+    bootstrap: Annotated[int, Whole(0)] = 0
+    transitions: Annotated[int, Whole(1)] = 5
+
+    @abstractmethod
+    def first_bias(self, log_zeta: float) -> AnyBias:
+        """The bias before anything but log ζ is known."""
+
+    @abstractmethod
+    def carried_bias(self, course: Course, uniform: float) -> AnyBias:
+        """The bias along the path from a base that was just refitted.
+
+        Parameters
+        ----------
+        uniform
+            Share of the density of β that is uniform, see `Course.log_density`.
+        """
+
+    @abstractmethod
+    def refitted_bias(self, done: Round, uniform: float) -> AnyBias:
+        """The bias that follows from a round's draws under the same base."""
+
+    def run(self, job: Job) -> TemperedRun:
+        """Fit a base, learn bias and step sizes, freeze them, and draw."""
+        start = job.start(bootstrap=self.bootstrap, sampled=self.sampled)
+        chains = _Chains.started(job, self, start.base, start.log_zeta, start.uniform)
+        for number in range(self.bootstrap):
+            chains.learn(number)
+            out = chains.drawn(f"round {number + 1}", ROUND_DRAWS)
+            done = chains.round(out, "round", number)
+            base = refit_base(done, start.least_shrinkage)
+            chains.rebase(base, self.carried_bias(course_under(done, base), start.uniform))
+        job.lap("bootstrap")
+        chains.learn(self.bootstrap)
+        job.lap("warmup")
+        base_draws = job.base_draws(chains.base, "final")
+        precision = job.precision
+        out, interrupted = chains.final(base_draws, precision)
+        base_delta = base_draws.kept(out.beta.size, job.execution)
+        job.ledger.evaluations += base_delta.size
+        job.lap("sampling")
+        return job.finish(
+            TemperedRun,
+            interrupted=interrupted,
+            x=chains.base.unwhiten(out.z),
+            z=out.z,
+            beta=out.beta,
+            delta=out.delta,
+            base_delta=base_delta,
+            base=chains.base,
+            bias=chains.bias,
+            statistics=_statistics(out),
+            facts={
+                "stopping": precision.record(),
+                "acceptance": acceptance_by_beta(out.bins),
+                "log_step": chains.members[0].table.log_step.tolist(),
+            },
+        )
 
 
 @dataclass
@@ -119,270 +157,127 @@ class _Chain:
         self.state = kernels.make_state(make_problem(density, new), z)
 
 
-def _draw(
-    borrow: Borrow,
-    base: AnyBase,
-    bias: AnyBias,
-    settings: AlternationSettings,
-    learn: bool,
-    chain: _Chain,
-    draws: int,
-) -> GibbsOut:
-    """A block of a chain's draws under a frozen base and bias."""
-    out = make_gibbs_out(draws, base.dimension)
-    with borrow() as density:
-        chain.beta = kernels.gibbs_draws(
-            make_problem(density, base),
-            chain.state,
-            chain.beta,
-            chain.table,
-            settings.moves(learn=learn),
-            bias.beta,
-            bias.value,
-            isinstance(bias, LadderBias),
-            settings.transitions,
-            chain.rng,
-            make_scratch(base.dimension),
-            out,
-        )
-    return out
-
-
 @dataclass(frozen=True)
-class _Draws:
-    """Blocks of all chains joined: fields of shape (chains, draws, ...), bins summed."""
+class _Draw:
+    """Moves a chain through a block of draws under a frozen base and bias; travels to workers."""
 
-    out: GibbsOut = field(repr=False)
-    interrupted: bool
+    borrow: Borrow
+    base: AnyBase
+    bias: AnyBias
+    moves: Moves
+    transitions: int
 
-
-def alternate(
-    target: SampledTarget,
-    settings: AlternationSettings,
-    rule: BiasRule,
-    *,
-    method: str,
-    seed: int | None,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    executor: Executor | None,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: bool,
-) -> TemperedRun:
-    """Fit a base, learn bias and step sizes, freeze them, and draw.
-
-    Parameters
-    ----------
-    target
-        Program and data, or a `FunctionTarget`.
-    settings, rule
-        How chains are run, and how the bias follows from what they find.
-    method
-        The sampler's name.
-    seed, base, log_zeta, executor, checkpoint, progress
-        As the samplers take them.
-
-    Raises
-    ------
-    SamplingError, EngineError, DataError, CheckpointError, KeyboardInterrupt
-        As the samplers' `sample` say.
-    """
-    with executing(
-        target,
-        method,
-        {**asdict(settings), "base": base, "log_zeta": log_zeta},
-        seed=seed,
-        executor=executor,
-        threads=settings.threads,
-        checkpoint=checkpoint,
-        progress=progress,
-    ) as execution:
-        return _sample(target, settings, rule, method, base, log_zeta, execution)
+    def __call__(self, chain: _Chain, draws: int) -> GibbsOut:
+        out = make_gibbs_out(draws, self.base.dimension)
+        with self.borrow() as density:
+            chain.beta = kernels.gibbs_draws(
+                make_problem(density, self.base),
+                chain.state,
+                chain.beta,
+                chain.table,
+                self.moves,
+                self.bias.beta,
+                self.bias.value,
+                isinstance(self.bias, LadderBias),
+                self.transitions,
+                chain.rng,
+                make_scratch(self.base.dimension),
+                out,
+            )
+        return out
 
 
-def _sample(
-    target: SampledTarget,
-    settings: AlternationSettings,
-    rule: BiasRule,
-    method: str,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    execution: Execution,
-) -> TemperedRun:
-    """First base, rounds, warm-up, draws."""
-    ledger = Ledger()
-    chains, seed = settings.chains, execution.seed
-    fit_seed, base_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 3)
-    start = first_base(
-        target,
-        base,
-        log_zeta,
-        chains=chains,
-        seed=fit_seed,
-        nuts=settings.nuts,
-        execution=execution,
-        bootstrap=settings.bootstrap,
-        sampled=rule.sampled,
-    )
-    ledger.gradients += start.gradients
-    ledger.evaluations += start.evaluations
-    ledger.lap("base")
-    current, bias = start.base, rule.start(start.log_zeta)
+@dataclass
+class _Chains:
+    """All chains of a job, and the base and bias that they are under."""
 
-    def refit(done: Round) -> AnyBias:
-        return rule.refitted(done, start.uniform)
+    job: Job = field(repr=False)
+    method: Alternation
+    base: AnyBase
+    bias: AnyBias
+    uniform: float
+    members: list[_Chain]
 
-    density = target.density
-    members = [_Chain.start(density, current, child) for child in lane_seeds]
-    base_seeds = base_seed.spawn(settings.bootstrap + 1)
-    for number in range(settings.bootstrap):
-        bias = _learn(
-            target, members, current, bias, refit, settings, ledger, base_seeds[number], execution
-        )
-        label = f"round {number + 1}"
-        drawn = _run(
-            density, members, current, bias, settings, ROUND_DRAWS, label, execution, ledger
-        )
-        done = _round(target, current, bias, drawn, base_seeds[number], ledger, execution)
-        new = refit_base(done, start.least_shrinkage)
-        bias = rule.carried(course_under(done, new), start.uniform)
-        for member in members:
-            member.rebase(density, current, new)
-        current = new
-    ledger.lap("bootstrap")
-    bias = _learn(
-        target, members, current, bias, refit, settings, ledger, base_seeds[-1], execution
-    )
-    ledger.lap("warmup")
-    base_draws = BaseDraws(target, current, base_seeds[-1].spawn(1)[0])
-    precision = Precision(settings.target_se, settings.draws, settings.max_draws)
-    drawn = _final(
-        density,
-        members,
-        current,
-        bias,
-        settings,
-        method,
-        base_draws,
-        precision,
-        execution,
-        ledger,
-    )
-    out = drawn.out
-    base_delta = base_draws.kept(out.beta.size, execution)
-    ledger.evaluations += base_delta.size
-    ledger.lap("sampling")
-    x = current.unwhiten(out.z)
-    variables = target.variables(x, variable_seed)
-    ledger.lap("variables")
-    return TemperedRun(
-        method=method,
-        engine=engine_name(target),
-        variables=variables,
-        z=out.z,
-        beta=out.beta,
-        delta=out.delta,
-        base_delta=base_delta,
-        base=current,
-        bias=bias,
-        statistics=_statistics(out),
-        programs=target.programs,
-        data=target.data_text,
-        provenance=provenance(
-            target,
-            {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
-            ledger,
-            interrupted=drawn.interrupted,
-            stopping=precision.record(),
-            acceptance=acceptance_by_beta(out.bins),
-            log_step=members[0].table.log_step.tolist(),
-        ),
-    )
+    @classmethod
+    def started(
+        cls, job: Job, method: Alternation, base: AnyBase, log_zeta: float, uniform: float
+    ) -> _Chains:
+        """Chains at draws of the base inside the target's support."""
+        members = [
+            _Chain.start(job.density, base, job.seeds("chain", k)) for k in range(job.chains)
+        ]
+        return cls(job, method, base, method.first_bias(log_zeta), uniform, members)
 
+    def work(self, *, learn: bool) -> _Draw:
+        """What a worker does to a chain."""
+        moves = self.method.moves(learn=learn)
+        return _Draw(self.job.borrow, self.base, self.bias, moves, self.method.transitions)
 
-def _learn(
-    target: SampledTarget,
-    members: list[_Chain],
-    base: AnyBase,
-    bias: AnyBias,
-    refit: Callable[[Round], AnyBias],
-    settings: AlternationSettings,
-    ledger: Ledger,
-    seed: np.random.SeedSequence,
-    execution: Execution,
-) -> AnyBias:
-    """Warm up: bias and step sizes in rounds of doubling length; leaves one frozen step table."""
-    for share, child in zip(DOUBLING, seed.spawn(len(DOUBLING)), strict=True):
-        size = max(settings.warmup * share // sum(DOUBLING), 2)
-        drawn = _run(
-            target.density,
-            members,
-            base,
-            bias,
-            settings,
-            size,
-            "warm-up",
-            execution,
-            ledger,
-            learn=True,
-        )
-        bias = refit(_round(target, base, bias, drawn, child, ledger, execution))
-        pooled = pool_tables([member.table for member in members])
-        for member in members:
-            member.table = copy_table(pooled)
-    return bias
+    def drawn(self, label: str, draws: int, *, learn: bool = False) -> GibbsOut:
+        """Draws of every chain for a round, made in blocks."""
+        sizes = lanes.block_sizes(draws, BLOCK)
+        blocks, _ = self.job.blocks(label, self.work(learn=learn), self.members, sizes)
+        out = _joined(blocks)
+        self.job.ledger.gradients += int(out.gradients.sum())
+        return out
 
+    def round(self, out: GibbsOut, *name: str | int) -> Round:
+        """Draws of the chains with as many of the base, from the stream of that name."""
+        base_delta = self.job.base_delta(self.base, out.beta.size, *name)
+        return Round(self.base, self.bias, out.z, out.delta, base_delta)
 
-def _final(
-    density: SampledDensity,
-    members: list[_Chain],
-    base: AnyBase,
-    bias: AnyBias,
-    settings: AlternationSettings,
-    method: str,
-    base_draws: BaseDraws,
-    precision: Precision,
-    execution: Execution,
-    ledger: Ledger,
-) -> _Draws:
-    """The draws that count, with a look at log Z wherever `precision` wants one."""
-    work = partial(_draw, density.borrow, base, bias, settings, False)
-    done: list[list[GibbsOut]] = [[] for _ in members]
-    total = len(members) * precision.first
-    with Bar(total, method, unit="draw", shown=execution.progress) as bar:
-        watch = Watch(base_draws, 1, bias, precision, bar)
+    def learn(self, number: int) -> None:
+        """Warm up: bias and step sizes in rounds of doubling length; leaves one frozen table."""
+        for step, share in enumerate(DOUBLING):
+            size = max(self.job.warmup * share // sum(DOUBLING), 2)
+            out = self.drawn("warm-up", size, learn=True)
+            done = self.round(out, "warm-up", number, step)
+            self.bias = self.method.refitted_bias(done, self.uniform)
+            pooled = pool_tables([member.table for member in self.members])
+            for member in self.members:
+                member.table = copy_table(pooled)
 
-        def seen(results: list[list[GibbsOut]]) -> None:
-            watch.show(partial(_so_far, done, results))
+    def rebase(self, base: AnyBase, bias: AnyBias) -> None:
+        """Keep every chain's place x, under a new base and bias."""
+        for member in self.members:
+            member.rebase(self.job.density, self.base, base)
+        self.base, self.bias = base, bias
 
+    def final(self, base_draws: BaseDraws, precision: Precision) -> tuple[GibbsOut, bool]:
+        """The draws that count, and whether the user ended them early."""
+        job, work = self.job, self.work(learn=False)
+        done: list[list[GibbsOut]] = [[] for _ in self.members]
         out, ahead, interrupted = None, precision.first, False
-        while out is None or ahead:
-            try:
-                blocks, interrupted = execution.blocks(
-                    method,
-                    work,
-                    members,
-                    lanes.block_sizes(ahead, BLOCK),
-                    final=True,
-                    bar=bar,
-                    seen=seen,
-                )
-            except KeyboardInterrupt:
-                if out is None:
-                    raise
-                execution.seal()
-                interrupted = True
-                break
-            done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-            out = _joined(done)
-            ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
-    if interrupted:
-        precision.reason = "interrupted"
-    ledger.gradients += int(out.gradients.sum())
-    return _Draws(out, interrupted)
+        with job.bar(len(self.members) * precision.first, job.method) as bar:
+            watch = Watch(base_draws, 1, self.bias, precision, bar)
+
+            def seen(latest: list[list[GibbsOut]]) -> None:
+                watch.show(lambda: _so_far(done, latest))
+
+            while out is None or ahead:
+                sizes = lanes.block_sizes(ahead, BLOCK)
+                try:
+                    blocks, interrupted = job.blocks(
+                        job.method, work, self.members, sizes, final=True, bar=bar, seen=seen
+                    )
+                except KeyboardInterrupt:
+                    if out is None:
+                        raise
+                    job.execution.seal()
+                    interrupted = True
+                    break
+                done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
+                out = _joined(done)
+                ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
+        if interrupted:
+            precision.reason = "interrupted"
+        job.ledger.gradients += int(out.gradients.sum())
+        return out, interrupted
 
 
-def _so_far(done: list[list[GibbsOut]], latest: list[list[GibbsOut]]) -> tuple[Array, Array, int]:
+def _so_far(
+    done: Sequence[list[GibbsOut]], latest: Sequence[list[GibbsOut]]
+) -> tuple[Array, Array, int]:
     """β, δ and gradients of the blocks that every chain has finished."""
     level = min(map(len, latest))
     out = _joined([[*a, *b[:level]] for a, b in zip(done, latest, strict=True)])
@@ -399,47 +294,6 @@ def _joined(blocks: list[list[GibbsOut]]) -> GibbsOut:
     }
     bins = np.sum([block.bins for chain in blocks for block in chain], axis=0)
     return GibbsOut(bins=bins, **joined)
-
-
-def _run(
-    density: SampledDensity,
-    members: list[_Chain],
-    base: AnyBase,
-    bias: AnyBias,
-    settings: AlternationSettings,
-    draws: int,
-    label: str,
-    execution: Execution,
-    ledger: Ledger,
-    *,
-    learn: bool = False,
-) -> _Draws:
-    """Draw from every chain, in blocks, for a round."""
-    blocks, interrupted = execution.blocks(
-        label,
-        partial(_draw, density.borrow, base, bias, settings, learn),
-        members,
-        lanes.block_sizes(draws, BLOCK),
-    )
-    out = _joined(blocks)
-    ledger.gradients += int(out.gradients.sum())
-    return _Draws(out, interrupted)
-
-
-def _round(
-    target: SampledTarget,
-    base: AnyBase,
-    bias: AnyBias,
-    drawn: _Draws,
-    seed: np.random.SeedSequence,
-    ledger: Ledger,
-    execution: Execution,
-) -> Round:
-    """The draws with as many of the base."""
-    count = drawn.out.beta.size
-    ledger.evaluations += count
-    base_delta = base_deltas(target, base, count, seed, execution)
-    return Round(base, bias, drawn.out.z, drawn.out.delta, base_delta)
 
 
 def _statistics(out: GibbsOut) -> dict[str, Array]:

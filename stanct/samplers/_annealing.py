@@ -9,10 +9,8 @@ other, so errors come from the spread between them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
+    Moves,
     Rungs,
     State,
     StepTable,
@@ -36,16 +35,13 @@ from stanct.path.bias import sigmoidal_ladder
 from stanct.path.mixture import AnyBase
 from stanct.runs.particle_run import ParticleRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._rounds import (
-    Ledger,
-    SampledTarget,
-    acceptance_by_beta,
-    engine_name,
-    first_base,
-    provenance,
-)
-from stanct.samplers._settings import MoveSettings
-from stanct.work.execution import Borrow, Execution
+from stanct.samplers._job import Job, Plan
+from stanct.samplers._method import HmcMethod
+from stanct.samplers._rounds import acceptance_by_beta
+from stanct.settings import Flag, Whole
+from stanct.work.execution import Borrow
+
+Result = TypeVar("Result", covariant=True)
 
 PILOT_ROUNDS = 2
 # Transitions at β = 1 between the starts of two particles on their way back.
@@ -55,27 +51,94 @@ RESAMPLE_BELOW = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnealingSettings(MoveSettings):
-    """How annealed importance sampling is run; see `sample`."""
+class Annealing(HmcMethod[Result]):
+    """A method that anneals particles from the base to the target.
 
-    least: ClassVar[Mapping[str, int]] = {
-        **MoveSettings.least,
-        "warmup": 1,
-        "temperatures": 2,
-        "island": 2,
-    }
+    Attributes
+    ----------
+    temperatures
+        Steps of the sigmoidal schedule.
+    resample
+        Resample islands whose weights degenerate: adaptive sequential Monte Carlo.
+    island
+        Particles of an island; divides `draws`.
 
-    temperatures: int
-    resample: bool
-    island: int
+    The other settings are those of `HmcMethod`. The base is only sampled, so a wide one does no
+    harm.
+    """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.draws % self.island or self.chains * self.draws < 2 * self.island:
+    default_draws: ClassVar[int] = 128
+    default_warmup: ClassVar[int] = 8
+    least_warmup: ClassVar[int] = 1
+
+    temperatures: Annotated[int, Whole(2)] = 200
+    resample: Annotated[bool, Flag()] = False
+    island: Annotated[int, Whole(2)] = 32
+
+    def check(self, plan: Plan, target: Any) -> None:
+        """Islands must divide the particles, and there must be two."""
+        if plan.draws % self.island or plan.chains * plan.draws < 2 * self.island:
             raise SamplingError(
-                f"draws={self.draws} must be a multiple of island={self.island}, and there must be "
-                "two or more islands."
+                f"draws must be a multiple of island={self.island} and make two or more islands, "
+                f"not {plan.draws}.",
+                remedy=f"Did you mean draws={max(1, round(plan.draws / self.island)) * self.island}"
+                f"{'' if plan.chains > 1 else ' and chains=4'}?",
             )
+
+    def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
+        """Fit a base, learn step sizes, freeze them, and take the particles to the target.
+
+        Returns
+        -------
+        run, streams
+            The streams as they are after the last particle, with frozen step sizes.
+        """
+        start = job.start(sampled=True)
+        up = Up(
+            job.borrow,
+            start.base,
+            sigmoidal_ladder(self.temperatures),
+            self.moves(learn=False),
+            self.transitions,
+            self.resample,
+        )
+        streams = [
+            Stream.start(job.seeds("stream", k), start.base.dimension) for k in range(job.chains)
+        ]
+        table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
+        job.lap("warmup")
+        sizes = [self.island] * (job.draws // self.island)
+        blocks, interrupted = job.blocks(
+            "particles", up, streams, sizes, unit="particle", final=True
+        )
+        job.lap("sampling")
+        log_weights = joined_weights(blocks)
+        if not np.isfinite(log_weights).any():
+            raise SamplingError(
+                f"The target vanishes, or Stan rejects it, at all of {log_weights.size} particles.",
+                remedy="Pass a base that overlaps the target's support.",
+            )
+        z = np.stack([np.concatenate([block.z for block in chain]) for chain in blocks])
+        counts = joined_counts(blocks)
+        bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
+        job.ledger.gradients += int(counts[:, 0].sum())
+        run = job.finish(
+            ParticleRun,
+            interrupted=interrupted,
+            x=start.base.unwhiten(z),
+            method="smc" if self.resample else "ais",
+            z=z,
+            log_weights=log_weights,
+            island=self.island if self.resample else 1,
+            betas=up.betas,
+            counts=counts,
+            base=start.base,
+            facts={
+                "acceptance": acceptance_by_beta(bins),
+                "log_step": table.log_step.tolist(),
+            },
+        )
+        return run, streams
 
 
 @dataclass(frozen=True)
@@ -105,82 +168,97 @@ class Stream:
         return cls(lanes.stream(seed), make_table(dimension), nowhere)
 
 
-def _up(
-    borrow: Borrow,
-    base: AnyBase,
-    betas: Array,
-    settings: AnnealingSettings,
-    learn: bool,
-    stream: Stream,
-    size: int,
-) -> Particles:
-    """Take fresh particles from the base to the target."""
-    rungs, scratch = make_rungs(base.draw(stream.rng, size)), make_scratch(base.dimension)
-    log_weights, tally = np.zeros(size), make_tally()
-    tally.counts[0] = size
-    resample = settings.resample and not learn
-    # Without resampling nothing happens between temperatures, so that one call does them all.
-    segments = itertools.pairwise(betas) if resample else [betas]
-    with borrow() as density:
-        problem = make_problem(density, base)
-        for k in range(size):
-            kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
-        for segment in segments:
+@dataclass(frozen=True)
+class Up:
+    """Takes fresh particles from the base to the target; travels to workers."""
+
+    borrow: Borrow
+    base: AnyBase
+    betas: Array
+    moves: Moves
+    transitions: int
+    resample: bool
+
+    def __call__(self, stream: Stream, size: int) -> Particles:
+        dimension = self.base.dimension
+        rungs, scratch = make_rungs(self.base.draw(stream.rng, size)), make_scratch(dimension)
+        log_weights, tally = np.zeros(size), make_tally()
+        tally.counts[0] = size
+        # Without resampling nothing happens between temperatures, so that one call does them all.
+        segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
+        with self.borrow() as density:
+            problem = make_problem(density, self.base)
+            for k in range(size):
+                kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
+            for segment in segments:
+                kernels.anneal(
+                    problem,
+                    rungs,
+                    log_weights,
+                    np.asarray(segment, float),
+                    stream.table,
+                    self.moves,
+                    self.transitions,
+                    stream.rng,
+                    scratch,
+                    tally,
+                )
+                if self.resample:
+                    rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
+        return Particles(rungs.z.copy(), log_weights, tally)
+
+
+@dataclass(frozen=True)
+class Down:
+    """Takes particles from the target, where `stream.state` is an exact draw, to the base.
+
+    Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
+    """
+
+    borrow: Borrow
+    base: AnyBase
+    betas: Array
+    moves: Moves
+    transitions: int
+
+    def __call__(self, stream: Stream, size: int) -> Particles:
+        dimension = self.base.dimension
+        scratch, state = make_scratch(dimension), stream.state
+        rungs, tally = make_rungs(np.zeros((size, dimension))), make_tally()
+        log_weights = np.zeros(size)
+        with self.borrow() as density:
+            problem = make_problem(density, self.base)
+            for k in range(size):
+                for _ in range(SPACING):
+                    probability, status, gradients = kernels.tempered_move(
+                        problem, state, 1.0, stream.table, self.moves, stream.rng, scratch
+                    )
+                    events = (status == kernels.DIVERGED, status == kernels.REJECTED)
+                    tally.counts[:] += (gradients, 1, probability, *events)
+                rungs.z[k], rungs.gradient[k], rungs.value[k] = state.z, state.gradient, state.value
             kernels.anneal(
                 problem,
                 rungs,
                 log_weights,
-                np.asarray(segment, float),
+                np.ascontiguousarray(self.betas[::-1]),
                 stream.table,
-                settings.moves(learn=learn),
-                settings.transitions,
+                self.moves,
+                self.transitions,
                 stream.rng,
                 scratch,
                 tally,
             )
-            if resample:
-                rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
-    return Particles(rungs.z.copy(), log_weights, tally)
+        return Particles(rungs.z.copy(), log_weights, tally)
 
 
-def down(
-    borrow: Borrow,
-    base: AnyBase,
-    betas: Array,
-    settings: AnnealingSettings,
-    stream: Stream,
-    size: int,
-) -> Particles:
-    """Take particles from the target, where `stream.state` is an exact draw, to the base.
+def joined_weights(blocks: list[list[Particles]]) -> Array:
+    """Log weights of all particles, shape (chains, particles)."""
+    return np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
 
-    Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
-    """
-    moves, scratch = settings.moves(learn=False), make_scratch(base.dimension)
-    rungs, tally = make_rungs(np.zeros((size, base.dimension))), make_tally()
-    log_weights, state = np.zeros(size), stream.state
-    with borrow() as density:
-        problem = make_problem(density, base)
-        for k in range(size):
-            for _ in range(SPACING):
-                probability, status, gradients = kernels.tempered_move(
-                    problem, state, 1.0, stream.table, moves, stream.rng, scratch
-                )
-                events = (status == kernels.DIVERGED, status == kernels.REJECTED)
-                tally.counts[:] += (gradients, 1, probability, *events)
-            rungs.z[k], rungs.gradient[k], rungs.value[k] = state.z, state.gradient, state.value
-        kernels.anneal(
-            problem,
-            rungs,
-            log_weights,
-            np.ascontiguousarray(betas[::-1]),
-            stream.table,
-            moves,
-            settings.transitions,
-            stream.rng,
-            scratch,
-            tally,
-        )
-    return Particles(rungs.z.copy(), log_weights, tally)
+
+def joined_counts(blocks: list[list[Particles]]) -> Array:
+    """What `Tally.counts` counts, by chain, shape (chains, 5)."""
+    return np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
 
 
 def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tuple[Rungs, Array]:
@@ -200,110 +278,12 @@ def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tu
     return chosen, np.full(weights.size, top + np.log(weights.mean()))
 
 
-def anneal(
-    target: SampledTarget,
-    settings: AnnealingSettings,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    execution: Execution,
-) -> tuple[ParticleRun, list[Stream]]:
-    """Fit a base, learn step sizes, freeze them, and take the particles to the target.
-
-    Returns
-    -------
-    run, streams
-        The streams as they are after the last particle, with frozen step sizes.
-
-    Raises
-    ------
-    SamplingError, EngineError, DataError, KeyboardInterrupt
-        As `samplers.ais.sample` says.
-    """
-    ledger = Ledger()
-    chains, seed = settings.chains, execution.seed
-    fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
-    start = first_base(
-        target,
-        base,
-        log_zeta,
-        chains=chains,
-        seed=fit_seed,
-        nuts=settings.nuts,
-        execution=execution,
-        sampled=True,
-    )
-    ledger.gradients += start.gradients
-    ledger.evaluations += start.evaluations
-    ledger.lap("base")
-    betas = sigmoidal_ladder(settings.temperatures)
-    dimension, borrow = start.base.dimension, target.density.borrow
-    streams = [Stream.start(child, dimension) for child in lane_seeds]
-    table = _learn(borrow, streams, start.base, betas, settings, ledger, execution)
-    ledger.lap("warmup")
-    blocks, interrupted = execution.blocks(
-        "particles",
-        partial(_up, borrow, start.base, betas, settings, False),
-        streams,
-        [settings.island] * (settings.draws // settings.island),
-        unit="particle",
-        final=True,
-    )
-    ledger.lap("sampling")
-    log_weights = np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
-    if not np.isfinite(log_weights).any():
-        raise SamplingError(
-            f"The target vanishes, or Stan rejects it, at all of {log_weights.size} particles.",
-            remedy="Pass a base that overlaps the target's support.",
-        )
-    z = np.stack([np.concatenate([block.z for block in chain]) for chain in blocks])
-    counts = np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
-    bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
-    ledger.gradients += int(counts[:, 0].sum())
-    variables = target.variables(start.base.unwhiten(z), variable_seed)
-    run = ParticleRun(
-        method="smc" if settings.resample else "ais",
-        engine=engine_name(target),
-        variables=variables,
-        z=z,
-        log_weights=log_weights,
-        island=settings.island if settings.resample else 1,
-        betas=betas,
-        counts=counts,
-        base=start.base,
-        programs=target.programs,
-        data=target.data_text,
-        provenance=provenance(
-            target,
-            {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
-            ledger,
-            interrupted=interrupted,
-            acceptance=acceptance_by_beta(bins),
-            log_step=table.log_step.tolist(),
-        ),
-    )
-    return run, streams
-
-
-def _learn(
-    borrow: Borrow,
-    streams: list[Stream],
-    base: AnyBase,
-    betas: Array,
-    settings: AnnealingSettings,
-    ledger: Ledger,
-    execution: Execution,
-) -> StepTable:
+def _learn(job: Job, pilot: Up, streams: list[Stream]) -> StepTable:
     """Learn step sizes from pilot particles, pool them, and freeze them in every stream."""
     pooled = streams[0].table
     for _ in range(PILOT_ROUNDS):
-        blocks, _ = execution.blocks(
-            "pilot",
-            partial(_up, borrow, base, betas, settings, True),
-            streams,
-            [settings.warmup],
-            unit="particle",
-        )
-        ledger.gradients += int(sum(block.tally.counts[0] for chain in blocks for block in chain))
+        blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
+        job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
         pooled = pool_tables([stream.table for stream in streams])
         for stream in streams:
             stream.table = copy_table(pooled)

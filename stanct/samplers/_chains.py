@@ -12,26 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import (
-    Adapted,
-    DrawBlock,
-    Nuts,
-    ParameterShapes,
-    Recipe,
-    heeding_interrupts,
-)
-from stanct.errors import SamplingError
-from stanct.samplers._settings import check_precision
+from stanct.engines.embedded import Nuts, heeding_interrupts
+from stanct.samplers._job import Job
+from stanct.samplers._lanes import block_sizes
+from stanct.samplers._method import Method
+from stanct.samplers._nuts import NutsDraws, NutsSampler
 from stanct.seeds import stan_seed
-from stanct.settings import whole
-from stanct.work.execution import Execution
+from stanct.settings import Real, Whole
 from stanct.work.progress import Bar
+
+Result = TypeVar("Result", covariant=True)
 
 BLOCK_DRAWS = 50
 
@@ -43,105 +38,34 @@ SHORT_STEPS = (0.5, 0.25, 0.125)
 REJECTED, TOLERATED, FEWEST = 0.1, 0.003, 5
 
 
-class NutsSampler(Protocol):
-    """NUTS on one density: compiled kernels (`extended.ExtendedSampler`), or a `ProgramSampler`."""
-
-    def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
-
-    def draw(
-        self,
-        positions: Array,
-        *,
-        step_size: float,
-        inv_metric: Array,
-        seed: int,
-        draws: int,
-        nuts: Nuts,
-    ) -> DrawBlock: ...
-
-    def position(self, block: DrawBlock) -> Array: ...
-
-
-@dataclass(frozen=True)
-class ProgramSampler:
-    """NUTS by CmdStan, on a program whose parameters are all unconstrained.
+@dataclass(frozen=True, kw_only=True)
+class NutsMethod(Method[Result]):
+    """A method whose chains are moved by NUTS, compiled or CmdStan's.
 
     Attributes
     ----------
-    shapes
-        Those parameters in order, scalars, vectors and matrices, name to shape.
-    """
-
-    engine: CmdStan
-    recipe: Recipe = field(repr=False)
-    shapes: ParameterShapes
-
-    def adapt(self, positions: Array, **settings: Any) -> Adapted:
-        """Warm chains up, see `CmdStan.adapt`."""
-        return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
-
-    def draw(self, positions: Array, **settings: Any) -> DrawBlock:
-        """Draw a block, see `CmdStan.draw`."""
-        return self.engine.draw(self.recipe, positions, self.shapes, **settings)
-
-    def position(self, block: DrawBlock) -> Array:
-        """Where the chains ended, shape (chains, dimension)."""
-        return block.position(tuple(self.shapes))
-
-
-@dataclass(frozen=True)
-class ChainSettings:
-    """How chains are run.
-
-    Attributes
-    ----------
-    chains, warmup, draws
-        Number of chains, and for each the adaptation's and the kept iterations.
+    bootstrap
+        Rounds that refit base and bias before the final chains. With 0 the first base is final.
     target_accept
-        Acceptance statistic that the step size is tuned to, in (0, 1).
+        Acceptance statistic that the step size is tuned to.
     max_depth
-        Largest NUTS tree depth.
-    threads
-        Chains that run at once; as many as there are cores by default.
-    target_se, max_draws
-        Standard error of log Z to stop at, and the most draws of each chain on the way to it.
+        Largest depth of a NUTS tree.
     """
 
-    chains: int
-    warmup: int
-    draws: int
-    target_accept: float = 0.9
-    max_depth: int = 10
-    threads: int | None = None
-    target_se: float | None = None
-    max_draws: int | None = None
+    default_draws: ClassVar[int] = 2500
+    default_warmup: ClassVar[int] = 500
+    # With fewer Stan adapts no metric.
+    least_warmup: ClassVar[int] = 150
+    by_nuts: ClassVar[bool] = True
+    distributed: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        counts = ("chains", "warmup", "draws", "max_depth")
-        for name in counts if self.threads is None else (*counts, "threads"):
-            whole(name, getattr(self, name), 1)
-        if self.warmup < 150:
-            raise SamplingError(
-                f"warmup={self.warmup} is too short: below 150 iterations Stan adapts no metric.",
-                remedy="Use warmup=500.",
-            )
-        if self.draws < 8:
-            raise SamplingError(
-                f"draws={self.draws} is too few for any error estimate.", remedy="Use draws=2500."
-            )
-        check_precision(self.target_se, self.max_draws)
-        if not 0 < self.target_accept < 1:
-            raise SamplingError(
-                f"target_accept must lie between 0 and 1, not {self.target_accept!r}.",
-                remedy="Use target_accept=0.9; nearer to 1 where chains diverge.",
-            )
+    bootstrap: Annotated[int, Whole(0)] = 1
+    target_accept: Annotated[float, Real(0, 1)] = 0.9
+    max_depth: Annotated[int, Whole(1)] = 10
 
-    @property
-    def nuts(self) -> Nuts:
-        """The engine's share of the settings."""
-        if self.threads is None:
-            return Nuts(self.target_accept, self.max_depth)
-        return Nuts(self.target_accept, self.max_depth, self.threads)
+    def nuts(self, job: Job) -> Nuts:
+        """For the chains."""
+        return job.nuts(target_accept=self.target_accept, max_depth=self.max_depth)
 
 
 @dataclass(frozen=True)
@@ -150,10 +74,8 @@ class Chains:
 
     Attributes
     ----------
-    variables
-        Name to shape (chains, draws, ...).
-    statistics
-        Name of a NUTS statistic to shape (chains, draws).
+    draws
+        All of them.
     gradients
         All gradients spent, warm-up included.
     step_size
@@ -162,8 +84,7 @@ class Chains:
         Whether the user stopped the run early; then the arrays hold the finished blocks.
     """
 
-    variables: dict[str, Array] = field(repr=False)
-    statistics: dict[str, Array] = field(repr=False)
+    draws: NutsDraws = field(repr=False)
     gradients: int
     step_size: float
     interrupted: bool
@@ -187,7 +108,7 @@ class StepSizes:
         """What the step size of the next block is multiplied with."""
         return SHORT_STEPS[self.blocks % len(SHORT_STEPS)] if self.short else 1.0
 
-    def heed(self, block: DrawBlock) -> None:
+    def heed(self, block: NutsDraws) -> None:
         """Learn from a finished block."""
         self.blocks += 1
         if self.short:
@@ -198,111 +119,101 @@ class StepSizes:
         self.short = self.rejected > FEWEST + TOLERATED * self.transitions
 
 
-def refuse_executor(method: str, executor: object) -> None:
-    """Raise `SamplingError` for an executor: NUTS chains move block by block together."""
-    if executor is not None:
-        raise SamplingError(
-            f"Method {method!r} takes no executor: all its chains move together, block by block, "
-            "on threads of this machine.",
-            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
-        )
+@dataclass(frozen=True)
+class Length:
+    """How long chains are.
 
-
-def run_chains(
-    sampler: NutsSampler,
-    starts: Array,
-    settings: ChainSettings,
-    steps: StepSizes,
-    *,
-    draws: int,
-    seed: np.random.SeedSequence,
-    label: str,
-    execution: Execution,
-    bar: Bar,
-    seen: Callable[[list[DrawBlock]], None],
-    more: Callable[[list[DrawBlock]], int],
-) -> Chains:
-    """Warm up the chains, pool what they learned, freeze it, and draw.
-
-    Parameters
+    Attributes
     ----------
-    sampler
-        Moves the chains.
-    starts : shape (chains, dimension)
-        Unconstrained starting points.
-    steps
-        How the blocks' step sizes vary; it learns from every block.
+    warmup
+        Adaptation iterations.
     draws
-        Draws of each chain, before `more` is asked.
-    seed
-        Warm-up and every block get a stream of their own from it.
-    label
-        What the steps are called in a checkpoint.
-    execution
-        Remembers the warm-up and every block.
-    bar
-        Shows progress.
-    seen
-        Called with all finished blocks after each new one.
+        Kept iterations before `more` is asked.
     more
-        Called with them when no draws are left to do; returns how many more each chain makes.
+        Called with all finished blocks when no draws are left to do; returns how many more each
+        chain makes.
+    seen
+        Called with them after each new one.
     """
-    warmup_seed, draw_seed = seed.spawn(2)
-    sizes = _block_sizes(draws)
-    blocks: list[DrawBlock] = []
-    interrupted = False
-    bar.note("warming up")
-    adapted = execution.once(
-        f"{label}: warm-up",
-        lambda: sampler.adapt(
-            starts, seed=stan_seed(warmup_seed), warmup=settings.warmup, nuts=settings.nuts
-        ),
-    )
-    bar.note("")
-    # One chain's adaptation is noisy, and the largest step size is the one that gets stuck.
-    step_size = float(np.median(adapted.step_size))
-    inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
-    position = adapted.position
-    try:
-        while sizes:
-            with heeding_interrupts():
-                size = sizes.pop(0)
-                draw = partial(
-                    sampler.draw,
-                    position,
-                    step_size=step_size * steps.factor(),
-                    inv_metric=inv_metric,
-                    seed=stan_seed(draw_seed.spawn(1)[0]),
-                    draws=size,
-                    nuts=settings.nuts,
-                )
-                block = execution.once(f"{label}: draws", draw)
-                position = sampler.position(block)
-                blocks.append(block)
-                steps.heed(block)
-                bar.update(settings.chains * size)
-                seen(blocks)
-                if not sizes:
-                    sizes = _block_sizes(more(blocks))
-    except KeyboardInterrupt:
-        if not blocks:
-            raise
-        interrupted = True
-        execution.seal()
-    return Chains(
-        joined([block.variables for block in blocks]),
-        joined([block.statistics for block in blocks]),
-        adapted.gradients + sum(block.gradients for block in blocks),
-        step_size,
-        interrupted,
-    )
+
+    warmup: int
+    draws: int
+    more: Callable[[list[NutsDraws]], int] = lambda blocks: 0
+    seen: Callable[[list[NutsDraws]], None] = lambda blocks: None
 
 
-def _block_sizes(draws: int) -> list[int]:
-    full, rest = divmod(draws, BLOCK_DRAWS)
-    return [BLOCK_DRAWS] * full + ([rest] if rest else [])
+@dataclass
+class Runner:
+    """Runs the chains of a job under one frozen base and bias after another.
 
+    Attributes
+    ----------
+    steps
+        How the blocks' step sizes vary; it learns from every block of every stage.
+    """
 
-def joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
-    """Blocks of arrays of shape (chains, draws, ...) by name, one after another."""
-    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+    job: Job
+    nuts: Nuts
+    steps: StepSizes = field(default_factory=StepSizes)
+
+    def run(
+        self, sampler: NutsSampler, starts: Array, length: Length, stage: str, bar: Bar
+    ) -> Chains:
+        """Warm the chains up, pool what they learned, freeze it, and draw.
+
+        Parameters
+        ----------
+        sampler
+            Moves the chains.
+        starts : shape (chains, dimension)
+            Unconstrained starting points.
+        stage
+            What the steps are called in a checkpoint; names the random streams.
+        bar
+            Shows progress.
+        """
+        job = self.job
+        warmup_seed, draw_seed = job.seeds("warm-up", stage), job.seeds("draws", stage)
+        sizes = block_sizes(length.draws, BLOCK_DRAWS)
+        blocks: list[NutsDraws] = []
+        interrupted = False
+        bar.note("warming up")
+        adapted = job.once(
+            f"{stage}: warm-up",
+            lambda: sampler.adapt(
+                starts, seed=stan_seed(warmup_seed), warmup=length.warmup, nuts=self.nuts
+            ),
+        )
+        bar.note("")
+        # One chain's adaptation is noisy, and the largest step size is the one that gets stuck.
+        step_size = float(np.median(adapted.step_size))
+        inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
+        position = adapted.position
+        try:
+            while sizes:
+                with heeding_interrupts():
+                    size = sizes.pop(0)
+                    draw = partial(
+                        sampler.draw,
+                        position,
+                        step_size=step_size * self.steps.factor(),
+                        inv_metric=inv_metric,
+                        seed=stan_seed(draw_seed.spawn(1)[0]),
+                        draws=size,
+                        nuts=self.nuts,
+                    )
+                    block = job.once(f"{stage}: draws", draw)
+                    position = block.end
+                    blocks.append(block)
+                    self.steps.heed(block)
+                    bar.update(job.chains * size)
+                    length.seen(blocks)
+                    if not sizes:
+                        sizes = block_sizes(length.more(blocks), BLOCK_DRAWS)
+        except KeyboardInterrupt:
+            if not blocks:
+                raise
+            interrupted = True
+            job.execution.seal()
+        spent = adapted.gradients + sum(block.gradients for block in blocks)
+        return Chains(NutsDraws.joined(blocks), spent, step_size, interrupted)

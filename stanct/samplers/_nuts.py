@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts
+from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.errors import EngineError, SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
@@ -34,9 +35,9 @@ from stanct.kernels.records import (
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
-from stanct.samplers._chains import NutsSampler, ProgramSampler
-from stanct.samplers._rounds import SampledDensity, SampledTarget
+from stanct.samplers._job import Job
 from stanct.targets.program_target import Target
+from stanct.targets.protocols import SampledDensity, SampledTarget
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
@@ -50,9 +51,84 @@ def generated(target: SampledTarget, kind: str) -> dict[str, str]:
     return {**target.programs, kind: target.code(kind)} if isinstance(target, Target) else {}
 
 
+@dataclass(frozen=True)
+class NutsDraws:
+    """Consecutive draws of several chains from a joint or a pseudo-extended density.
+
+    Attributes
+    ----------
+    z : shape (chains, draws, D) or, of N copies, (chains, draws, N, D)
+        Whitened positions.
+    u : shape (chains, draws) or (chains, draws, N)
+        Controls, β = logistic(u); of size 0 where β is fixed.
+    delta
+        δ at each z, shape (chains, draws) or (chains, draws, N).
+    statistics
+        Name of a NUTS statistic, as CmdStan calls it, to shape (chains, draws).
+    variables
+        The user's variables, name to shape (chains, draws, ...); empty where the engine that moved
+        the chains does not compute them.
+    """
+
+    z: Array
+    u: Array
+    delta: Array
+    statistics: dict[str, Array]
+    variables: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Array:
+        """Where the chains ended, shape (chains, dimension): each copy's z in turn, then u."""
+        chains = len(self.z)
+        z = self.z[:, -1].reshape(chains, -1)
+        if not self.u.size:
+            return z
+        return np.concatenate([z, self.u[:, -1].reshape(chains, -1)], axis=1)
+
+    @property
+    def gradients(self) -> int:
+        """Leapfrog steps, one gradient each."""
+        return int(self.statistics["n_leapfrog__"].sum())
+
+    @classmethod
+    def joined(cls, blocks: Sequence[NutsDraws]) -> NutsDraws:
+        """Blocks one after another."""
+        first = blocks[0]
+        z, u, delta = (
+            np.concatenate([getattr(block, name) for block in blocks], axis=1) for name in _ARRAYS
+        )
+        statistics, variables = (
+            {
+                name: np.concatenate([getattr(block, part)[name] for block in blocks], axis=1)
+                for name in getattr(first, part)
+            }
+            for part in ("statistics", "variables")
+        )
+        return cls(z, u, delta, statistics, variables)
+
+
+_ARRAYS = ("z", "u", "delta")
+
+
+class NutsSampler(Protocol):
+    """NUTS on one density: `CompiledNuts` or `CmdStanNuts`."""
+
+    def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
+
+    def draw(
+        self,
+        positions: Array,
+        *,
+        step_size: float,
+        inv_metric: Array,
+        seed: int,
+        draws: int,
+        nuts: Nuts,
+    ) -> NutsDraws: ...
+
+
 def nuts_sampler(
-    target: SampledTarget,
-    engine: CmdStan | None,
+    job: Job,
     base: GaussianBase,
     bias: Bias | CopyBias,
     *,
@@ -63,8 +139,6 @@ def nuts_sampler(
 
     Parameters
     ----------
-    engine
-        None for compiled kernels.
     copies, fixed_beta
         N, and their β unless these are estimated, shape (N,).
 
@@ -73,30 +147,69 @@ def nuts_sampler(
     SamplingError
         CmdStan, and a target that is no Stan program.
     """
-    if engine is None:
-        return ExtendedSampler(target.density, base, bias, target.prefix, copies, fixed_beta)
+    if job.engine is None:
+        return CompiledNuts(job.density, base, bias, copies, fixed_beta)
+    target = job.target
     if not isinstance(target, Target):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
-        return ProgramSampler(
-            engine, target.joint_recipe(base, bias), {z: (base.dimension,), u: ()}
-        )
+        recipe = target.joint_recipe(base, bias)
+        return CmdStanNuts(job.engine, recipe, {z: (base.dimension,), u: ()}, target)
     recipe = target.pseudo_extended_recipe(base, bias, copies, fixed_beta)
     controls = {u: (copies,)} if fixed_beta is None else {}
-    return ProgramSampler(engine, recipe, {z: (base.dimension, copies), **controls})
+    return CmdStanNuts(job.engine, recipe, {z: (base.dimension, copies), **controls}, target)
 
 
 @dataclass(frozen=True)
-class ExtendedSampler:
-    """NUTS by compiled kernels, see `chains.NutsSampler`; draws under the programs' own names.
+class CmdStanNuts:
+    """NUTS by CmdStan on a generated program, whose parameters are all unconstrained.
+
+    Attributes
+    ----------
+    shapes
+        Those parameters in order, scalars, vectors and matrices, name to shape.
+    target
+        Knows which of the program's variables are the user's.
+    """
+
+    engine: CmdStan
+    recipe: Recipe = field(repr=False)
+    shapes: ParameterShapes
+    target: Target
+
+    def adapt(self, positions: Array, **settings: Any) -> Adapted:
+        """Warm chains up, see `CmdStan.adapt`."""
+        return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
+
+    def draw(self, positions: Array, **settings: Any) -> NutsDraws:
+        """Draw a block, see `CmdStan.draw`."""
+        return self._read(self.engine.draw(self.recipe, positions, self.shapes, **settings))
+
+    def _read(self, block: DrawBlock) -> NutsDraws:
+        """CmdStan's output by what it means; generated names end here."""
+        names = [self.target.prefix + name for name in _ARRAYS]
+        z, u, delta = (block.variables.get(name, np.zeros((0, 0))) for name in names)
+        if z.ndim == 4:
+            z = np.swapaxes(z, 2, 3)  # the program has a column for each copy
+        chains, draws = z.shape[:2]
+        return NutsDraws(
+            z,
+            u if u.size else np.zeros((chains, draws, 0)),
+            delta,
+            block.statistics,
+            self.target.user_variables(block.variables),
+        )
+
+
+@dataclass(frozen=True)
+class CompiledNuts:
+    """NUTS by compiled kernels.
 
     Attributes
     ----------
     density
         The target's.
-    prefix
-        With which names begin.
     copies, fixed_beta
         As in `nuts_sampler`.
     """
@@ -104,7 +217,6 @@ class ExtendedSampler:
     density: SampledDensity
     base: GaussianBase
     bias: Bias | CopyBias
-    prefix: str
     copies: int = 1
     fixed_beta: Array | None = field(default=None)
 
@@ -138,7 +250,7 @@ class ExtendedSampler:
         seed: int,
         draws: int,
         nuts: Nuts,
-    ) -> DrawBlock:
+    ) -> NutsDraws:
         """Draw a block with step size and metric frozen; chains go on where they ended.
 
         Parameters
@@ -157,19 +269,11 @@ class ExtendedSampler:
         of_z = self.copies * self.base.dimension
         z, u = w[..., :of_z], w[..., of_z:]
         if isinstance(self.bias, CopyBias):
-            z = np.swapaxes(z.reshape(*z.shape[:2], self.copies, -1), 2, 3)
+            z = z.reshape(*z.shape[:2], self.copies, -1)
         else:
             u, delta = u[..., 0], delta[..., 0]
-        variables = {"z": z, "delta": delta} | ({"u": u} if u.size else {})
-        return DrawBlock(
-            {self.prefix + name: values for name, values in variables.items()},
-            {name: statistics[..., k] for k, name in enumerate(STATISTICS)},
-        )
-
-    def position(self, block: DrawBlock) -> Array:
-        """Where the chains ended, shape (chains, dimension)."""
-        names = ("z",) if self.fixed_beta is not None else ("z", "u")
-        return block.position(tuple(self.prefix + name for name in names))
+        named = {name: statistics[..., k] for k, name in enumerate(STATISTICS)}
+        return NutsDraws(z, u, delta, named)
 
     def _lane(self, density: SampledDensity, position: Array, seed: list[int], nuts: Nuts) -> _Lane:
         fixed = np.zeros(0) if self.fixed_beta is None else self.fixed_beta

@@ -6,17 +6,13 @@ rounds are never pooled, their weights belong to different densities.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.fits import fit_base
-from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
@@ -26,8 +22,8 @@ from stanct.path.gaussian import GaussianBase, gaussian_moments, standard_log_de
 from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
 from stanct.targets.program_target import Target, refuse_random_data
 from stanct.targets.protocols import SampledDensity as SampledDensity
-from stanct.targets.protocols import SampledTarget as SampledTarget
-from stanct.work.execution import Executed, Execution
+from stanct.targets.protocols import SampledTarget
+from stanct.work.execution import Execution
 
 # A refit never shrinks the base's variance in any direction below this factor: a pilot round that
 # missed a corner must not lock it out.
@@ -312,51 +308,6 @@ def course_under(done: Round, base: AnyBase) -> Course:
 def refit_bias(done: Round, uniform: float = 1.0) -> Bias:
     """The bias along a round's own path, base draws included; `uniform` as in `Course.bias`."""
     return done.estimator.course(beta_grid(101)).bias(uniform)
-
-
-class Ledger:
-    """Counts what a run spends: gradients, evaluations, and seconds by stage."""
-
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
-        self.gradients = 0
-        self.evaluations = 0
-        self.stages: dict[str, float] = {}
-
-    def lap(self, stage: str) -> None:
-        """Close a stage: the time since the last one closed goes to it."""
-        spent = time.perf_counter() - self._started - sum(self.stages.values())
-        self.stages[stage] = round(spent, 3)
-
-    def record(self) -> dict[str, Any]:
-        """For the run's provenance."""
-        return {
-            "gradients": self.gradients,
-            "evaluations": self.evaluations,
-            "seconds": round(time.perf_counter() - self._started, 3),
-            "stage_seconds": dict(self.stages),
-        }
-
-
-def engine_name(target: Executed, engine: CmdStan | None = None) -> str:
-    """What runs say they were made by."""
-    return engine.NAME if engine else embedded.NAME if target.programs else "python"
-
-
-def provenance(
-    target: Executed, settings: Mapping[str, Any], ledger: Ledger, **more: Any
-) -> dict[str, Any]:
-    """Everything about a run that is neither draws nor estimates; JSON values only."""
-    from stanct.version import __version__
-
-    return {
-        **target.origin,
-        "settings": dict(settings),
-        **more,
-        **ledger.record(),
-        "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def acceptance_by_beta(bins: Array) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.optimize import root_scalar
@@ -14,7 +14,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Dynamics
-from stanct.settings import whole
+from stanct.settings import Choice, Flag, Instance, Numbers, Real, Whole
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
-"""Settings of `sample` that turn TACT-HMC into its ablations and its relatives.
+"""Settings of `TACT` that turn TACT-HMC into its ablations and its relatives.
 
 With friction 1 and no thermostat the published step is θ ← θ − η ∇Ũ + N(0, 2η): SGLD with step 2η.
 """
@@ -90,54 +90,25 @@ class Hills:
 
 @dataclass(frozen=True, kw_only=True)
 class TactSettings:
-    """How TACT-HMC is run; see `sample`."""
+    """How the dynamics of TACT-HMC are set; `TACT` says what each field means."""
 
-    chains: int
-    draws: int
-    warmup: int
-    thin: int
-    step: float
-    tempering_step: float
-    friction: float
-    tempering_friction: float
-    inertia: float
-    tempering_inertia: float
-    tempering: bool
-    thermostat: str | None
-    bias: str | None
-    bins: int
-    hills: Hills
-    coupling: Coupling
-    integrator: str
-    resample_every: int
-    patience: int
-    noise: tuple[float, float]
-    threads: int | None
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("chains", 1), ("draws", 8), ("warmup", 0), ("thin", 1), ("bins", 2),
-            ("resample_every", 0), ("patience", 1),
-        ):  # fmt: skip
-            whole(name, getattr(self, name), least)
-        if self.threads is not None:
-            whole("threads", self.threads, 1)
-        for name in ("step", "tempering_step", "inertia", "tempering_inertia"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise SamplingError(f"{name} must be positive, not {getattr(self, name)!r}.")
-        for name in ("friction", "tempering_friction"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise SamplingError(f"{name} must not be negative: {getattr(self, name)!r}.")
-        for name, values in (
-            ("thermostat", (None, "scalar", "diagonal")),
-            ("bias", (None, "force", "hills")),
-            ("integrator", ("symmetric", "published")),
-        ):
-            if getattr(self, name) not in values:
-                raise SamplingError(
-                    f"There is no {name} {getattr(self, name)!r}.",
-                    remedy=f"Use one of {', '.join(map(repr, values))}.",
-                )
+    thin: Annotated[int, Whole(1)] = 10
+    step: Annotated[float, Real(0)] = 0.1
+    tempering_step: Annotated[float, Real(0)] = 0.05
+    friction: Annotated[float, Real(0, closed=True)] = 0.1
+    tempering_friction: Annotated[float, Real(0, closed=True)] = 0.1
+    inertia: Annotated[float, Real(0)] = 1.0
+    tempering_inertia: Annotated[float, Real(0)] = 1.0
+    tempering: Annotated[bool, Flag()] = True
+    thermostat: Annotated[str | None, Choice("scalar", "diagonal")] = "scalar"
+    bias: Annotated[str | None, Choice("force", "hills")] = "force"
+    bins: Annotated[int, Whole(2)] = 100
+    hills: Annotated[Hills, Instance(Hills, "stanct.Hills(...)")] = Hills()
+    coupling: Annotated[Coupling, Instance(Coupling, "stanct.Coupling(...)")] = Coupling()
+    integrator: Annotated[str, Choice("symmetric", "published")] = "symmetric"
+    resample_every: Annotated[int, Whole(0)] = 0
+    patience: Annotated[int, Whole(1)] = 50
+    noise: Annotated[tuple[float, float], Numbers(0, count=2)] = (0.0, 0.0)
 
     def dynamics(self, *, learn: bool, offset: float) -> Dynamics:
         """For the compiled loop."""

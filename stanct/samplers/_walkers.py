@@ -17,11 +17,11 @@ from stanct.errors import SamplingError
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, TactOut, Walker
 from stanct.runs.tact_run import ENERGY
+from stanct.samplers._job import Job
 from stanct.samplers._lanes import START_TRIES, block_sizes
 from stanct.samplers._tact_settings import TactSettings
 from stanct.targets.batches import Source, make_potential
 from stanct.targets.function_target import FunctionDensity
-from stanct.work.execution import Execution
 
 # Most looks in a block; a tenth of the draws in short runs, as noise is measured where blocks end.
 BLOCK = 100
@@ -123,16 +123,14 @@ def _place(
     )
 
 
-def typical_energy(
-    source: Source, members: list[Chain], settings: TactSettings, execution: Execution
-) -> float:
+def typical_energy(job: Job, settings: TactSettings, source: Source, members: list[Chain]) -> float:
     """Mean energy while chains settle at λ = 1, which the tempered energy is measured from.
 
     A constant in U tilts the free energy along ξ by as much times λ; without it less is to learn.
     """
     still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
     work = partial(_look, source, still, SETTLE + 1)
-    blocks, _ = execution.blocks("settling", work, members, [SETTLE], unit="look")
+    blocks, _ = job.blocks("settling", work, members, [SETTLE], unit="look")
     return float(np.mean([block.trace[SETTLE // 2 :, ENERGY] for (block,) in blocks]))
 
 
@@ -142,20 +140,16 @@ def _new_bias(bins: int) -> Bias:
 
 
 def learn(
-    source: Source,
-    members: list[Chain],
-    settings: TactSettings,
-    offset: float,
-    execution: Execution,
+    job: Job, settings: TactSettings, source: Source, members: list[Chain], offset: float
 ) -> None:
     """Warm up: learn the bias, pooled over the chains after every block."""
     pooled = _new_bias(settings.bins)
     dynamics = settings.dynamics(learn=True, offset=offset)
-    for size in block_sizes(settings.warmup, SHARED):
+    for size in block_sizes(job.warmup, SHARED):
         for member in members:
             member.collected = 0
         work = partial(_look, source, dynamics, size + 1)
-        execution.blocks("warm-up", work, members, [size], unit="look")
+        job.blocks("warm-up", work, members, [size], unit="look")
         # What each chain has added since the last block, to what all knew then.
         pooled = Bias(
             *(
@@ -170,17 +164,13 @@ def learn(
 
 
 def collect(
-    source: Source,
-    members: list[Chain],
-    settings: TactSettings,
-    offset: float,
-    execution: Execution,
+    job: Job, settings: TactSettings, source: Source, members: list[Chain], offset: float
 ) -> tuple[list[list[Block]], bool]:
     """Look at all chains until each has collected its draws; says too whether the user ended it.
 
     It goes by rounds: as many looks as it takes if ξ is uniform, then ever fewer.
     """
-    draws, coupling = settings.draws, settings.coupling
+    draws, coupling = job.draws, settings.coupling
     work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
     blocks: list[list[Block]] = [[] for _ in members]
     left = settings.patience * draws
@@ -189,13 +179,11 @@ def collect(
     while left > 0 and min(member.collected for member in members) < draws:
         sizes = block_sizes(min(looks, left), block)
         try:
-            more, interrupted = execution.blocks(
-                "tact", work, members, sizes, unit="look", final=True
-            )
+            more, interrupted = job.blocks("tact", work, members, sizes, unit="look", final=True)
         except KeyboardInterrupt:
             if not all(blocks):
                 raise
-            execution.seal()
+            job.execution.seal()
             return blocks, True
         for chain, new in zip(blocks, more, strict=True):
             chain += new

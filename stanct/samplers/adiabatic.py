@@ -18,26 +18,23 @@ target they must find the same log z; a metastability shows as hysteresis.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.mixture import AnyBase
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._rounds import Ledger, SampledTarget, engine_name, first_base, provenance
-from stanct.settings import whole
-from stanct.work.execution import Borrow, Execution, executing
+from stanct.samplers._job import Job
+from stanct.samplers._method import Method
+from stanct.settings import Real, Whole
+from stanct.work.execution import Borrow
 
 # A slice of β holds this many standard deviations of δ, and there are at most this many slices.
 SLICE, MOST_SLICES = 0.2, 1000
@@ -46,95 +43,15 @@ FIRST_STEP, ENERGY_ERROR, STEP_TRIES = 0.2, 0.1, 6
 # Trajectories of one chain that run between two looks at the keyboard.
 BLOCK = 16
 
+_RECORDS = ("z", "delta", "kinetic", "flow_log_z", "log_weights")
+
 
 @dataclass(frozen=True, kw_only=True)
-class AdiabaticSettings:
-    """How Adiabatic Monte Carlo is run; see `sample`."""
+class Adiabatic(Method[AdiabaticRun]):
+    """Adiabatic Monte Carlo: trajectories cool from the base to the target and are heated back.
 
-    least: ClassVar[Mapping[str, int]] = {"chains": 1, "draws": 8, "warmup": 8, "max_steps": 1}
-
-    chains: int
-    draws: int
-    warmup: int
-    duration: float
-    step: float | None
-    refresh: float | None
-    max_steps: int
-    threads: int | None
-
-    def __post_init__(self) -> None:
-        for name, bound in self.least.items():
-            whole(name, getattr(self, name), bound)
-        if self.threads is not None:
-            whole("threads", self.threads, 1)
-        for name in ("duration", "step", "refresh"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
-                raise SamplingError(f"{name} must be positive and finite, not {value!r}.")
-
-    @property
-    def nuts(self) -> Nuts:
-        """For fitting the base."""
-        return Nuts() if self.threads is None else Nuts(threads=self.threads)
-
-    @property
-    def interval(self) -> float:
-        """Time between momentum resamplings, infinite for none."""
-        return np.inf if self.refresh is None else float(self.refresh)
-
-
-@dataclass(frozen=True)
-class _Means:
-    """E_β[δ] at nodes of β, the flow's offset and step, and what the slices cost."""
-
-    nodes: Array
-    means: Array
-    offset: float
-    step: float
-    gradients: int = 0
-
-    def flow(self, dimension: int, settings: AdiabaticSettings) -> Flow:
-        """The flow that takes about `duration` from β = 0 to 1, where |p|² is about D."""
-        rate = np.log1p(1 / self.offset) / (dimension * settings.duration)
-        return Flow(rate, self.offset, self.step, settings.interval, int(settings.max_steps))
-
-
-def sample(
-    target: SampledTarget,
-    *,
-    chains: int = 4,
-    draws: int = 128,
-    warmup: int = 64,
-    seed: int | None = None,
-    base: str | AnyBase = "pilot",
-    log_zeta: float | None = None,
-    duration: float = 40.0,
-    step: float | None = None,
-    refresh: float | None = 3.0,
-    max_steps: int = 20_000,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> AdiabaticRun:
-    """Cool trajectories from the base to the target, heat them back, and return the run.
-
-    Parameters
+    Attributes
     ----------
-    target
-        Program and data, or a `FunctionTarget`.
-    chains, draws
-        Random streams, which can run at once, and trajectories of each.
-    warmup
-        Trajectories of each stream in each of the two ensembles that E_β[δ] is learned from.
-    seed
-        Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
-        number of threads.
-    base
-        How the base is fitted, ``"pilot"``, ``"pathfinder"`` or ``"laplace"`` (`fits.fit_base`), or
-        a `GaussianBase` of your own.
-    log_zeta
-        Not needed here; accepted with a base of your own as by the other methods.
     duration
         About how long a trajectory takes, in whitened time; a standard normal's period is 2π.
         Longer is more adiabatic: the weights vary less.
@@ -147,137 +64,88 @@ def sample(
         dynamics that exchange no energy are never averaged over.
     max_steps
         Most steps of a trajectory; one that has not arrived by then has stalled and is counted.
-    threads
-        Streams that run at once; as many as there are cores by default.
-    executor
-        Who runs the streams' blocks instead of threads: any `concurrent.futures.Executor`. The
-        trajectories do not depend on it.
-    checkpoint
-        Folder from which a run that was killed goes on: repeat the same call.
-    progress
-        Progress bars on stderr.
 
-    Raises
-    ------
-    SamplingError
-        Settings that contradict each other, or a flow that no trajectory finishes.
-    EngineError
-        No base could be fitted.
-    DataError
-        Stan refuses the data.
-    CheckpointError
-        The folder belongs to another run, is in use, or cannot be written.
-    KeyboardInterrupt
-        Interrupted before every stream had finished a block; later, finished ones are returned.
+    `draws` are trajectories of each chain, `warmup` those of each chain in each of the two
+    ensembles that E_β[δ] is learned from.
     """
-    settings = AdiabaticSettings(
-        chains=chains,
-        draws=draws,
-        warmup=warmup,
-        duration=duration,
-        step=step,
-        refresh=refresh,
-        max_steps=max_steps,
-        threads=threads,
-    )
-    with executing(
-        target,
-        "adiabatic",
-        {**asdict(settings), "base": base, "log_zeta": log_zeta},
-        seed=seed,
-        executor=executor,
-        threads=threads,
-        checkpoint=checkpoint,
-        progress=progress,
-    ) as execution:
-        return _sample(target, settings, base, log_zeta, execution)
 
+    name: ClassVar[str] = "adiabatic"
+    default_draws: ClassVar[int] = 128
+    default_warmup: ClassVar[int] = 64
+    least_warmup: ClassVar[int] = 8
 
-def _sample(
-    target: SampledTarget,
-    settings: AdiabaticSettings,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    execution: Execution,
-) -> AdiabaticRun:
-    """First base, E_β[δ], trajectories."""
-    ledger = Ledger()
-    chains, draws, seed = settings.chains, settings.draws, execution.seed
-    seeds = np.random.SeedSequence(seed).spawn(chains + 3)
-    fit_seed, variable_seed, explore_seed, *stream_seeds = seeds
-    start = first_base(
-        target,
-        base,
-        log_zeta,
-        chains=chains,
-        seed=fit_seed,
-        nuts=settings.nuts,
-        execution=execution,
-    )
-    ledger.gradients += start.gradients
-    ledger.evaluations += start.evaluations
-    ledger.lap("base")
-    borrow, streams = target.density.borrow, [lanes.stream(child) for child in stream_seeds]
-    first = execution.once(
-        "slices",
-        lambda: _explore(borrow, start.base, settings, lanes.stream(explore_seed)),
-    )
-    learned = _learn(borrow, start.base, settings, first, streams, ledger, execution)
-    ledger.lap("warmup")
-    flow = learned.flow(start.base.dimension, settings)
-    blocks, interrupted = execution.blocks(
-        "trajectories",
-        partial(_cool_and_heat, borrow, start.base, learned, settings),
-        streams,
-        lanes.block_sizes(draws, BLOCK),
-        unit="trajectory",
-        final=True,
-    )
-    ledger.lap("sampling")
-    cooled = {name: _joined(blocks, 0, name) for name in _RECORDS}
-    heated = {name: _joined(blocks, 1, name) for name in ("delta", "log_weights")}
-    counts = np.array([[sum(s.counts for s, _ in c), sum(s.counts for _, s in c)] for c in blocks])
-    ledger.gradients += int(counts[..., 0].sum())
-    if not np.isfinite(cooled["log_weights"][..., -1]).any():
-        raise SamplingError(
-            "No trajectory arrived at β = 1.",
-            remedy="Use a smaller step or more max_steps, or pass a base that overlaps the target.",
+    duration: Annotated[float, Real(0)] = 40.0
+    step: Annotated[float | None, Real(0)] = None
+    refresh: Annotated[float | None, Real(0)] = 3.0
+    max_steps: Annotated[int, Whole(1)] = 20_000
+
+    def run(self, job: Job) -> AdiabaticRun:
+        """Fit a base, learn E_β[δ], freeze it, and let the trajectories flow."""
+        base = job.start().base
+        streams = [job.seeds.stream("stream", k) for k in range(job.chains)]
+        explorer = _Explorer(job.borrow, base, self, job.chains * job.warmup)
+        first = job.once("slices", lambda: explorer(job.seeds.stream("slices")))
+        learned = _learn(job, self, base, first, streams)
+        job.lap("warmup")
+        blocks, interrupted = job.blocks(
+            "trajectories",
+            _CoolAndHeat(job.borrow, base, self, learned),
+            streams,
+            lanes.block_sizes(job.draws, BLOCK),
+            unit="trajectory",
+            final=True,
         )
-    variables = target.variables(start.base.unwhiten(cooled["z"]), variable_seed)
-    ledger.lap("variables")
-    return AdiabaticRun(
-        method="adiabatic",
-        engine=engine_name(target),
-        variables=variables,
-        z=cooled["z"],
-        betas=learned.nodes,
-        means=learned.means,
-        delta=cooled["delta"],
-        kinetic=cooled["kinetic"],
-        flow_log_z=cooled["flow_log_z"],
-        node_log_weights=cooled["log_weights"],
-        heated_delta=heated["delta"],
-        heated_log_weights=heated["log_weights"],
-        counts=counts,
-        base=start.base,
-        programs=target.programs,
-        data=target.data_text,
-        provenance=provenance(
-            target,
-            {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
-            ledger,
+        job.lap("sampling")
+        cooled = {name: _joined(blocks, 0, name) for name in _RECORDS}
+        heated = {name: _joined(blocks, 1, name) for name in ("delta", "log_weights")}
+        counts = np.array(
+            [[sum(s.counts for s, _ in c), sum(s.counts for _, s in c)] for c in blocks]
+        )
+        job.ledger.gradients += int(counts[..., 0].sum())
+        if not np.isfinite(cooled["log_weights"][..., -1]).any():
+            raise SamplingError(
+                "No trajectory arrived at β = 1.",
+                remedy="Use a smaller step or more max_steps, or pass a base that overlaps the "
+                "target.",
+            )
+        flow = learned.flow(base.dimension, self)
+        return job.finish(
+            AdiabaticRun,
             interrupted=interrupted,
-            rate=flow.rate,
-            offset=flow.offset,
-            step_size=flow.step,
-        ),
-    )
+            x=base.unwhiten(cooled["z"]),
+            z=cooled["z"],
+            betas=learned.nodes,
+            means=learned.means,
+            delta=cooled["delta"],
+            kinetic=cooled["kinetic"],
+            flow_log_z=cooled["flow_log_z"],
+            node_log_weights=cooled["log_weights"],
+            heated_delta=heated["delta"],
+            heated_log_weights=heated["log_weights"],
+            counts=counts,
+            base=base,
+            facts={"rate": flow.rate, "offset": flow.offset, "step_size": flow.step},
+        )
 
 
-_RECORDS = ("z", "delta", "kinetic", "flow_log_z", "log_weights")
+@dataclass(frozen=True)
+class _Means:
+    """E_β[δ] at nodes of β, the flow's offset and step, and what the slices cost."""
+
+    nodes: Array
+    means: Array
+    offset: float
+    step: float
+    gradients: int = 0
+
+    def flow(self, dimension: int, method: Adiabatic) -> Flow:
+        """The flow that takes about `duration` from β = 0 to 1, where |p|² is about D."""
+        rate = np.log1p(1 / self.offset) / (dimension * method.duration)
+        refresh = np.inf if method.refresh is None else method.refresh
+        return Flow(rate, self.offset, self.step, refresh, method.max_steps)
 
 
-def _joined(blocks: list[list[tuple[Swarm, Swarm]]], which: int, name: str) -> Array:
+def _joined(blocks: Sequence[Sequence[tuple[Swarm, Swarm]]], which: int, name: str) -> Array:
     """A record of all chains, shape (chains, draws, …)."""
     return np.stack([np.concatenate([getattr(b[which], name) for b in chain]) for chain in blocks])
 
@@ -303,79 +171,72 @@ def _swarm(
     return swarm
 
 
-def _cool(
-    problem: Problem,
-    learned: _Means,
-    settings: AdiabaticSettings,
-    rng: np.random.Generator,
-    size: int,
-) -> Swarm:
-    """Trajectories from the base down to the target, through all nodes."""
-    dimension, top = problem.mean.size, learned.nodes.size - 1
-    flow = learned.flow(dimension, settings)
-    swarm = _swarm(problem, rng.standard_normal((size, dimension)), top + 1, flow.refresh, rng)
-    path = (learned.nodes, learned.means)
-    kernels.contact_flow(problem, flow, *path, 0, top, swarm, rng, make_scratch(dimension))
-    return swarm
+@dataclass(frozen=True)
+class _Trajectories:
+    """What a worker needs to let a stream's trajectories flow."""
+
+    borrow: Borrow
+    base: AnyBase
+    method: Adiabatic
+    learned: _Means
+
+    def cooled(self, problem: Problem, rng: np.random.Generator, size: int) -> Swarm:
+        """Trajectories from the base down to the target, through all nodes."""
+        dimension, top = self.base.dimension, self.learned.nodes.size - 1
+        flow = self.learned.flow(dimension, self.method)
+        swarm = _swarm(problem, rng.standard_normal((size, dimension)), top + 1, flow.refresh, rng)
+        path = (self.learned.nodes, self.learned.means)
+        kernels.contact_flow(problem, flow, *path, 0, top, swarm, rng, make_scratch(dimension))
+        return swarm
 
 
-def _pilot(
-    borrow: Borrow,
-    base: AnyBase,
-    learned: _Means,
-    settings: AdiabaticSettings,
-    rng: np.random.Generator,
-    size: int,
-) -> Swarm:
-    """A stream's trajectories, cooled to learn from."""
-    with borrow() as density:
-        return _cool(make_problem(density, base), learned, settings, rng, size)
+@dataclass(frozen=True)
+class _Cool(_Trajectories):
+    """Takes a stream's trajectories from the base down to the target."""
+
+    def __call__(self, rng: np.random.Generator, size: int) -> Swarm:
+        with self.borrow() as density:
+            return self.cooled(make_problem(density, self.base), rng, size)
 
 
-def _cool_and_heat(
-    borrow: Borrow,
-    base: AnyBase,
-    learned: _Means,
-    settings: AdiabaticSettings,
-    rng: np.random.Generator,
-    size: int,
-) -> tuple[Swarm, Swarm]:
-    """A block of trajectories down to the target, and as many up again from where they arrived.
+@dataclass(frozen=True)
+class _CoolAndHeat(_Trajectories):
+    """Takes a stream's trajectories down to the target, and as many up from where they arrived.
 
     Heating starts from the arrivals resampled by their weights, with fresh momenta.
     """
-    top = learned.nodes.size - 1
-    with borrow() as density:
-        problem = make_problem(density, base)
-        flow = learned.flow(base.dimension, settings)
-        cold = _cool(problem, learned, settings, rng, size)
-        places = cold.z.copy()
-        log_weights = cold.log_weights[:, -1]
-        if np.isfinite(log_weights).any():
-            weights = np.exp(log_weights - log_weights.max())
-            places = places[rng.choice(size, size, p=weights / weights.sum())]
-        hot = _swarm(problem, places, top + 1, flow.refresh, rng)
-        path = (learned.nodes, learned.means)
-        kernels.contact_flow(problem, flow, *path, top, 0, hot, rng, make_scratch(base.dimension))
-    return cold, hot
+
+    def __call__(self, rng: np.random.Generator, size: int) -> tuple[Swarm, Swarm]:
+        dimension, top = self.base.dimension, self.learned.nodes.size - 1
+        with self.borrow() as density:
+            problem = make_problem(density, self.base)
+            flow = self.learned.flow(dimension, self.method)
+            cold = self.cooled(problem, rng, size)
+            places = cold.z.copy()
+            log_weights = cold.log_weights[:, -1]
+            if np.isfinite(log_weights).any():
+                weights = np.exp(log_weights - log_weights.max())
+                places = places[rng.choice(size, size, p=weights / weights.sum())]
+            hot = _swarm(problem, places, top + 1, flow.refresh, rng)
+            path = (self.learned.nodes, self.learned.means)
+            kernels.contact_flow(problem, flow, *path, top, 0, hot, rng, make_scratch(dimension))
+        return cold, hot
 
 
 def _learn(
-    borrow: Borrow,
+    job: Job,
+    method: Adiabatic,
     base: AnyBase,
-    settings: AdiabaticSettings,
     learned: _Means,
     streams: list[np.random.Generator],
-    ledger: Ledger,
-    execution: Execution,
 ) -> _Means:
     """E_β[δ] anew from whole ensembles, and the step until its energy error is small."""
-    ledger.gradients += learned.gradients
+    job.ledger.gradients += learned.gradients
     for _ in range(STEP_TRIES):
-        work = partial(_pilot, borrow, base, learned, settings)
-        blocks, _ = execution.blocks("pilot", work, streams, [settings.warmup], unit="trajectory")
+        work = _Cool(job.borrow, base, method, learned)
+        blocks, _ = job.blocks("pilot", work, streams, [job.warmup], unit="trajectory")
         swarms = [chain[0] for chain in blocks]
-        ledger.gradients += int(sum(swarm.counts[0] for swarm in swarms))
+        job.ledger.gradients += int(sum(swarm.counts[0] for swarm in swarms))
         delta = np.concatenate([swarm.delta for swarm in swarms])
         log_weights = np.concatenate([swarm.log_weights for swarm in swarms])
         flow_log_z = np.concatenate([swarm.flow_log_z for swarm in swarms])
@@ -384,7 +245,7 @@ def _learn(
         for k in np.flatnonzero(np.isfinite(log_weights).any(axis=0)):
             means[k] = _centre(delta[:, k], log_weights[:, k]).mean
         learned = replace(learned, means=means)
-        if settings.step is not None or error <= ENERGY_ERROR:
+        if method.step is not None or error <= ENERGY_ERROR:
             break
         # The integrator is of second order.
         shrink = 0.8 * np.sqrt(ENERGY_ERROR / error) if np.isfinite(error) else 0.5
@@ -392,45 +253,54 @@ def _learn(
     return learned
 
 
-def _explore(
-    borrow: Borrow, base: AnyBase, settings: AdiabaticSettings, rng: np.random.Generator
-) -> _Means:
-    """Take an ensemble from slice to slice of β, each with E extrapolated from the last.
+@dataclass(frozen=True)
+class _Explorer:
+    """Takes an ensemble from slice to slice of β, each with E extrapolated from the last.
 
     The slope of E_β[δ] is −Var_β[δ].
     """
-    scratch = make_scratch(base.dimension)
-    z = rng.standard_normal((settings.chains * settings.warmup, base.dimension))
-    with borrow() as density:
-        problem = make_problem(density, base)
-        swarm = _swarm(problem, z, 2, settings.interval, rng)
-        delta = np.array(
-            [
-                kernels.delta_of(problem, value[0], place, scratch)
-                for value, place in zip(swarm.value, swarm.z, strict=True)
-            ]
-        )
-        here = _centre(delta, np.where(np.isfinite(delta), 0.0, -np.inf))
-        offset = float(min(1.0, 1 / here.spread))
-        step = float(settings.step or FIRST_STEP)
-        nodes, means = [0.0], [here.mean]
-        while nodes[-1] < 1:
-            end = _next_node(nodes, here)
-            ahead = here.mean - (end - nodes[-1]) * here.spread**2
-            slice_ = _Means(np.array([nodes[-1], end]), np.array([here.mean, ahead]), offset, step)
-            flow = slice_.flow(base.dimension, settings)
-            swarm.totals[:, 3] = 0
-            path = (slice_.nodes, slice_.means)
-            kernels.contact_flow(problem, flow, *path, 0, 1, swarm, rng, scratch)
-            if not np.isfinite(swarm.log_weights[:, 1]).any():
-                raise SamplingError(
-                    f"Every trajectory was lost before β = {end:.3g}.",
-                    remedy="Use a smaller step, or pass a base that overlaps the target.",
+
+    borrow: Borrow
+    base: AnyBase
+    method: Adiabatic
+    size: int
+
+    def __call__(self, rng: np.random.Generator) -> _Means:
+        interval = np.inf if self.method.refresh is None else self.method.refresh
+        scratch = make_scratch(self.base.dimension)
+        z = rng.standard_normal((self.size, self.base.dimension))
+        with self.borrow() as density:
+            problem = make_problem(density, self.base)
+            swarm = _swarm(problem, z, 2, interval, rng)
+            delta = np.array(
+                [
+                    kernels.delta_of(problem, value[0], place, scratch)
+                    for value, place in zip(swarm.value, swarm.z, strict=True)
+                ]
+            )
+            here = _centre(delta, np.where(np.isfinite(delta), 0.0, -np.inf))
+            offset = float(min(1.0, 1 / here.spread))
+            step = float(self.method.step or FIRST_STEP)
+            nodes, means = [0.0], [here.mean]
+            while nodes[-1] < 1:
+                end = _next_node(nodes, here)
+                ahead = here.mean - (end - nodes[-1]) * here.spread**2
+                slice_ = _Means(
+                    np.array([nodes[-1], end]), np.array([here.mean, ahead]), offset, step
                 )
-            here = _centre(swarm.delta[:, 1], swarm.log_weights[:, 1])
-            nodes.append(end)
-            means.append(here.mean)
-    return _Means(np.array(nodes), np.array(means), offset, step, int(swarm.counts[0]))
+                flow = slice_.flow(self.base.dimension, self.method)
+                swarm.totals[:, 3] = 0
+                path = (slice_.nodes, slice_.means)
+                kernels.contact_flow(problem, flow, *path, 0, 1, swarm, rng, scratch)
+                if not np.isfinite(swarm.log_weights[:, 1]).any():
+                    raise SamplingError(
+                        f"Every trajectory was lost before β = {end:.3g}.",
+                        remedy="Use a smaller step, or pass a base that overlaps the target.",
+                    )
+                here = _centre(swarm.delta[:, 1], swarm.log_weights[:, 1])
+                nodes.append(end)
+                means.append(here.mean)
+        return _Means(np.array(nodes), np.array(means), offset, step, int(swarm.counts[0]))
 
 
 def _next_node(nodes: list[float], here: _Centre) -> float:

@@ -7,12 +7,9 @@ between two stochastic bounds.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import asdict
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,108 +17,77 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import make_problem
-from stanct.path.mixture import AnyBase
 from stanct.runs.bracket import Bracket
-from stanct.samplers._annealing import AnnealingSettings, anneal, down
-from stanct.samplers._rounds import SampledTarget
+from stanct.samplers._annealing import Annealing, Down, joined_counts, joined_weights
+from stanct.samplers._job import Job, Plan
 from stanct.targets.program_target import Target
-from stanct.work.execution import executing
+from stanct.targets.protocols import SampledTarget
 
 Point = Mapping[str, Any] | Array
 Exact = Point | Callable[[np.random.Generator], Point]
 
 
-def sample(
-    target: SampledTarget,
-    exact: Exact,
-    *,
-    chains: int = 4,
-    draws: int = 128,
-    warmup: int = 8,
-    seed: int | None = None,
-    base: str | AnyBase = "pilot",
-    log_zeta: float | None = None,
-    temperatures: int = 200,
-    resample: bool = False,
-    island: int = 32,
-    transitions: int = 1,
-    path_length: float = 1.5,
-    max_steps: int = 64,
-    target_accept: float = 0.8,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> Bracket:
-    """Anneal particles from the base up and from exact draws down.
+@dataclass(frozen=True, kw_only=True)
+class Bidirectional(Annealing[Bracket]):
+    """Bidirectional Monte Carlo: particles go from the base up and from exact draws down.
 
-    Parameters
+    Attributes
     ----------
-    target
-        Program and simulated data, or a `FunctionTarget`.
     exact
         An exact draw from the posterior: the parameters that the data were simulated from, name to
         value, or an unconstrained point of shape (D,), from which every chain starts. Or a function
         of a random generator that returns such a draw, called once for every chain.
-    chains, draws
-        Random streams, and particles of each, upwards and as many downwards.
+    temperatures
+        Steps of the sigmoidal schedule.
+    resample
+        Resample islands whose weights degenerate: adaptive sequential Monte Carlo.
+    island
+        Particles of an island; divides `draws`.
+    transitions
+        HMC transitions at each temperature.
+    path_length
+        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+    max_steps
+        Most leapfrog steps in a trajectory.
+    target_accept
+        Acceptance that the step size at every β is tuned to.
 
-    The other settings are those of `samplers.ais.sample`; downwards no particle is resampled.
-
-    Raises
-    ------
-    SamplingError
-        As `samplers.ais.sample`, or a draw that is outside the target's support.
-    EngineError, DataError, KeyboardInterrupt
-        As `samplers.ais.sample`.
+    `draws` are particles of each chain, upwards and as many downwards; downwards no particle is
+    resampled.
     """
-    settings = AnnealingSettings(
-        chains=chains,
-        draws=draws,
-        warmup=warmup,
-        transitions=transitions,
-        path_length=path_length,
-        max_steps=max_steps,
-        target_accept=target_accept,
-        temperatures=temperatures,
-        resample=resample,
-        island=island,
-        threads=threads,
-    )
-    if not callable(exact):
-        _unconstrained(target, exact)
-    with executing(
-        target,
-        "bidirectional",
-        {**asdict(settings), "base": base, "log_zeta": log_zeta, "exact": _name(exact)},
-        seed=seed,
-        executor=executor,
-        threads=threads,
-        checkpoint=checkpoint,
-        progress=progress,
-    ) as execution:
-        run, streams = anneal(target, settings, base, log_zeta, execution)
+
+    name: ClassVar[str] = "bidirectional"
+
+    exact: Exact
+
+    def record(self) -> dict[str, Any]:
+        """The settings for provenance, without the exact draw."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "exact"}
+
+    def identity(self) -> dict[str, Any]:
+        """The settings, with the exact draw or the name of the function that makes one."""
+        exact = self.exact
+        if callable(exact):
+            exact = getattr(exact, "__qualname__", type(exact).__qualname__)
+        return {**self.record(), "exact": exact}
+
+    def check(self, plan: Plan, target: Any) -> None:
+        """The exact draw must lie inside the target's support."""
+        super().check(plan, target)
+        if not callable(self.exact):
+            _unconstrained(target, self.exact)
+
+    def run(self, job: Job) -> Bracket:
+        """Anneal upwards, then downwards with the same step sizes."""
+        run, streams = self.anneal(job)
         for stream in streams:
-            draw = exact(stream.rng) if callable(exact) else exact
-            z = run.base.whiten(_unconstrained(target, draw))
-            stream.state = kernels.make_state(make_problem(target.density, run.base), z)
-        blocks, _ = execution.blocks(
-            "particles down",
-            partial(down, target.density.borrow, run.base, run.betas, settings),
-            streams,
-            [island] * (draws // island),
-            unit="particle",
-        )
-    return Bracket(
-        run,
-        np.stack([np.concatenate([block.log_weights for block in chain]) for chain in blocks]),
-        np.array([np.sum([block.tally.counts for block in chain], axis=0) for chain in blocks]),
-    )
-
-
-def _name(exact: Exact) -> Any:
-    """What tells a draw, or a function that makes one, from another."""
-    return getattr(exact, "__qualname__", type(exact).__qualname__) if callable(exact) else exact
+            draw = self.exact(stream.rng) if callable(self.exact) else self.exact
+            z = run.base.whiten(_unconstrained(job.target, draw))
+            stream.state = kernels.make_state(make_problem(job.density, run.base), z)
+        down = Down(job.borrow, run.base, run.betas, self.moves(learn=False), self.transitions)
+        sizes = [self.island] * (job.draws // self.island)
+        blocks, _ = job.blocks("particles down", down, streams, sizes, unit="particle")
+        return Bracket(run, joined_weights(blocks), joined_counts(blocks))
 
 
 def _unconstrained(target: SampledTarget, draw: Point) -> Array:

@@ -8,21 +8,17 @@ to equal rejection and step sizes are pooled; `bootstrap` rounds refit the base.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.errors import SamplingError
 from stanct.estimates.ladder import equal_rejection
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
     LadderOut,
+    Moves,
     Rungs,
     StepTable,
     copy_table,
@@ -36,17 +32,12 @@ from stanct.kernels.records import (
 from stanct.path.mixture import AnyBase
 from stanct.runs.ladder_run import LadderRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._rounds import (
-    Ledger,
-    SampledDensity,
-    SampledTarget,
-    engine_name,
-    first_base,
-    provenance,
-    refitted,
-)
-from stanct.samplers._settings import MoveSettings
-from stanct.work.execution import Borrow, Execution, executing
+from stanct.samplers._job import Job
+from stanct.samplers._method import HmcMethod
+from stanct.samplers._rounds import refitted
+from stanct.settings import Flag, Whole
+from stanct.targets.protocols import SampledDensity
+from stanct.work.execution import Borrow
 
 BLOCK = 50
 DOUBLING = (1, 1, 2, 4, 8)
@@ -57,19 +48,65 @@ ROUND_DRAWS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class LadderSettings(MoveSettings):
-    """How parallel tempering is run; see `sample`."""
+class ParallelTempering(HmcMethod[LadderRun]):
+    """Parallel tempering: each chain is a ladder of its own, whose neighbours swap places.
 
-    least: ClassVar[Mapping[str, int]] = {**MoveSettings.least, "bootstrap": 0}
+    Attributes
+    ----------
+    rungs
+        K; by default 2.5 times the barrier measured in the warm-up, at least 4.
+    reversible
+        Swap even or odd pairs by a coin instead of in turn; slower, for comparison.
+    bootstrap
+        Rounds that refit the base to draws at β = 1 before the final ladder.
+    transitions
+        HMC transitions of each rung in a scan.
+    path_length
+        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+    max_steps
+        Most leapfrog steps in a trajectory.
+    target_accept
+        Acceptance that the step size at every β is tuned to.
 
-    rungs: int | None
-    reversible: bool
-    bootstrap: int
+    The base is sampled at β = 0, so a wide one does no harm.
+    """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rungs is not None and self.rungs < 2:
-            raise SamplingError(f"A ladder needs two or more rungs, not {self.rungs}.")
+    name: ClassVar[str] = "parallel_tempering"
+    default_draws: ClassVar[int] = 2000
+    default_warmup: ClassVar[int] = 300
+
+    rungs: Annotated[int | None, Whole(2)] = None
+    reversible: Annotated[bool, Flag()] = False
+    bootstrap: Annotated[int, Whole(0)] = 0
+
+    def run(self, job: Job) -> LadderRun:
+        """Fit a base, find the ladder, freeze all, and scan."""
+        start = job.start(bootstrap=self.bootstrap, sampled=True)
+        ladders = _Ladders.started(job, self, start.base)
+        for number in range(self.bootstrap):
+            ladders.adapt()
+            done = ladders.scanned(f"round {number + 1}", ROUND_DRAWS)
+            flat = done.z.reshape(-1, start.base.dimension)
+            ladders.rebase(refitted(ladders.base, flat, least_shrinkage=start.least_shrinkage))
+        job.lap("bootstrap")
+        ladders.adapt()
+        ladders.restart_clocks()
+        job.lap("warmup")
+        done = ladders.scanned("ladders", job.draws, final=True)
+        job.lap("sampling")
+        return job.finish(
+            LadderRun,
+            interrupted=done.interrupted,
+            x=ladders.base.unwhiten(done.z),
+            z=done.z,
+            betas=ladders.betas,
+            delta=done.delta,
+            rejection=done.rejection,
+            counts=done.counts,
+            round_trips=done.round_trips,
+            base=ladders.base,
+            facts={"log_step": ladders.members[0].table.log_step.tolist()},
+        )
 
 
 @dataclass
@@ -109,32 +146,34 @@ def _placed(density: SampledDensity, base: AnyBase, z: Array) -> Rungs:
     return rungs
 
 
-def _scan(
-    borrow: Borrow,
-    base: AnyBase,
-    betas: Array,
-    settings: LadderSettings,
-    learn: bool,
-    ladder: _Ladder,
-    scans: int,
-) -> LadderOut:
-    """A block of a ladder's scans."""
-    out = make_ladder_out(scans, betas.size, base.dimension)
-    with borrow() as density:
-        kernels.ladder_scans(
-            make_problem(density, base),
-            ladder.rungs,
-            betas,
-            ladder.table,
-            settings.moves(learn=learn),
-            settings.transitions,
-            settings.reversible,
-            ladder.rng,
-            make_scratch(base.dimension),
-            out,
-        )
-    out.round_trips[0] = ladder.rungs.clock[1]
-    return out
+@dataclass(frozen=True)
+class _Scan:
+    """Takes a ladder through a block of scans; travels to workers."""
+
+    borrow: Borrow
+    base: AnyBase
+    betas: Array
+    moves: Moves
+    transitions: int
+    reversible: bool
+
+    def __call__(self, ladder: _Ladder, scans: int) -> LadderOut:
+        out = make_ladder_out(scans, self.betas.size, self.base.dimension)
+        with self.borrow() as density:
+            kernels.ladder_scans(
+                make_problem(density, self.base),
+                ladder.rungs,
+                self.betas,
+                ladder.table,
+                self.moves,
+                self.transitions,
+                self.reversible,
+                ladder.rng,
+                make_scratch(self.base.dimension),
+                out,
+            )
+        out.round_trips[0] = ladder.rungs.clock[1]
+        return out
 
 
 @dataclass(frozen=True)
@@ -149,247 +188,82 @@ class _Scans:
     interrupted: bool
 
 
-def sample(
-    target: SampledTarget,
-    *,
-    chains: int = 4,
-    draws: int = 2000,
-    warmup: int = 300,
-    seed: int | None = None,
-    base: str | AnyBase = "pilot",
-    log_zeta: float | None = None,
-    bootstrap: int = 0,
-    rungs: int | None = None,
-    transitions: int = 1,
-    path_length: float = 1.5,
-    max_steps: int = 64,
-    target_accept: float = 0.8,
-    reversible: bool = False,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> LadderRun:
-    """Sample by parallel tempering and return the run.
+@dataclass
+class _Ladders:
+    """All ladders of a job, with the base and the inverse temperatures that they share."""
 
-    Parameters
-    ----------
-    target
-        Program and data, or a `FunctionTarget`.
-    chains, draws, warmup
-        Independent ladders, and kept and adaptation scans of each.
-    seed
-        Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
-        number of threads.
-    base
-        How the base is fitted, ``"pilot"``, ``"pathfinder"`` or ``"laplace"`` (`fits.fit_base`), or
-        a `GaussianBase` of your own. It is sampled at β = 0, so a wide one does no harm.
-    log_zeta
-        Not needed here; accepted with a base of your own as by the other methods.
-    bootstrap
-        Rounds that refit the base to draws at β = 1 before the final ladder.
-    rungs
-        K; by default 2.5 times the barrier measured in the warm-up, at least 4.
-    transitions
-        HMC transitions of each rung in a scan.
-    path_length, max_steps
-        Mean length of a trajectory in whitened time, and most leapfrog steps in one.
-    target_accept
-        Acceptance that the step size at every β is tuned to.
-    reversible
-        Swap even or odd pairs by a coin instead of in turn; slower, for comparison.
-    threads
-        Ladders that run at once; as many as there are cores by default.
-    executor
-        Who runs the ladders' blocks instead of threads: any `concurrent.futures.Executor`, also
-        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
-    checkpoint
-        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
-        is finished; delete it when the run is saved.
-    progress
-        Progress bars on stderr.
+    job: Job = field(repr=False)
+    method: ParallelTempering
+    base: AnyBase
+    betas: Array
+    members: list[_Ladder]
 
-    Raises
-    ------
-    SamplingError
-        Settings that contradict each other, or a base at whose draws the target vanishes.
-    EngineError
-        No base could be fitted.
-    DataError
-        Stan refuses the data.
-    CheckpointError
-        The folder belongs to another run, is in use, or cannot be written.
-    KeyboardInterrupt
-        Interrupted before the first block of kept draws; later, the finished ones are returned.
-    """
-    settings = LadderSettings(
-        chains=chains,
-        draws=draws,
-        warmup=warmup,
-        transitions=transitions,
-        path_length=path_length,
-        max_steps=max_steps,
-        target_accept=target_accept,
-        rungs=rungs,
-        reversible=reversible,
-        bootstrap=bootstrap,
-        threads=threads,
-    )
-    with executing(
-        target,
-        "parallel_tempering",
-        {**asdict(settings), "base": base, "log_zeta": log_zeta},
-        seed=seed,
-        executor=executor,
-        threads=threads,
-        checkpoint=checkpoint,
-        progress=progress,
-    ) as execution:
-        return _sample(target, settings, base, log_zeta, execution)
+    @classmethod
+    def started(cls, job: Job, method: ParallelTempering, base: AnyBase) -> _Ladders:
+        """Ladders with every rung inside the target's support."""
+        # Denser near the base, where the path of a poorly matching base is steep.
+        betas = np.linspace(0, 1, method.rungs or FIRST_RUNGS) ** 2
+        members = [
+            _Ladder.start(job.density, base, betas.size, job.seeds("ladder", k))
+            for k in range(job.chains)
+        ]
+        return cls(job, method, base, betas, members)
 
+    def rebase(self, base: AnyBase) -> None:
+        """Keep every rung's place x, under a new base."""
+        for member in self.members:
+            x = self.base.unwhiten(member.inside())
+            member.place(self.job.density, base, base.whiten(x))
+        self.base = base
 
-def _sample(
-    target: SampledTarget,
-    settings: LadderSettings,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    execution: Execution,
-) -> LadderRun:
-    """First base, rounds, warm-up, draws."""
-    ledger = Ledger()
-    chains, seed = settings.chains, execution.seed
-    fit_seed, variable_seed, *lane_seeds = np.random.SeedSequence(seed).spawn(chains + 2)
-    start = first_base(
-        target,
-        base,
-        log_zeta,
-        chains=chains,
-        seed=fit_seed,
-        nuts=settings.nuts,
-        execution=execution,
-        bootstrap=settings.bootstrap,
-        sampled=True,
-    )
-    ledger.gradients += start.gradients
-    ledger.evaluations += start.evaluations
-    ledger.lap("base")
-    current = start.base
-    # Denser near the base, where the path of a poorly matching base is steep.
-    betas = np.linspace(0, 1, settings.rungs or FIRST_RUNGS) ** 2
-    density = target.density
-    ladders = [_Ladder.start(density, current, betas.size, child) for child in lane_seeds]
-    for number in range(settings.bootstrap):
-        betas = _adapt(density, ladders, current, betas, settings, execution, ledger)
-        label = f"round {number + 1}"
-        done = _run(
-            density, ladders, current, betas, settings, ROUND_DRAWS, label, execution, ledger
+    def restart_clocks(self) -> None:
+        """Count round trips from here."""
+        for member in self.members:
+            member.rungs.clock[:] = 0
+            member.rungs.heading[:] = 0
+
+    def adapt(self) -> None:
+        """Warm up in rounds of doubling length; leaves a frozen ladder."""
+        method, job = self.method, self.job
+        for share in DOUBLING:
+            done = self.scanned("warm-up", max(job.warmup * share // sum(DOUBLING), 2), learn=True)
+            rejection = done.rejection.mean(axis=0)
+            wanted = int(np.clip(np.ceil(RUNGS_PER_BARRIER * rejection.sum()), 4, 64))
+            count = method.rungs or wanted
+            new, _ = equal_rejection(self.betas, rejection, count + (method.rungs is None))
+            nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
+            pooled = pool_tables([member.table for member in self.members])
+            for member in self.members:
+                member.table = copy_table(pooled)
+                member.place(job.density, self.base, member.inside()[nearest])
+            self.betas = new
+
+    def scanned(
+        self, label: str, scans: int, *, learn: bool = False, final: bool = False
+    ) -> _Scans:
+        """Scan every ladder, in blocks."""
+        method = self.method
+        work = _Scan(
+            self.job.borrow,
+            self.base,
+            self.betas,
+            method.moves(learn=learn),
+            method.transitions,
+            method.reversible,
         )
-        flat = done.z.reshape(-1, current.dimension)
-        new = refitted(current, flat, least_shrinkage=start.least_shrinkage)
-        for ladder in ladders:
-            ladder.place(density, new, new.whiten(current.unwhiten(ladder.inside())))
-        current = new
-    ledger.lap("bootstrap")
-    betas = _adapt(density, ladders, current, betas, settings, execution, ledger)
-    for ladder in ladders:
-        ladder.rungs.clock[:] = 0
-        ladder.rungs.heading[:] = 0
-    ledger.lap("warmup")
-    done = _run(
-        density,
-        ladders,
-        current,
-        betas,
-        settings,
-        settings.draws,
-        "ladders",
-        execution,
-        ledger,
-        final=True,
-    )
-    ledger.lap("sampling")
-    variables = target.variables(current.unwhiten(done.z), variable_seed)
-    ledger.lap("variables")
-    return LadderRun(
-        method="parallel_tempering",
-        engine=engine_name(target),
-        variables=variables,
-        z=done.z,
-        betas=betas,
-        delta=done.delta,
-        rejection=done.rejection,
-        counts=done.counts,
-        round_trips=done.round_trips,
-        base=current,
-        programs=target.programs,
-        data=target.data_text,
-        provenance=provenance(
-            target,
-            {**asdict(settings), "seed": seed, "base": base if isinstance(base, str) else "given"},
-            ledger,
-            interrupted=done.interrupted,
-            log_step=ladders[0].table.log_step.tolist(),
-        ),
-    )
-
-
-def _adapt(
-    density: SampledDensity,
-    ladders: list[_Ladder],
-    base: AnyBase,
-    betas: Array,
-    settings: LadderSettings,
-    execution: Execution,
-    ledger: Ledger,
-) -> Array:
-    """Warm up in rounds of doubling length; returns the frozen ladder."""
-    for share in DOUBLING:
-        size = max(settings.warmup * share // sum(DOUBLING), 2)
-        done = _run(
-            density, ladders, base, betas, settings, size, "warm-up", execution, ledger, learn=True
+        sizes = lanes.block_sizes(scans, BLOCK)
+        blocks, interrupted = self.job.blocks(
+            label, work, self.members, sizes, unit="scan", final=final
         )
-        rejection = done.rejection.mean(axis=0)
-        count = settings.rungs or int(np.clip(np.ceil(RUNGS_PER_BARRIER * rejection.sum()), 4, 64))
-        new, _ = equal_rejection(betas, rejection, count + (settings.rungs is None))
-        nearest = np.abs(new[:, None] - betas).argmin(axis=1)
-        pooled = pool_tables([ladder.table for ladder in ladders])
-        for ladder in ladders:
-            ladder.table = copy_table(pooled)
-            ladder.place(density, base, ladder.inside()[nearest])
-        betas = new
-    return betas
-
-
-def _run(
-    density: SampledDensity,
-    ladders: list[_Ladder],
-    base: AnyBase,
-    betas: Array,
-    settings: LadderSettings,
-    scans: int,
-    label: str,
-    execution: Execution,
-    ledger: Ledger,
-    *,
-    learn: bool = False,
-    final: bool = False,
-) -> _Scans:
-    """Scan every ladder, in blocks."""
-    blocks, interrupted = execution.blocks(
-        label,
-        partial(_scan, density.borrow, base, betas, settings, learn),
-        ladders,
-        lanes.block_sizes(scans, BLOCK),
-        unit="scan",
-        final=final,
-    )
-    ledger.gradients += int(sum(block.gradients.sum() for chain in blocks for block in chain))
-    tries = np.array([np.sum([block.rejection for block in chain], axis=0) for chain in blocks])
-    return _Scans(
-        z=np.stack([np.concatenate([block.z for block in chain]) for chain in blocks]),
-        delta=np.stack([np.concatenate([block.delta for block in chain]) for chain in blocks]),
-        rejection=tries[:, 1] / np.maximum(tries[:, 0], 1),
-        counts=np.array([np.sum([block.counts for block in chain], axis=0) for chain in blocks]),
-        round_trips=np.array([chain[-1].round_trips[0] for chain in blocks]),
-        interrupted=interrupted,
-    )
+        spent = sum(block.gradients.sum() for chain in blocks for block in chain)
+        self.job.ledger.gradients += int(spent)
+        tries = np.array([np.sum([block.rejection for block in chain], axis=0) for chain in blocks])
+        counts = [np.sum([block.counts for block in chain], axis=0) for chain in blocks]
+        return _Scans(
+            z=np.stack([np.concatenate([block.z for block in chain]) for chain in blocks]),
+            delta=np.stack([np.concatenate([block.delta for block in chain]) for chain in blocks]),
+            rejection=tries[:, 1] / np.maximum(tries[:, 0], 1),
+            counts=np.array(counts),
+            round_trips=np.array([chain[-1].round_trips[0] for chain in blocks]),
+            interrupted=interrupted,
+        )

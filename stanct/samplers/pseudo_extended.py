@@ -8,39 +8,23 @@ log ζ, everything frozen, and the draws that count.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
-from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.estimates.copies import CopyEstimator
 from stanct.path.bias import CopyBias, beta_grid
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import AnyBase
 from stanct.runs.pseudo_extended_run import PseudoExtendedRun
-from stanct.samplers._chains import Chains, ChainSettings, StepSizes, refuse_executor, run_chains
+from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
+from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import generated, nuts_sampler
-from stanct.samplers._rounds import (
-    Ledger,
-    SampledTarget,
-    base_deltas,
-    dense,
-    draws_inside,
-    engine_name,
-    first_base,
-    provenance,
-    refitted,
-)
-from stanct.settings import whole
-from stanct.work.execution import Execution, executing
-from stanct.work.progress import Bar
+from stanct.samplers._rounds import dense, draws_inside, refitted
+from stanct.settings import Numbers, Whole
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 
@@ -52,275 +36,160 @@ BASE_DRAWS = 4
 UNIFORM = 0.05
 
 
+@dataclass(frozen=True, kw_only=True)
+class PseudoExtended(NutsMethod[PseudoExtendedRun]):
+    """Pseudo-extended MCMC by NUTS, compiled or CmdStan's on the generated program.
+
+    Attributes
+    ----------
+    copies
+        N, at least 2; every gradient costs N of the target's.
+    fixed_beta : shape (N,)
+        Inverse temperatures of the copies in [0, 1], not all 1; estimated by default.
+    bootstrap
+        Rounds that refit base and log ζ before the final chains. With 0 the first base is final.
+    target_accept
+        Acceptance statistic that the step size is tuned to.
+    max_depth
+        Largest depth of a NUTS tree.
+    """
+
+    name: ClassVar[str] = "pseudo_extended"
+
+    # A single copy would be NUTS on the target itself.
+    copies: Annotated[int, Whole(2)] = 5
+    fixed_beta: Annotated[tuple[float, ...] | None, Numbers(0, 1)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fixed_beta is None:
+            return
+        if len(self.fixed_beta) != self.copies:
+            raise SamplingError(
+                f"fixed_beta must be {self.copies} numbers, one for each copy, not "
+                f"{list(self.fixed_beta)}.",
+                remedy=f"Did you mean copies={len(self.fixed_beta)}?"
+                if len(self.fixed_beta) > 1
+                else f"Did you mean fixed_beta={[0.1] * (self.copies - 1) + [1.0]}?",
+            )
+        if all(beta == 1 for beta in self.fixed_beta):
+            raise SamplingError(
+                "With fixed_beta all 1 nothing is tempered.", remedy="Give some copies a smaller β."
+            )
+
+    @property
+    def betas(self) -> Array | None:
+        """The fixed β as an array of shape (N,)."""
+        return None if self.fixed_beta is None else np.array(self.fixed_beta)
+
+    def record(self) -> dict[str, Any]:
+        """The settings, JSON values only."""
+        fixed = None if self.fixed_beta is None else list(self.fixed_beta)
+        return {**super().record(), "fixed_beta": fixed}
+
+    def check(self, plan: Plan, target: Any) -> None:
+        """The program must have a pseudo-extended form."""
+        generated(target, "pseudo_extended")
+
+    def run(self, job: Job) -> PseudoExtendedRun:
+        """Fit a base, refit base and log ζ by rounds, freeze both, and draw."""
+        start = job.start()
+        stages = _Stages(job, self, Runner(job, self.nuts(job)))
+        base, bias = dense(start.base), CopyBias.linear(start.log_zeta)
+        places: Array | None = None
+        for number in range(self.bootstrap):
+            stage = stages.run(f"round {number + 1}", base, bias, places, final=False)
+            if stage.chains.interrupted:
+                raise KeyboardInterrupt
+            new = base
+            if isinstance(job.plan.base, str):
+                flat = stage.z.reshape(-1, base.dimension)
+                weights = np.exp(stage.estimator.log_weights).ravel()
+                new = dense(refitted(base, flat, weights, start.least_shrinkage))
+            bias = _prior_by_speed(stage.estimator)
+            places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
+            if self.fixed_beta is None:
+                places = np.concatenate([places, _logit(stage.beta[:, -1])], axis=1)
+            base = new
+        job.lap("bootstrap")
+        final = stages.run("pseudo-extended", base, bias, places, final=True)
+        job.lap("sampling")
+        flat = final.z.reshape(job.chains, -1, base.dimension)
+        return job.finish(
+            PseudoExtendedRun,
+            interrupted=final.chains.interrupted,
+            x=base.unwhiten(flat),
+            z=final.z,
+            beta=final.beta,
+            delta=final.estimator.delta,
+            base_delta=final.estimator.base_delta,
+            base=base,
+            bias=bias,
+            statistics=final.chains.draws.statistics,
+            programs=generated(job.target, "pseudo_extended"),
+            facts={"step_size": final.chains.step_size},
+        )
+
+
 @dataclass(frozen=True)
 class _Stage:
     """The chains of one round: z (chains, draws, N, D), β and δ (chains, draws, N)."""
 
     chains: Chains
-    z: Array = field(repr=False)
     beta: Array = field(repr=False)
     estimator: CopyEstimator = field(repr=False)
 
-
-def sample(
-    target: SampledTarget,
-    *,
-    engine: CmdStan | None = None,
-    copies: int = 5,
-    fixed_beta: Sequence[float] | None = None,
-    chains: int = 4,
-    draws: int = 2500,
-    warmup: int = 500,
-    seed: int | None = None,
-    base: str | AnyBase = "pilot",
-    log_zeta: float | None = None,
-    bootstrap: int = 1,
-    target_accept: float = 0.9,
-    max_depth: int = 10,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> PseudoExtendedRun:
-    """Sample the pseudo-extended program and return the run.
-
-    Parameters
-    ----------
-    target
-        Program and data, or a `FunctionTarget`.
-    engine
-        A `CmdStan` runs NUTS on the pseudo-extended program and fits the bases ``"pathfinder"``,
-        ``"laplace"`` and ``"advi"``; pilots are embedded. By default compiled kernels run NUTS by
-        the gradient of the density program, which is that of the other by the chain rule.
-    copies
-        N, at least 2; every gradient costs N of the target's.
-    fixed_beta : shape (N,)
-        Inverse temperatures of the copies in [0, 1], not all 1; estimated by default.
-    chains, draws, warmup
-        Chains, and kept and adaptation iterations of each.
-    seed
-        Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
-        number of threads.
-    base
-        How the base is fitted, ``"pilot"``, ``"pathfinder"`` or ``"laplace"`` (`fits.fit_base`), or
-        a `GaussianBase` of your own.
-    log_zeta
-        Guess at log Z that goes with a base of your own; found by the bootstrap rounds if omitted.
-    bootstrap
-        Rounds that refit base and log ζ before the final chains. With 0 the first base is final.
-    target_accept, max_depth
-        Of NUTS.
-    threads
-        Chains that run at once; as many as there are cores by default.
-    executor
-        Not for this method: all its chains move together, block by block, on threads.
-    checkpoint
-        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
-        is finished; delete it when the run is saved.
-    progress
-        Progress bars on stderr.
-
-    Raises
-    ------
-    SamplingError
-        Settings that contradict each other, or an executor.
-    ProgramError
-        The transformed data are random, or the program has no pseudo-extended form.
-    EngineError
-        No chain could start.
-    DataError
-        Stan refuses the data.
-    CheckpointError
-        The folder belongs to another run, is in use, or cannot be written.
-    KeyboardInterrupt
-        Interrupted before every chain had finished draws; later, the finished ones are returned.
-    """
-    settings = ChainSettings(chains, warmup, draws, target_accept, max_depth, threads)
-    if bootstrap < 0:
-        raise SamplingError(f"bootstrap must not be negative, not {bootstrap}.")
-    refuse_executor("pseudo_extended", executor)
-    beta = _check_copies(copies, fixed_beta)
-    programs = generated(target, "pseudo_extended")
-    chosen = {
-        **{k: v for k, v in asdict(settings).items() if k not in ("target_se", "max_draws")},
-        "copies": copies,
-        "fixed_beta": None if beta is None else beta.tolist(),
-        "bootstrap": bootstrap,
-    }
-    with executing(
-        target,
-        "pseudo_extended",
-        {**chosen, "engine": engine_name(target, engine), "base": base, "log_zeta": log_zeta},
-        seed=seed,
-        threads=threads,
-        checkpoint=checkpoint,
-        progress=progress,
-    ) as execution:
-        chosen |= {"seed": execution.seed, "base": base if isinstance(base, str) else "given"}
-        return _sample(target, engine, programs, settings, chosen, beta, base, log_zeta, execution)
-
-
-def _sample(
-    target: SampledTarget,
-    engine: CmdStan | None,
-    programs: dict[str, str],
-    settings: ChainSettings,
-    chosen: dict[str, Any],
-    beta: Array | None,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    execution: Execution,
-) -> PseudoExtendedRun:
-    """First base, rounds, draws; `chosen` holds all settings as they are recorded."""
-    seed, chains, bootstrap = execution.seed, settings.chains, chosen["bootstrap"]
-    fit_seed, variable_seed, *round_seeds = np.random.SeedSequence(seed).spawn(bootstrap + 3)
-    ledger = Ledger()
-    start = first_base(
-        target,
-        base,
-        log_zeta,
-        chains=chains,
-        seed=fit_seed,
-        nuts=settings.nuts,
-        execution=execution,
-        engine=engine,
-    )
-    ledger.gradients += start.gradients
-    ledger.evaluations += start.evaluations
-    ledger.lap("base")
-    current, bias = dense(start.base), CopyBias.linear(start.log_zeta)
-    places: Array | None = None
-    short = replace(settings, warmup=ROUND_WARMUP, draws=ROUND_DRAWS)
-    stage_of = _Stages(target, engine, chosen["copies"], beta, ledger, execution)
-    for number in range(bootstrap):
-        stage = stage_of(current, bias, short, places, round_seeds[number], f"round {number + 1}")
-        if stage.chains.interrupted:
-            raise KeyboardInterrupt
-        weights = np.exp(stage.estimator.log_weights)
-        new = current
-        if isinstance(base, str):
-            flat = stage.z.reshape(-1, current.dimension)
-            new = dense(refitted(current, flat, weights.ravel(), start.least_shrinkage))
-        bias = _prior_by_speed(stage.estimator)
-        z = new.whiten(current.unwhiten(stage.z[:, -1])).reshape(chains, -1)
-        places = np.concatenate([z, _logit(stage.beta[:, -1])], axis=1) if beta is None else z
-        current = new
-    ledger.lap("bootstrap")
-    final = stage_of(current, bias, settings, places, round_seeds[-1], "pseudo-extended")
-    ledger.lap("sampling")
-    flat = final.z.reshape(chains, -1, current.dimension)
-    variables = target.variables(current.unwhiten(flat), variable_seed)
-    return PseudoExtendedRun(
-        method="pseudo_extended",
-        engine=engine_name(target, engine),
-        variables=variables,
-        z=final.z,
-        beta=final.beta,
-        delta=final.estimator.delta,
-        base_delta=final.estimator.base_delta,
-        base=current,
-        bias=bias,
-        statistics=final.chains.statistics,
-        programs=programs,
-        data=target.data_text,
-        provenance=provenance(
-            target,
-            chosen,
-            ledger,
-            interrupted=final.chains.interrupted,
-            step_size=final.chains.step_size,
-        ),
-    )
-
-
-def _check_copies(copies: int, fixed_beta: Sequence[float] | None) -> Array | None:
-    """The fixed β as an array of shape (N,), or None; raises `SamplingError` if they cannot be."""
-    # A single copy would be NUTS on the target itself.
-    whole("copies", copies, 2)
-    if fixed_beta is None:
-        return None
-    beta = np.asarray(fixed_beta, float)
-    if beta.shape != (copies,) or not np.all((beta >= 0) & (beta <= 1)):
-        raise SamplingError(
-            f"fixed_beta must hold {copies} numbers in [0, 1], one a copy, not {fixed_beta!r}.",
-            remedy=f"Use e.g. fixed_beta={[0.1] * (copies - 1) + [1.0]}, or leave it out.",
-        )
-    if np.all(beta == 1):
-        raise SamplingError(
-            "With fixed_beta all 1 nothing is tempered.", remedy="Give some copies a smaller β."
-        )
-    return beta
+    @property
+    def z(self) -> Array:
+        """Whitened copies, shape (chains, draws, N, D)."""
+        return self.chains.draws.z
 
 
 @dataclass(frozen=True)
 class _Stages:
-    """Runs the program under one frozen base and bias after another."""
+    """Samples the pseudo-extended density under one frozen base and bias after another."""
 
-    target: SampledTarget
-    engine: CmdStan | None
-    copies: int
-    fixed_beta: Array | None
-    ledger: Ledger
-    execution: Execution
-    steps: StepSizes = field(default_factory=StepSizes)
+    job: Job = field(repr=False)
+    method: PseudoExtended
+    runner: Runner
 
-    def __call__(
+    def run(
         self,
+        name: str,
         base: GaussianBase,
         bias: CopyBias,
-        settings: ChainSettings,
-        starts: Array | None,
-        seed: np.random.SeedSequence,
-        label: str,
+        places: Array | None,
+        *,
+        final: bool,
     ) -> _Stage:
         """Run the chains, and draw from the base."""
-        prefix = self.target.prefix
-        start_seed, base_seed, chain_seed = seed.spawn(3)
-        if starts is None:
-            rng = np.random.default_rng(start_seed)
-            starts = self._starts(base, settings.chains, rng)
-        draws = settings.draws
-        with Bar(settings.chains * draws, label, unit="draw", shown=self.execution.progress) as bar:
-            chains = run_chains(
-                nuts_sampler(
-                    self.target,
-                    self.engine,
-                    base,
-                    bias,
-                    copies=self.copies,
-                    fixed_beta=self.fixed_beta,
-                ),
-                starts,
-                settings,
-                self.steps,
-                draws=draws,
-                seed=chain_seed,
-                label=label,
-                execution=self.execution,
-                bar=bar,
-                seen=lambda blocks: None,
-                more=lambda blocks: 0,
-            )
-        z = np.swapaxes(chains.variables[f"{prefix}z"], 2, 3)  # a column a copy in the program
-        if self.fixed_beta is None:
-            beta = expit(chains.variables[f"{prefix}u"])
+        job, method = self.job, self.method
+        if places is None:
+            places = self._starts(name, base)
+        length = Length(job.warmup, job.draws) if final else Length(ROUND_WARMUP, ROUND_DRAWS)
+        sampler = nuts_sampler(job, base, bias, copies=method.copies, fixed_beta=method.betas)
+        with job.bar(job.chains * length.draws, name) as bar:
+            chains = self.runner.run(sampler, places, length, name, bar)
+        drawn = chains.draws
+        if method.fixed_beta is None:
+            beta = expit(drawn.u)
         else:
-            beta = np.broadcast_to(self.fixed_beta, z.shape[:3]).copy()
-        delta = chains.variables[f"{prefix}delta"]
+            beta = np.broadcast_to(np.array(method.fixed_beta), drawn.delta.shape).copy()
         # A gradient of the program is one of the target for each copy.
-        self.ledger.gradients += self.copies * chains.gradients
-        count = BASE_DRAWS * z.shape[0] * z.shape[1]
-        self.ledger.evaluations += count
-        base_delta = base_deltas(self.target, base, count, base_seed, self.execution)
-        return _Stage(chains, z, beta, CopyEstimator(delta, base_delta, bias, self.fixed_beta))
+        job.ledger.gradients += method.copies * chains.gradients
+        count = BASE_DRAWS * beta.shape[0] * beta.shape[1]
+        base_delta = job.base_delta(base, count, name)
+        return _Stage(chains, beta, CopyEstimator(drawn.delta, base_delta, bias, method.betas))
 
-    def _starts(self, base: GaussianBase, chains: int, rng: np.random.Generator) -> Array:
+    def _starts(self, name: str, base: GaussianBase) -> Array:
         """Copies drawn from the base inside the target's support, then u unless β is fixed."""
-        inside = draws_inside(self.target, base, chains * self.copies, rng)
-        places = np.reshape(inside, (chains, -1))
-        if self.fixed_beta is not None:
+        job, method = self.job, self.method
+        rng = np.random.default_rng(job.seeds("starts", name))
+        inside = draws_inside(job.target, base, job.chains * method.copies, rng)
+        places = np.reshape(inside, (job.chains, -1))
+        if method.fixed_beta is not None:
             return places
-        return np.concatenate([places, rng.logistic(size=(chains, self.copies))], axis=1)
+        return np.concatenate([places, rng.logistic(size=(job.chains, method.copies))], axis=1)
 
 
 def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:

@@ -8,23 +8,17 @@ visit ([GS] 8, 9), joined with independent draws of the base.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.path.bias import LadderBias, beta_grid, sigmoidal_ladder
-from stanct.path.mixture import AnyBase
-from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers._alternation import AlternationSettings, BiasRule, alternate
-from stanct.samplers._rounds import Round, SampledTarget
-from stanct.settings import whole
+from stanct.path.bias import Course, LadderBias, beta_grid, sigmoidal_ladder
+from stanct.samplers._alternation import Alternation
+from stanct.samplers._rounds import Round
+from stanct.settings import Choice, Whole
 
 LADDERS = ("equal", "sigmoidal")
 FIRST_RUNGS = 32
@@ -34,36 +28,51 @@ RUNGS_PER_LENGTH, FEWEST, MOST = 3.0, 10, 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatedTemperingSettings(AlternationSettings):
-    """How simulated tempering is run; see `sample`."""
+class SimulatedTempering(Alternation):
+    """Simulated tempering on a ladder that is learned.
 
-    least: ClassVar[Mapping[str, int]] = AlternationSettings.least
+    Attributes
+    ----------
+    ladder
+        ``"equal"``: rungs at equal thermodynamic length ∫ sd_β(δ) dβ, learned in the warm-up;
+        ``"sigmoidal"``: [GS] 7.2's.
+    rungs
+        By default three for each unit of thermodynamic length, from 10 to 200.
+    bootstrap
+        Rounds that refit the base before the final chains. With 0 the first base is final.
+    transitions
+        HMC transitions, each followed by a draw of the rung, for each draw that is kept.
+    path_length
+        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+    max_steps
+        Most leapfrog steps in a trajectory.
+    target_accept
+        Acceptance that the step size at every β is tuned to.
 
-    ladder: str
-    rungs: int | None
+    The run's `beta` are the rungs visited, its `bias` is a `LadderBias`; averages and log z are
+    available at every β, also between rungs.
+    """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.ladder not in LADDERS:
-            raise SamplingError(
-                f"There is no ladder {self.ladder!r}.", remedy=f"Use one of {', '.join(LADDERS)}."
-            )
-        if self.rungs is not None:
-            whole("rungs", self.rungs, 2)
+    name: ClassVar[str] = "simulated_tempering"
+    sampled: ClassVar[bool] = True
 
-    def rule(self) -> BiasRule:
-        """The pseudo-prior along what is known of log z(β)."""
-        first = sigmoidal_ladder((self.rungs or FIRST_RUNGS) - 1)
-        return BiasRule(
-            lambda log_zeta: LadderBias.linear(first, log_zeta),
-            lambda course, _: LadderBias(
-                first, np.interp(first, course.beta, course.log_z - course.log_z[0])
-            ),
-            lambda done, _: self._refitted(done),
-            sampled=True,
-        )
+    ladder: Annotated[str, Choice(*LADDERS)] = "equal"
+    rungs: Annotated[int | None, Whole(2)] = None
 
-    def _refitted(self, done: Round) -> LadderBias:
+    @property
+    def _first_ladder(self) -> Array:
+        return sigmoidal_ladder((self.rungs or FIRST_RUNGS) - 1)
+
+    def first_bias(self, log_zeta: float) -> LadderBias:
+        """The linear pseudo-prior on a sigmoidal ladder."""
+        return LadderBias.linear(self._first_ladder, log_zeta)
+
+    def carried_bias(self, course: Course, uniform: float) -> LadderBias:
+        """The pseudo-prior along the course, on that ladder."""
+        ladder = self._first_ladder
+        return LadderBias(ladder, np.interp(ladder, course.beta, course.log_z - course.log_z[0]))
+
+    def refitted_bias(self, done: Round, uniform: float) -> LadderBias:
         """The ladder of equal length, or the sigmoidal one, with log z(β_n) of a round."""
         estimator = done.estimator
         grid, length = thermodynamic_length(estimator)
@@ -92,120 +101,3 @@ def equal_length(grid: Array, length: Array, rungs: int) -> Array:
     betas = np.interp(np.linspace(0, padded[-1], rungs), padded, grid)
     betas[0], betas[-1] = 0.0, 1.0
     return betas
-
-
-def sample(
-    target: SampledTarget,
-    *,
-    chains: int = 4,
-    draws: int = 2500,
-    warmup: int = 500,
-    target_se: float | None = None,
-    max_draws: int | None = None,
-    seed: int | None = None,
-    base: str | AnyBase = "pilot",
-    log_zeta: float | None = None,
-    bootstrap: int = 0,
-    ladder: str = "equal",
-    rungs: int | None = None,
-    transitions: int = 5,
-    path_length: float = 1.5,
-    max_steps: int = 64,
-    target_accept: float = 0.8,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> TemperedRun:
-    """Sample by simulated tempering and return the run.
-
-    Parameters
-    ----------
-    target
-        Program and data, or a `FunctionTarget`.
-    chains, draws, warmup
-        Chains, and kept and adaptation draws of each; a draw is `transitions` alternations of HMC
-        and the rung. The warm-up learns the ladder, its bias and step sizes in rounds of doubling
-        length.
-    target_se, max_draws
-        Standard error of log Z at which to stop, and the most draws of each chain that this may
-        take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
-        says why the run stopped; see `stanct.samplers._precision`.
-    seed
-        Non-negative; a fresh one is drawn and recorded by default. The draws are the same for any
-        number of threads.
-    base
-        How the base is fitted, ``"pilot"``, ``"pathfinder"`` or ``"laplace"`` (`fits.fit_base`), or
-        a `GaussianBase` of your own. It is sampled at β = 0.
-    log_zeta
-        Guess at log Z that goes with a base of your own; it only starts the bias.
-    bootstrap
-        Rounds that refit the base before the final chains. With 0 the first base is final.
-    ladder
-        ``"equal"``: rungs at equal thermodynamic length ∫ sd_β(δ) dβ, learned in the warm-up;
-        ``"sigmoidal"``: [GS] 7.2's.
-    rungs
-        By default three for each unit of thermodynamic length, from 10 to 200.
-    transitions
-        HMC transitions, each followed by a draw of the rung, for each draw that is kept.
-    path_length, max_steps
-        Mean length of a trajectory in whitened time, and most leapfrog steps in one.
-    target_accept
-        Acceptance that the step size at every β is tuned to.
-    threads
-        Chains that run at once; as many as there are cores by default.
-    executor
-        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
-        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
-    checkpoint
-        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
-        is finished; delete it when the run is saved.
-    progress
-        Progress bars on stderr.
-
-    Returns
-    -------
-    TemperedRun
-        Its `beta` are the rungs visited, its `bias` is a `LadderBias`; averages and log z are
-        available at every β, also between rungs.
-
-    Raises
-    ------
-    SamplingError
-        Settings that contradict each other, or a base at whose draws the target vanishes.
-    EngineError
-        No base could be fitted.
-    DataError
-        Stan refuses the data.
-    CheckpointError
-        The folder belongs to another run, is in use, or cannot be written.
-    KeyboardInterrupt
-        Interrupted before the first block of kept draws; later, the finished ones are returned.
-    """
-    settings = SimulatedTemperingSettings(
-        chains=chains,
-        draws=draws,
-        warmup=warmup,
-        transitions=transitions,
-        path_length=path_length,
-        max_steps=max_steps,
-        target_accept=target_accept,
-        bootstrap=bootstrap,
-        target_se=target_se,
-        max_draws=max_draws,
-        ladder=ladder,
-        rungs=rungs,
-        threads=threads,
-    )
-    return alternate(
-        target,
-        settings,
-        settings.rule(),
-        method="simulated_tempering",
-        seed=seed,
-        base=base,
-        log_zeta=log_zeta,
-        executor=executor,
-        checkpoint=checkpoint,
-        progress=progress,
-    )

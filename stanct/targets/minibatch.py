@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import stanio
@@ -25,7 +25,7 @@ import stanio
 from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
-from stanct.settings import whole
+from stanct.settings import Flag, Whole, check_fields
 from stanct.stan.codegen import generate
 from stanct.stan.program import Declaration, Program
 from stanct.stan.rewrite import Edit, apply
@@ -57,11 +57,11 @@ class MiniBatch:
     """
 
     observations: str
-    size: int = 500
-    control: bool = True
+    size: Annotated[int, Whole(1)] = 500
+    control: Annotated[bool, Flag()] = True
 
     def __post_init__(self) -> None:
-        whole("size", self.size, 1)
+        check_fields(self)
 
     @property
     def settings(self) -> dict[str, Any]:

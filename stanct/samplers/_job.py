@@ -1,0 +1,271 @@
+"""A job: the user's problem, what was asked of the method, and all that carries the work out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines import embedded
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Nuts
+from stanct.path.mixture import AnyBase
+from stanct.runs.run import Run
+from stanct.samplers._precision import Precision
+from stanct.samplers._rounds import BaseDraws, Start, first_base
+from stanct.seeds import Seeds
+from stanct.targets.protocols import SampledDensity, SampledTarget
+from stanct.version import __version__
+from stanct.work.execution import Borrow, Executed, Execution
+from stanct.work.ledger import Ledger
+from stanct.work.progress import Bar
+
+T = TypeVar("T")
+Lane = TypeVar("Lane")
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked of a method, beside its own settings.
+
+    Attributes
+    ----------
+    chains, draws, warmup
+        Chains, and kept and adaptation iterations of each.
+    target_se, max_draws
+        Standard error of log Z at which to stop, and the most draws of each chain on the way there.
+    base
+        Name of the fit, or a base.
+    log_zeta
+        Guess at log Z that goes with a base of the user's own.
+    threads
+        Chains that run at once; None for as many as there are cores.
+    """
+
+    chains: int
+    draws: int
+    warmup: int
+    target_se: float | None = None
+    max_draws: int | None = None
+    base: str | AnyBase = "pilot"
+    log_zeta: float | None = None
+    threads: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        """For provenance: JSON values only."""
+        return {
+            "chains": self.chains,
+            "draws": self.draws,
+            "warmup": self.warmup,
+            "target_se": self.target_se,
+            "max_draws": self.max_draws,
+            "base": self.base if isinstance(self.base, str) else "given",
+            "log_zeta": self.log_zeta,
+            "threads": self.threads,
+        }
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a method needs to make its run; `stanct.sample` makes it.
+
+    Attributes
+    ----------
+    method
+        Name of the method.
+    settings
+        The method's own settings as they are recorded, JSON values.
+    plan
+        What was asked beside them.
+    target
+        The user's problem.
+    engine
+        The CmdStan that runs NUTS; None for compiled kernels on the embedded engine's density.
+    execution
+        Does blocks of work and remembers them.
+    seeds
+        The run's random streams, by name.
+    ledger
+        Counts gradients, evaluations and seconds.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+    plan: Plan
+    target: SampledTarget
+    engine: CmdStan | None
+    execution: Execution
+    seeds: Seeds
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def chains(self) -> int:
+        """Number of chains."""
+        return self.plan.chains
+
+    @property
+    def draws(self) -> int:
+        """Draws that each chain keeps."""
+        return self.plan.draws
+
+    @property
+    def warmup(self) -> int:
+        """Adaptation iterations of each chain."""
+        return self.plan.warmup
+
+    @property
+    def density(self) -> SampledDensity:
+        """The target's log density −φ."""
+        return self.target.density
+
+    @property
+    def borrow(self) -> Borrow:
+        """Gives a worker a density of its own; travels to other processes."""
+        return self.target.density.borrow
+
+    @property
+    def precision(self) -> Precision:
+        """A new record of when to stop."""
+        return Precision(self.plan.target_se, self.plan.draws, self.plan.max_draws)
+
+    def nuts(self, **settings: Any) -> Nuts:
+        """Settings of NUTS with the threads that were asked for."""
+        if self.plan.threads is not None:
+            settings["threads"] = self.plan.threads
+        return Nuts(**settings)
+
+    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> Start:
+        """Fit the base that was asked for, or take the given one, and count what that cost.
+
+        Parameters
+        ----------
+        bootstrap
+            Rounds that will refit it.
+        sampled
+            Whether the method draws from its base at β = 0, so that a mixture will do.
+
+        Raises
+        ------
+        SamplingError
+            The base contradicts the target or the method.
+        EngineError
+            No base could be fitted.
+        """
+        found = first_base(
+            self.target,
+            self.plan.base,
+            self.plan.log_zeta,
+            chains=self.chains,
+            seed=self.seeds("base"),
+            nuts=self.nuts(),
+            execution=self.execution,
+            engine=self.engine,
+            bootstrap=bootstrap,
+            sampled=sampled,
+        )
+        self.ledger.gradients += found.gradients
+        self.ledger.evaluations += found.evaluations
+        self.lap("base")
+        return found
+
+    def once(self, label: str, work: Callable[[], T]) -> T:
+        """Do a step here, or take its result from the checkpoint; see `Execution.once`."""
+        return self.execution.once(label, work)
+
+    def blocks(
+        self,
+        label: str,
+        work: Callable[[Lane, int], T],
+        lanes: list[Lane],
+        sizes: Sequence[int],
+        **options: Any,
+    ) -> tuple[list[list[T]], bool]:
+        """Move every lane through blocks of the given sizes; see `Execution.blocks`."""
+        return self.execution.blocks(label, work, lanes, sizes, **options)
+
+    def bar(self, total: int, label: str, *, unit: str = "draw") -> Bar:
+        """A progress bar, shown if the user wants one."""
+        return Bar(total, label, unit=unit, shown=self.execution.progress)
+
+    def base_draws(self, base: AnyBase, *name: str | int) -> BaseDraws:
+        """Independent draws of a base, from the stream of that name."""
+        return BaseDraws(self.target, base, self.seeds("base draws", *name))
+
+    def base_delta(self, base: AnyBase, count: int, *name: str | int) -> Array:
+        """δ at that many of them, counted and remembered, shape (count,)."""
+        self.ledger.evaluations += count
+        return self.base_draws(base, *name).kept(count, self.execution)
+
+    def lap(self, stage: str) -> None:
+        """Close a stage of the run: it gets the time since the last one was closed."""
+        self.ledger.lap(stage)
+
+    def finish(
+        self,
+        kind: type[AnyRun],
+        *,
+        interrupted: bool,
+        x: Array | None = None,
+        variables: Mapping[str, Array] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> AnyRun:
+        """Make the run, with its provenance.
+
+        Parameters
+        ----------
+        kind
+            Class of the run.
+        interrupted
+            Whether the user ended it before all draws were made.
+        x : shape (chains, draws, D)
+            Unconstrained draws, from which the user's variables are computed.
+        variables
+            The user's variables in place of `x`, where they are known already.
+        facts
+            What the method adds to the provenance, JSON values.
+        fields
+            The fields of `kind` that are not those of every run.
+        """
+        if variables is None:
+            assert x is not None
+            variables = self.target.variables(x, self.seeds("variables"))
+        self.lap("variables")
+        named = {
+            "method": self.method,
+            "engine": engine_name(self.target, self.engine),
+            "programs": self.target.programs,
+            "data": self.target.data_text,
+        }
+        made: Any = kind
+        return made(
+            **{**named, **fields},
+            variables=variables,
+            provenance=self._provenance({"interrupted": interrupted, **(facts or {})}),
+        )
+
+    def _provenance(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything about the run that is neither draws nor estimates; JSON values only."""
+        return {
+            **self.target.origin,
+            "settings": {
+                **self.settings,
+                **self.plan.record(),
+                "seed": self.execution.seed,
+            },  # FIXME merged
+            "method_settings": dict(self.settings),
+            **facts,
+            **self.ledger.record(),
+            "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+
+def engine_name(target: Executed, engine: CmdStan | None = None) -> str:
+    """What runs say they were made by."""
+    return engine.NAME if engine else embedded.NAME if target.programs else "python"

@@ -1,0 +1,30 @@
+"""What a run spends, and what is recorded of how it was made."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class Ledger:
+    """Counts what a run spends: gradients, evaluations, and seconds by stage."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self.gradients = 0
+        self.evaluations = 0
+        self.stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """Close a stage: it gets the time since the last one was closed."""
+        spent = time.perf_counter() - self._started - sum(self.stages.values())
+        self.stages[stage] = round(spent, 3)
+
+    def record(self) -> dict[str, Any]:
+        """For the run's provenance."""
+        return {
+            "gradients": self.gradients,
+            "evaluations": self.evaluations,
+            "seconds": round(time.perf_counter() - self._started, 3),
+            "stage_seconds": dict(self.stages),
+        }
