@@ -28,7 +28,7 @@ from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
 from stanct.targets.data import DataSource, read_data
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target, check_program
+from stanct.targets.program_target import ProgramTarget, check_program
 
 Result = TypeVar("Result")
 
@@ -97,9 +97,9 @@ class TemperedModel:
             ) from cause
         return tuple(paths)
 
-    def target(self, data: DataSource = None) -> Target:
+    def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
-        return Target(self.program, read_data(data, self.program), self.prefix)
+        return ProgramTarget(self.program, read_data(data, self.program), self.prefix)
 
     def density(self, data: DataSource = None) -> Density:
         """The log density −φ and its gradient on the unconstrained space, all constants kept.

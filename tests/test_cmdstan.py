@@ -36,7 +36,7 @@ from stanct.resources import resource_folder
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
 NO_POINT = 'parameters { real x; } model { reject("no such ", "point"); }'
@@ -335,7 +335,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def model_target(name: str) -> Target:
+def model_target(name: str) -> ProgramTarget:
     """A model of `MODELS` with its data, by default those beside it."""
     program, data = MODELS[name]
     return temper(program).target(program.with_name(f"{name}.data.json") if data is None else data)

@@ -6,7 +6,7 @@ import pytest
 from conftest import target_of
 
 from stanct.audit.verify import verify
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 DATA = {"N": 12, "M": 11, "y": [0.3, -1.2, 0.8, 2.0, 0.1, -0.6, 1.4, 0.0, -0.3, 0.9, 2.2, -1.1]}
 # Only a mixture keeps its loop: any other density would leave it.
@@ -97,11 +97,11 @@ NOT_SUMMED = {
 }
 
 
-def loop(body: str) -> Target:
+def loop(body: str) -> ProgramTarget:
     return target_of(PROGRAM % body, DATA)
 
 
-def agrees(target: Target) -> bool:
+def agrees(target: ProgramTarget) -> bool:
     kinds = ("joint", "pseudo_extended", "extended_hamiltonian")
     return all(verify(target, kind, points=4).passed for kind in kinds)
 

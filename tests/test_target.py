@@ -15,7 +15,7 @@ from stanct.errors import EngineError, ProgramError
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.program import Program
-from stanct.targets.program_target import Target, check_program, make_density
+from stanct.targets.program_target import ProgramTarget, check_program, make_density
 
 SHAPES = """
 parameters {
@@ -115,7 +115,7 @@ _BLANKS = {k: " " for k in range(32, 0x250)}  # tabs stay
 
 
 def test_a_fault_of_ours_says_so() -> None:
-    target: Target = target_of("parameters { real x; } model { x ~ std_normal(); }")
+    target: ProgramTarget = target_of("parameters { real x; } model { x ~ std_normal(); }")
     broken = type(target.density_recipe)("parameters { real x; } model { y ~ std_normal(); }", "{}")
     with pytest.raises(CompilerMessageError):
         compile_program(broken.source)

@@ -19,7 +19,7 @@ from stanct.stan.codegen import KINDS, generate
 from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 NAMES = ["captures", "eight_schools", "loops", "split", "truncation"]
 
@@ -67,17 +67,17 @@ def test_a_gradient_that_is_all_rounding() -> None:
     """Ripples too small to see make a slope that the last digit of the parameter turns round."""
     ripples = "target += std_normal_lpdf(x) + 1e-13 * sum(sin(1e13 * x));"
     program = Program.from_source(f"parameters {{ vector[3] x; }} model {{ {ripples} }}")
-    comparison = verify(Target(program, read_data(None, program)), "joint")
+    comparison = verify(ProgramTarget(program, read_data(None, program)), "joint")
     assert comparison.passed and "with the last digit of the parameters" in str(comparison)
     assert comparison.gradient_rounding > comparison.gradient_error / 10 > 1e-6
 
 
 def test_nothing_to_compare() -> None:
     program = Program.from_source("parameters { real x; } model { target += negative_infinity(); }")
-    comparison = verify(Target(program, read_data(None, program)), "joint", points=3)
+    comparison = verify(ProgramTarget(program, read_data(None, program)), "joint", points=3)
     assert not comparison.passed and "no random point" in str(comparison)
     with pytest.raises(StanctError, match=r"no kind 'sideways'.*(?s:.)*'density'"):
-        verify(Target(program, read_data(None, program)), "sideways")
+        verify(ProgramTarget(program, read_data(None, program)), "sideways")
 
 
 def test_check_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

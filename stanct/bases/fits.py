@@ -27,7 +27,7 @@ from stanct.path.gaussian import (
     positive_covariance,
 )
 from stanct.seeds import stan_seed
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
 METHODS = ("pilot", "pathfinder", "laplace")
@@ -77,7 +77,7 @@ class FittedBase:
 
 
 def fit_base(
-    target: Target,
+    target: ProgramTarget,
     method: str,
     *,
     chains: int,
@@ -188,7 +188,7 @@ def _points(fits: list[LocalFit]) -> int:
 
 
 def _approximate(
-    target: Target,
+    target: ProgramTarget,
     way: Approximation,
     draws: int,
     bar: Bar,
@@ -227,7 +227,7 @@ def _approximate(
 
 
 def _pilot_base(
-    target: Target,
+    target: ProgramTarget,
     found: list[LocalFit],
     evaluations: int,
     chains: int,
@@ -268,7 +268,7 @@ def _pilot_base(
 
 
 def _scouted(
-    target: Target,
+    target: ProgramTarget,
     fits: list[LocalFit],
     unseen: bool,
     seed: np.random.SeedSequence,
@@ -303,7 +303,7 @@ def _scouted(
 
 
 def _pilots(
-    target: Target,
+    target: ProgramTarget,
     starts: list[Array],
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
@@ -329,7 +329,7 @@ def _pilots(
     return pilots, gradients
 
 
-def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFit:
+def _bridged(target: ProgramTarget, points: Array, rng: np.random.Generator) -> LocalFit:
     """Fit a Gaussian to a mode's points and bridge between both for the mode's mass."""
     mean, covariance = gaussian_moments(points)
     q = GaussianBase.from_covariance(mean, covariance)
@@ -344,7 +344,7 @@ def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFi
 
 
 def _laplace_fits(
-    target: Target, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
+    target: ProgramTarget, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
 ) -> list[LocalFit]:
     density = target.density
     fits = []

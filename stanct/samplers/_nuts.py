@@ -36,7 +36,7 @@ from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, win
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 
 
@@ -48,7 +48,7 @@ def generated(target: SampledTarget, kind: str) -> dict[str, str]:
     ProgramError
         The program has no such form.
     """
-    return {**target.programs, kind: target.code(kind)} if isinstance(target, Target) else {}
+    return {**target.programs, kind: target.code(kind)} if isinstance(target, ProgramTarget) else {}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def nuts_sampler(
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta)
     target = job.target
-    if not isinstance(target, Target):
+    if not isinstance(target, ProgramTarget):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
@@ -176,7 +176,7 @@ class CmdStanNuts:
     engine: CmdStan
     recipe: Recipe = field(repr=False)
     shapes: ParameterShapes
-    target: Target
+    target: ProgramTarget
 
     def adapt(self, positions: Array, **settings: Any) -> Adapted:
         """Warm chains up, see `CmdStan.adapt`."""

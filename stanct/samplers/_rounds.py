@@ -20,7 +20,7 @@ from stanct.estimates.path import PathEstimator
 from stanct.path.bias import AnyBias, Bias, Course, beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments, standard_log_density
 from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
-from stanct.targets.program_target import Target, refuse_random_data
+from stanct.targets.program_target import ProgramTarget, refuse_random_data
 from stanct.targets.protocols import SampledDensity as SampledDensity
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
@@ -113,7 +113,7 @@ def first_base(
     ProgramError
         The transformed data are random.
     """
-    if isinstance(target, Target):
+    if isinstance(target, ProgramTarget):
         refuse_random_data(target.program)
     if base == "mixture" or isinstance(base, MixtureBase):
         _check_mixture(bootstrap, sampled)
@@ -122,7 +122,7 @@ def first_base(
             raise SamplingError(
                 "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
             )
-        if not isinstance(target, Target):
+        if not isinstance(target, ProgramTarget):
             raise SamplingError(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
@@ -153,7 +153,7 @@ def _check_mixture(bootstrap: int, sampled: bool) -> None:
 
 
 def _fitted(
-    target: Target,
+    target: ProgramTarget,
     base: str,
     chains: int,
     seed: np.random.SeedSequence,

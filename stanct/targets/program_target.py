@@ -28,8 +28,8 @@ _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTAL
 
 
 @dataclass(frozen=True)
-class Target:
-    """What every sampler needs to know of the user's problem.
+class ProgramTarget:
+    """The user's problem as a Stan program with its data.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ class SampledDensity(LentDensity, CallableDensity, Protocol):
 
 
 class SampledTarget(Executed, Protocol):
-    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
+    """What samplers need of a target: `ProgramTarget` and `FunctionTarget` have it."""
 
     @property
     def prefix(self) -> str: ...
