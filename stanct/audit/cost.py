@@ -131,7 +131,7 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
 
 
 def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
-    """Seconds of processor time for each function, which does its work as often as it is told."""
+    """Seconds of processor time that one repetition takes; each function is told how many to do."""
     least = [np.inf] * len(repeats)
     counts = [1] * len(repeats)
     for repetition in range(_REPETITIONS + 2):

@@ -36,7 +36,7 @@ class ProgramTarget:
     program, data
         The user's program and data, checked against each other.
     prefix
-        With which every generated name begins.
+        The prefix of every name that stanct adds to the program.
     """
 
     program: Program
