@@ -16,7 +16,7 @@ from tqdm import tqdm
 from stanct.audit import cost
 from stanct.audit.doctor import examine
 from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
-from stanct.audit.verify import compare
+from stanct.audit.verify import verify
 from stanct.engines import cmdstan, homes
 from stanct.errors import SamplingError, StanctError
 from stanct.model import TemperedModel, temper
@@ -340,7 +340,7 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
     if data is None:
         _say("Pass --data to compare log densities too.", sys.stderr)
         return 0
-    comparison = compare(model.target(data), kind)
+    comparison = verify(model.target(data), kind)
     _say(str(comparison))
     return 0 if comparison.passed else 1
 

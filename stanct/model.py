@@ -26,9 +26,9 @@ from stanct.sampling import Options, sample
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
 from stanct.stan.program import Program
-from stanct.targets.data import Source, read_data
+from stanct.targets.data import DataSource, read_data
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target, check_program
+from stanct.targets.program_target import ProgramTarget, check_program
 
 Result = TypeVar("Result")
 
@@ -97,11 +97,11 @@ class TemperedModel:
             ) from cause
         return tuple(paths)
 
-    def target(self, data: Source = None) -> Target:
+    def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
-        return Target(self.program, read_data(data, self.program), self.prefix)
+        return ProgramTarget(self.program, read_data(data, self.program), self.prefix)
 
-    def density(self, data: Source = None) -> Density:
+    def density(self, data: DataSource = None) -> Density:
         """The log density −φ and its gradient on the unconstrained space, all constants kept.
 
         Parameters
@@ -113,18 +113,18 @@ class TemperedModel:
 
     @overload
     def sample(
-        self, data: Source, method: Method[Result], **options: Unpack[Options]
+        self, data: DataSource, method: Method[Result], **options: Unpack[Options]
     ) -> Result: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: Method[Result], **options: Unpack[Options]
+        self, data: DataSource = None, *, method: Method[Result], **options: Unpack[Options]
     ) -> Result: ...
 
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
         **options: Unpack[Options],
@@ -133,7 +133,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["parallel_tempering"],
         **options: Unpack[Options],
@@ -142,7 +142,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["ais"],
         **options: Unpack[Options],
@@ -151,7 +151,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["pseudo_extended"],
         **options: Unpack[Options],
@@ -160,7 +160,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["adiabatic"],
         **options: Unpack[Options],
@@ -169,18 +169,18 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["tact"],
         **options: Unpack[Options],
     ) -> TactRun: ...
 
     @overload
-    def sample(self, data: Source, method: str, **options: Unpack[Options]) -> Run: ...
+    def sample(self, data: DataSource, method: str, **options: Unpack[Options]) -> Run: ...
 
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         method: Method[Any] | str = "joint",
         **options: Unpack[Options],
     ) -> Any:
@@ -211,7 +211,7 @@ class TemperedModel:
 
     def bidirectional(
         self,
-        data: Source,
+        data: DataSource,
         exact: Exact,
         method: AIS | None = None,
         **options: Unpack[Options],

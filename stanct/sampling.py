@@ -17,7 +17,6 @@ from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
-from stanct.samplers._rounds import SampledTarget
 from stanct.seeds import Seeds
 from stanct.settings import (
     Choice,
@@ -31,6 +30,7 @@ from stanct.settings import (
     refuse_unknown,
 )
 from stanct.targets.batches import StochasticTarget
+from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
 
 Result = TypeVar("Result")

@@ -23,7 +23,7 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.path.bridge import bridge_log_evidence
 from stanct.path.gaussian import GaussianBase, gaussian_moments
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 COVARIANCE = np.array([[2.0, 0.6, -0.2], [0.6, 1.0, 0.3], [-0.2, 0.3, 0.5]])
 MEAN = np.array([1.0, -2.0, 0.5])
@@ -125,7 +125,7 @@ model {
 
 
 def fit_with_modes(
-    target: Target, name: str, seed: int, *, chains: int = 4
+    target: ProgramTarget, name: str, seed: int, *, chains: int = 4
 ) -> tuple[FittedBase, Modes]:
     """A base, and the modes that it was made from."""
     found = []

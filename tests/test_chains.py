@@ -11,7 +11,7 @@ from conftest import ROOT
 
 import stanct
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Block
+from stanct.engines.embedded import DrawBlock
 from stanct.engines.homes import Home
 from stanct.samplers._chains import FEWEST, SHORT_STEPS, TOLERATED, StepSizes
 from stanct.stan.program import Program
@@ -20,10 +20,10 @@ SCHOOLS = ROOT / "examples" / "eight_schools"
 SHORT = {"draws": 300, "warmup": 200, "engine": "embedded", "progress": False}
 
 
-def block(rejected: int, size: int = 200) -> Block:
+def block(rejected: int, size: int = 200) -> DrawBlock:
     acceptance = np.full((4, size // 4), 0.9)
     acceptance.ravel()[:rejected] = 0.05
-    return Block({}, {"accept_stat__": acceptance})
+    return DrawBlock({}, {"accept_stat__": acceptance})
 
 
 def test_steps_stay_as_adapted_while_few_are_rejected() -> None:

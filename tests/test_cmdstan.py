@@ -37,7 +37,7 @@ from stanct.resources import resource_folder
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
 NO_POINT = 'parameters { real x; } model { reject("no such ", "point"); }'
@@ -160,6 +160,19 @@ def test_a_cache_that_cannot_be_written(home: Home, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(CACHE_VARIABLE, str(home.path / "makefile" / "below"))
     with pytest.raises(EngineError, match=r"cache of compiled .* cannot be written.*STANCT_CACHE"):
         CmdStan(home).compiled(SOURCE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
+def test_the_cache_lies_where_the_system_keeps_caches(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(monkeypatch, [])
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "caches/stanct/cmdstan"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "me/.cache/stanct/cmdstan"
 
 
 def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +336,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def model_target(name: str) -> Target:
+def model_target(name: str) -> ProgramTarget:
     """A model of `MODELS` with its data, by default those beside it."""
     program, data = MODELS[name]
     return temper(program).target(program.with_name(f"{name}.data.json") if data is None else data)

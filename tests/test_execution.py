@@ -19,6 +19,7 @@ from stanct.errors import CheckpointError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import EvidenceRun, Run
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.targets.lending import Shelves
 from stanct.work.execution import ExecutorWarning, executing
 
 PROGRAM = """
@@ -121,7 +122,7 @@ def test_densities_are_built_once_a_worker(target, monkeypatch: pytest.MonkeyPat
     from stanct.targets import density
 
     built = []
-    monkeypatch.setattr(density, "_idle", type(density._idle)())
+    monkeypatch.setattr(density, "_shelves", Shelves(4))
     monkeypatch.setattr(density, "Density", lambda recipe: built.append(1) or target.density)
     draws("gibbs", target, threads=1)
     assert len(built) == 1

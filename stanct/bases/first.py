@@ -9,7 +9,7 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.path.base import Base
-from stanct.targets.program_target import Target, refuse_random_data
+from stanct.targets.program_target import ProgramTarget, refuse_random_data
 from stanct.work.execution import Executed, Execution
 
 # Draws of a given base from which log ζ is guessed.
@@ -51,7 +51,7 @@ def first_base(
     ProgramError
         The transformed data are random.
     """
-    if isinstance(target, Target):
+    if isinstance(target, ProgramTarget):
         refuse_random_data(target.program)
     if base == "mixture" if isinstance(base, str) else not base.is_gaussian:
         _check_mixture(bootstrap, sampled, named=isinstance(base, str))
@@ -60,7 +60,7 @@ def first_base(
             raise SamplingError(
                 "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
             )
-        if not isinstance(target, Target):
+        if not isinstance(target, ProgramTarget):
             raise SamplingError(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",

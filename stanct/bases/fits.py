@@ -16,7 +16,7 @@ from stanct.errors import SamplingError
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
 GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
@@ -79,7 +79,7 @@ class FittedBase:
 
 
 def fit_base(
-    target: Target,
+    target: ProgramTarget,
     name: str,
     *,
     chains: int,
@@ -167,7 +167,7 @@ def _around(points: Array, name: str) -> Base:
 
 
 def _scouted(
-    target: Target,
+    target: ProgramTarget,
     fits: tuple[LocalFit, ...],
     *,
     unseen: bool,

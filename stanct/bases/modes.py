@@ -20,16 +20,16 @@ from stanct.bases.local import (
 )
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Block, Nuts
+from stanct.engines.embedded import DrawBlock, Nuts
 from stanct.errors import EngineError
 from stanct.path.bridge import bridge_log_evidence
 from stanct.path.gaussian import LOG_2PI, GaussianBase, gaussian_moments
 from stanct.seeds import stan_seed
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
 # Draws of one local approximation: recipe, seed, draws, radius of the start.
-Approximation = Callable[..., Block]
+Approximation = Callable[..., DrawBlock]
 # Local fits from `STARTS` random starts.
 Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 # Starts are uniform within these radii of the origin in turn. Stan's own 2 is kind to hierarchical
@@ -84,7 +84,7 @@ class Modes:
 
 
 def find_modes(
-    target: Target,
+    target: ProgramTarget,
     method: str,
     *,
     chains: int,
@@ -159,7 +159,7 @@ def _points(fits: list[LocalFit]) -> int:
 
 
 def _approximate(
-    target: Target,
+    target: ProgramTarget,
     way: Approximation,
     draws: int,
     bar: Bar,
@@ -198,7 +198,7 @@ def _approximate(
 
 
 def _piloted(
-    target: Target,
+    target: ProgramTarget,
     found: list[LocalFit],
     chains: int,
     seeds: FitSeeds,
@@ -236,7 +236,7 @@ def _piloted(
 
 
 def _pilots(
-    target: Target,
+    target: ProgramTarget,
     starts: list[Array],
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
@@ -262,7 +262,7 @@ def _pilots(
     return pilots, gradients
 
 
-def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFit:
+def _bridged(target: ProgramTarget, points: Array, rng: np.random.Generator) -> LocalFit:
     """Fit a Gaussian to a mode's points and bridge between both for the mode's mass."""
     mean, covariance = gaussian_moments(points)
     q = GaussianBase.from_covariance(mean, covariance)
@@ -277,7 +277,7 @@ def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFi
 
 
 def _laplace_fits(
-    target: Target, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
+    target: ProgramTarget, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
 ) -> list[LocalFit]:
     density = target.density
     fits = []

@@ -37,16 +37,10 @@ from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import (
-    BaseDraws,
-    Round,
-    SampledDensity,
-    acceptance_by_beta,
-    course_under,
-    refit_base,
-)
+from stanct.samplers._rounds import BaseDraws, Round, acceptance_by_beta, course_under, refit_base
 from stanct.samplers._watch import Watch
 from stanct.settings import Whole
+from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 
 BLOCK = 100

@@ -18,8 +18,9 @@ from stanct.engines.embedded import Nuts
 from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import BaseDraws, SampledDensity, SampledTarget
+from stanct.samplers._rounds import BaseDraws
 from stanct.seeds import Seeds
+from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.version import __version__
 from stanct.work.execution import Borrow, Executed, Execution
 from stanct.work.ledger import Ledger

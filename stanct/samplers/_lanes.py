@@ -13,7 +13,7 @@ from stanct.errors import SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import State, make_problem
 from stanct.path.base import Base
-from stanct.samplers._rounds import SampledDensity
+from stanct.targets.protocols import SampledDensity
 
 START_TRIES = 200
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
+from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.errors import EngineError, SamplingError
 from stanct.kernels import loops as kernels
 from stanct.kernels.records import (
@@ -36,8 +36,8 @@ from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, win
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
-from stanct.samplers._rounds import SampledDensity, SampledTarget
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledDensity, SampledTarget
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
@@ -48,7 +48,7 @@ def generated(target: SampledTarget, kind: str) -> dict[str, str]:
     ProgramError
         The program has no such form.
     """
-    return {**target.programs, kind: target.code(kind)} if isinstance(target, Target) else {}
+    return {**target.programs, kind: target.code(kind)} if isinstance(target, ProgramTarget) else {}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def nuts_sampler(
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta)
     target = job.target
-    if not isinstance(target, Target):
+    if not isinstance(target, ProgramTarget):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
@@ -175,8 +175,8 @@ class CmdStanNuts:
 
     engine: CmdStan
     recipe: Recipe = field(repr=False)
-    shapes: Shapes
-    target: Target
+    shapes: ParameterShapes
+    target: ProgramTarget
 
     def adapt(self, positions: Array, **settings: Any) -> Adapted:
         """Warm chains up, see `CmdStan.adapt`."""
@@ -186,7 +186,7 @@ class CmdStanNuts:
         """Draw a block, see `CmdStan.draw`."""
         return self._read(self.engine.draw(self.recipe, positions, self.shapes, **settings))
 
-    def _read(self, block: Block) -> NutsDraws:
+    def _read(self, block: DrawBlock) -> NutsDraws:
         """CmdStan's output by what it means; generated names end here."""
         names = [self.target.prefix + name for name in _ARRAYS]
         z, u, delta = (block.variables.get(name, np.zeros((0, 0))) for name in names)

@@ -6,9 +6,8 @@ rounds are never pooled, their weights belong to different densities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,37 +15,12 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.bases.fits import LEAST_SHRINKAGE
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.kernels.records import CallableDensity
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
-from stanct.work.execution import Executed, Execution, LentDensity
-
-
-class SampledDensity(LentDensity, CallableDensity, Protocol):
-    """What samplers need of a density: `Density` and `FunctionDensity` have it."""
-
-
-class SampledTarget(Executed, Protocol):
-    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
-
-    @property
-    def prefix(self) -> str: ...
-
-    @property
-    def density(self) -> SampledDensity: ...
-
-    @property
-    def programs(self) -> dict[str, str]: ...
-
-    @property
-    def data_text(self) -> str: ...
-
-    @property
-    def origin(self) -> dict[str, Any]: ...
-
-    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
+from stanct.targets.protocols import SampledTarget
+from stanct.work.execution import Execution
 
 
 @dataclass(frozen=True)

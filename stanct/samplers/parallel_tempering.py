@@ -34,8 +34,8 @@ from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
-from stanct.samplers._rounds import SampledDensity
 from stanct.settings import Flag, Whole
+from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 
 BLOCK = 50

@@ -38,7 +38,7 @@ from stanct.settings import Instance
 from stanct.targets import batches
 from stanct.targets.batches import Batches, Source, StochasticTarget
 from stanct.targets.minibatch import MiniBatch, program_batches
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 __all__ = ["TACT", "VARIANTS", "Coupling", "Hills"]
 
@@ -187,7 +187,7 @@ class TACT(TactSettings, Method[TactRun]):
         """What whitens; None for functions that are sampled in their own coordinates."""
         base = job.plan.base
         if base == "auto":
-            if not isinstance(job.target, Target):
+            if not isinstance(job.target, ProgramTarget):
                 return None
             base = "pilot" if self.minibatch is None else "laplace"
         elif isinstance(job.target, StochasticTarget):
@@ -251,7 +251,7 @@ def _check_minibatch(target: Any) -> None:
     """Only the data of a Stan program can be cut."""
     if isinstance(target, StochasticTarget):
         raise SamplingError("A stochastic target makes its own batches.")
-    if not isinstance(target, Target):
+    if not isinstance(target, ProgramTarget):
         raise SamplingError(
             "Mini-batches are cut from the data of a Stan program, and this target has none.",
             remedy="Pass a StochasticTarget that draws its own batches.",

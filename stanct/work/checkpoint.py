@@ -22,16 +22,12 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from stanct.errors import CheckpointError
-
-try:
-    import fcntl
-except ImportError:  # no such locks on Windows
-    fcntl = None
 
 FORMAT = "stanct checkpoint 1"
 HEAD = "checkpoint.json"
@@ -70,14 +66,14 @@ class Journal:
         self._arrays: list[np.ndarray] = []
         self._begun = self._flushed = time.monotonic()
         self._warned = self._sealed = False
-        self._lock: IO[bytes] | None = None
+        # Not bound to a thread: whoever ends the run gives the folder back.
+        self._lock = FileLock(self._folder / "lock", thread_local=False)
         try:
-            self._lock = self._claim()
+            self._claim()
             self.identity = self._agree(dict(identity))
             self._segments = self._read()
         except BaseException as cause:
-            if self._lock is not None:
-                self._lock.close()
+            self._lock.release()
             if not isinstance(cause, OSError):
                 raise
             raise CheckpointError(
@@ -88,8 +84,7 @@ class Journal:
     def close(self) -> None:
         """Write what waits and give the folder back."""
         self.flush()
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     def find(self, key: Key, label: str) -> Any:
         """The result of a step, or None if it was not recorded."""
@@ -143,8 +138,8 @@ class Journal:
             self._arrays.clear()
         self._flushed = time.monotonic()
 
-    def _claim(self) -> IO[bytes] | None:
-        """Lock the folder against other processes; a lock dies with its process."""
+    def _claim(self) -> None:
+        """Lock the folder against other processes; the lock dies with its process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in self._folder.iterdir()} - {"lock"}
         if names and HEAD not in names and not all(name.startswith(".new-") for name in names):
@@ -152,18 +147,13 @@ class Journal:
                 f"{self._folder} holds other files, so it cannot become a checkpoint.",
                 remedy="Choose a new or empty folder.",
             )
-        lock = (self._folder / "lock").open("ab")
-        if fcntl is None:
-            return lock
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            lock.close()
+            self._lock.acquire(timeout=0)
+        except Timeout as cause:
             raise CheckpointError(
                 f"Another run is using the checkpoint {self._folder}.",
                 remedy="Wait for it, or choose another folder.",
             ) from cause
-        return lock
 
     def _agree(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Write whose checkpoint this is, or compare; returns the identity with its seed."""
