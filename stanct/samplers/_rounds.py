@@ -222,7 +222,7 @@ def dense(base: AnyBase) -> GaussianBase:
 
 
 def draws_inside(
-    target: SampledTarget, base: GaussianBase, count: int, rng: np.random.Generator
+    target: SampledTarget, base: AnyBase, count: int, rng: np.random.Generator
 ) -> Array:
     """Whitened draws of the base inside the target's support, shape (count, D).
 
@@ -232,7 +232,7 @@ def draws_inside(
         Fewer than a hundredth of the base's draws are inside.
     """
     inside: list[Array] = []
-    for point in rng.standard_normal((100 * count, base.dimension)):
+    for point in base.draw(rng, 100 * count):
         if np.isfinite(target.density.log_densities(base.unwhiten(point)[None])[0]):
             inside.append(point)
         if len(inside) == count:
