@@ -65,7 +65,8 @@ def test_a_method_of_ones_own_is_right(source: Path) -> None:
     shown = outputs(source / "own_method.md")
     found = re.search(r"log Z = (-?[\d.]+) ± ([\d.]+)\n", shown)
     assert found is not None and abs(float(found[1])) < 4 * float(found[2]) < 1
-    assert shown.startswith("elliptical run of") and "Did you mean moves=1?" in shown
+    assert shown.startswith("elliptical run of") and "warnings" not in shown
+    assert "Did you mean moves=1?" in shown
     assert (source / "elliptical.svg").stat().st_size > 5000
 
 

@@ -22,6 +22,8 @@ import stanct
 from stanct.work import checkpoint
 
 PAGE = ROOT / "docs" / "own_method.md"
+# Beside the posterior of `LINE` and several times as wide: the path between them is long.
+WIDE = stanct.GaussianBase(np.array([0.3, 1.4]), np.eye(2))
 SHORT: dict[str, Any] = {"draws": 120, "warmup": 60, "chains": 3, "seed": 4, "progress": False}
 
 
@@ -58,15 +60,12 @@ def test_it_has_fewer_than_sixty_lines(own: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exact", "least", "most"), [(LINE, 0.0, 0.01), (TWO_MODES, 0.005, 0.1)], ids=["line", "modes"]
+    ("exact", "base"), [(LINE, WIDE), (TWO_MODES, "pilot")], ids=["line", "modes"]
 )
-def test_it_is_right(
-    own: ModuleType, tmp_path: Path, seed: int, exact: Exact, least: float, most: float
-) -> None:
+def test_it_is_right(own: ModuleType, tmp_path: Path, seed: int, exact: Exact, base: Any) -> None:
     model = model_of(exact, tmp_path)
-    run = model.sample(exact.data, own.Elliptical(), seed=seed, progress=False)
-    assert abs(run.evidence.log_z - exact.log_z) < 4 * run.evidence.std_error
-    assert least < run.evidence.std_error < most
+    run = model.sample(exact.data, own.Elliptical(), base=base, seed=seed, progress=False)
+    assert abs(run.evidence.log_z - exact.log_z) < 4 * run.evidence.std_error < 0.3
     for name, mean in exact.means.items():
         found = run.expect(name)
         assert np.all(np.abs(found.value - mean) < 4 * found.std_error)
@@ -149,5 +148,5 @@ def test_it_samples_a_function(own: ModuleType) -> None:
         stanct.FunctionDensity(lambda x: (2.5 - 0.5 * float(x @ x) - np.log(2 * np.pi), -x), 2)
     )
     base = stanct.GaussianBase(np.full(2, 0.3), 1.4 * np.eye(2))
-    run = stanct.sample(target, own.Elliptical(), **{**SHORT, "base": base})
+    run = stanct.sample(target, own.Elliptical(), base=base, **SHORT)
     assert abs(run.evidence.log_z - 2.5) < 4 * run.evidence.std_error < 0.2

@@ -114,7 +114,7 @@ class Bias(_Table):
         ----------
         delta : any shape
             δ = φ − ψ, finite.
-        uniforms : shape (2, *delta.shape)
+        uniforms : shape (2, ...), two of the shape of `delta`
             Independent and uniform on [0, 1).
         """
         delta = np.asarray(delta, float)
