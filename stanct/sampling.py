@@ -268,14 +268,16 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
 def _refuse_option(method: Method[Any], name: str) -> None:
     """Raise for an unknown option; a method's own setting belongs into the method."""
     kind = type(method).__name__
+    if type(method).__module__.startswith("stanct."):
+        kind = f"stanct.{kind}"
     if name in method.record():
-        hint = f"It is a setting of the method: did you mean stanct.{kind}({name}=...)?"
+        hint = f"It is a setting of the method: did you mean {kind}({name}=...)?"
     else:
         own = near(name, method.record())
         shared = near(name, declared(Options))
         hint = f"Did you mean {shared}=...?" if shared else None
         if own and not shared:
-            hint = f"Did you mean stanct.{kind}({own}=...)?"
+            hint = f"Did you mean {kind}({own}=...)?"
     refuse_unknown("option", name, declared(Options), hint=hint)
 
 

@@ -18,7 +18,7 @@ from stanct.engines.embedded import Nuts
 from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import BaseDraws
+from stanct.samplers._rounds import BaseDraws, draws_inside
 from stanct.seeds import Seeds
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.version import __version__
@@ -174,6 +174,21 @@ class Job:
         self.ledger.evaluations += found.evaluations
         self.lap("base")
         return found
+
+    def places(self, base: Base) -> Array:
+        """Where the chains can begin: whitened draws of the base at which the target is finite.
+
+        Returns
+        -------
+        Array
+            Shape (chains, D).
+
+        Raises
+        ------
+        SamplingError
+            The target vanishes at nearly all draws of the base.
+        """
+        return draws_inside(self.target, base, self.chains, self.seeds.stream("places"))
 
     def once(self, label: str, work: Callable[[], T]) -> T:
         """Do a step here, or take its result from the checkpoint; see `Execution.once`."""

@@ -18,7 +18,7 @@ from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias
 from stanct.path.course import Course, beta_grid
-from stanct.path.gaussian import GaussianBase, standard_log_density
+from stanct.path.gaussian import standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
 
@@ -47,9 +47,7 @@ class Round:
         return PathEstimator(self.delta, self.base_delta, self.bias)
 
 
-def draws_inside(
-    target: SampledTarget, base: GaussianBase, count: int, rng: np.random.Generator
-) -> Array:
+def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.Generator) -> Array:
     """Whitened draws of the base inside the target's support, shape (count, D).
 
     Raises
@@ -58,7 +56,7 @@ def draws_inside(
         Fewer than a hundredth of the base's draws are inside.
     """
     inside: list[Array] = []
-    for point in rng.standard_normal((100 * count, base.dimension)):
+    for point in base.draw(rng, 100 * count):
         if np.isfinite(target.density.log_densities(base.unwhiten(point)[None])[0]):
             inside.append(point)
         if len(inside) == count:
