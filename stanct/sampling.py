@@ -39,6 +39,15 @@ ENGINES = ("auto", "embedded", "cmdstan")
 BASES = ("auto", *FITS, "advi")
 
 
+def _is_base(value: Any) -> bool:
+    # An isinstance test of a protocol would compute its properties, a D × D matrix among them.
+    return all(hasattr(type(value), name) for name in ("whiten", "unwhiten", "draw", "delta"))
+
+
+def _is_cmdstan(value: Any) -> bool:
+    return isinstance(value, CmdStan)
+
+
 class Options(TypedDict, total=False):
     """What goes with every method.
 
@@ -83,9 +92,9 @@ class Options(TypedDict, total=False):
     target_se: Annotated[float | None, Real(0)]
     max_draws: Annotated[int | None, Whole(8)]
     seed: Annotated[int | None, Whole(0)]
-    base: Annotated[str | Base, Choice(*BASES, other=Base, called="a base of your own")]
+    base: Annotated[str | Base, Choice(*BASES, fits=_is_base, called="a base of your own")]
     log_zeta: Annotated[float | None, Real()]
-    engine: Annotated[str | CmdStan, Choice(*ENGINES, other=CmdStan, called="a CmdStan")]
+    engine: Annotated[str | CmdStan, Choice(*ENGINES, fits=_is_cmdstan, called="a CmdStan")]
     threads: Annotated[int | None, Whole(1)]
     executor: Annotated[
         Executor | None,

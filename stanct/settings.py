@@ -15,7 +15,7 @@ import inspect
 import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -126,30 +126,32 @@ class Flag(Rule):
 
 
 class Choice(Rule):
-    """One of several names, or an object of the kinds in `other`.
+    """One of several names, or something else that `fits` accepts.
 
     Parameters
     ----------
     names
         Those that will do.
-    other
-        Type of objects that will do as well, and what they are called.
+    fits, called
+        Tells objects that will do as well, and what these are called.
     """
 
-    def __init__(self, *names: str, other: Any = None, called: str = "") -> None:
+    def __init__(
+        self, *names: str, fits: Callable[[Any], bool] | None = None, called: str = ""
+    ) -> None:
         self.names = names
-        self.other = other
+        self.fits = fits
         self.called = called
 
     @property
     def wanted(self) -> str:
-        listed = listing(repr(name) for name in self.names)
-        return f"{listed} or {self.called}" if self.other else listed
+        words = [repr(name) for name in self.names]
+        return listing([*words, self.called] if self.called else words)
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, str):
             return value in self.names
-        return self.other is not None and isinstance(value, self.other)
+        return self.fits is not None and self.fits(value)
 
     def nearest(self, value: Any) -> str | None:
         return near(value, self.names) if isinstance(value, str) else None

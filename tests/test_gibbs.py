@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
-from reference import sample_beta
 from sampled import sampled
 
 import stanct
@@ -45,7 +44,7 @@ def test_compiled_beta_is_the_library_s_beta(bias: Bias, delta: float, rng) -> N
     found = [
         kernels.draw_beta(delta, bias.beta, bias.value, masses, one, two) for one, two in uniforms.T
     ]
-    assert found == pytest.approx(sample_beta(bias, np.full(200, delta), uniforms), abs=1e-9)
+    assert found == pytest.approx(bias.sample_beta(np.full(200, delta), uniforms), abs=1e-9)
 
 
 # Bounds on the standard error: twice what these runs show, so that a blow-up is seen.
