@@ -12,10 +12,9 @@ import pytest
 from analytic import Analytic, Array, bimodal, gaussian, skewed
 from conftest import ROOT
 
-from stanct import FunctionDensity, FunctionTarget, GaussianBase, load, temper
+from stanct import FunctionDensity, FunctionTarget, GaussianBase, kernels, load, temper
 from stanct.errors import SamplingError, StanctError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import Flow, make_problem, make_scratch
+from stanct.kernels import Flow, make_problem, make_scratch
 from stanct.runs.adiabatic_run import AdiabaticRun
 from stanct.samplers import adiabatic
 from stanct.samplers.adiabatic import sample
@@ -39,14 +38,15 @@ class Mover:
         self.state = kernels.make_state(self.problem, rng.standard_normal(case.mean.size))
         self.momentum = rng.standard_normal(case.mean.size)
         self.beta, self.volume = 0.2, 0.0
-        self.flow = Flow(0.02, 0.3, 0.1, np.inf, 1000)
+        self.flow = Flow(0.02, 0.3, 0.1, np.inf, 1000, NODES, MEANS)
 
     def step(self, time: float, limit: float) -> float:
         """One step; returns the time it took."""
+        state = self.state
+        phase = kernels.Phase(state.z, self.momentum, state.gradient, state.value)
         status, self.beta, taken, log_jacobian = kernels.contact_step(
-            self.problem, self.flow, NODES, MEANS, self.state, self.momentum, self.beta, time,
-            limit, self.scratch,
-        )  # fmt: skip
+            self.problem, self.flow, phase, kernels.Leg(self.beta, time, limit), self.scratch
+        )
         assert status == kernels.OK
         self.volume += log_jacobian
         return taken

@@ -10,9 +10,8 @@ from analytic import bimodal, gaussian
 from scipy.stats import kstest, multivariate_normal
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels import records as workspace
 from stanct.path.gaussian import GaussianBase, LocalFit
 from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
 from stanct.samplers import ais, gibbs, parallel_tempering, simulated_tempering
@@ -70,7 +69,7 @@ def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generato
     base: AnyBase = kind(dimension, 1, rng) if kind is low_rank else kind(dimension, rng)
     case = gaussian(dimension)
     density = FunctionDensity(case.function, dimension)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(dimension)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(dimension)
     z, small = rng.standard_normal(dimension), 1e-6
     state = kernels.make_state(problem, z)
     log_density = case.function(base.unwhiten(z))[0]
@@ -91,7 +90,7 @@ def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generato
 def test_compiled_draws_follow_the_mixture(rng: np.random.Generator) -> None:
     base, case = mixture(2, rng), gaussian(2)
     density = FunctionDensity(case.function, 2)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(2)
     state = kernels.make_state(problem, np.zeros(2))
     draws = np.empty((3000, 2))
     for n in range(3000):
@@ -115,12 +114,12 @@ def test_transitions_leave_the_tempered_mixture_invariant(beta: float, rng) -> N
         return log_q(x), np.array([up - down for up, down in ends]) / 2e-5
 
     density = FunctionDensity(function, 2)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(2)
     points = base.draw(rng, 400)
     for n in range(400):
         state = kernels.make_state(problem, points[n])
         for _ in range(3):
-            kernels.transition(problem, state, beta, 0.5, 3, rng, scratch)
+            kernels.transition(problem, state, kernels.Trajectory(beta, 0.5, 3), rng, scratch)
         points[n] = state.z
     expected = base.draw(rng, 30_000)
     for direction in np.eye(2):

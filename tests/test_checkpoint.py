@@ -18,7 +18,7 @@ from conftest import ROOT, target_of
 from test_execution import BASE, PROGRAM, assert_same, draws
 
 from stanct.errors import CheckpointError
-from stanct.kernels.records import make_gibbs_out, make_table
+from stanct.kernels import make_gibbs_out, make_table
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers import gibbs
 from stanct.samplers._rounds import Start

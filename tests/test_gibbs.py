@@ -10,8 +10,8 @@ import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
 from stanct.runs.tempered_run import TemperedRun

@@ -10,9 +10,9 @@ import pytest
 from analytic import Analytic, bimodal, funnel, gaussian, skewed
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.kernels import loops as kernels
 from stanct.path.bias import LadderBias, sigmoidal_ladder
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import simulated_tempering

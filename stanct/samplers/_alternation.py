@@ -17,10 +17,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
+    Alternation,
     GibbsOut,
+    Mover,
     State,
     StepTable,
     copy_table,
@@ -135,14 +137,10 @@ def _draw(
             make_problem(density, base),
             chain.state,
             chain.beta,
-            chain.table,
-            settings.moves(learn=learn),
-            bias.beta,
-            bias.value,
-            isinstance(bias, LadderBias),
-            settings.transitions,
-            chain.rng,
-            make_scratch(base.dimension),
+            Mover(
+                settings.moves(learn=learn), chain.table, chain.rng, make_scratch(base.dimension)
+            ),
+            Alternation(bias.beta, bias.value, isinstance(bias, LadderBias), settings.transitions),
             out,
         )
     return out

@@ -16,17 +16,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
-    Rungs,
+from stanct.kernels import (
+    Mover,
+    Population,
     State,
     StepTable,
     Tally,
     copy_table,
+    make_population,
     make_problem,
-    make_rungs,
     make_scratch,
     make_table,
     make_tally,
@@ -115,8 +116,9 @@ def _up(
     size: int,
 ) -> Particles:
     """Take fresh particles from the base to the target."""
-    rungs, scratch = make_rungs(base.draw(stream.rng, size)), make_scratch(base.dimension)
-    log_weights, tally = np.zeros(size), make_tally()
+    population, tally = make_population(base.draw(stream.rng, size)), make_tally()
+    scratch = make_scratch(base.dimension)
+    mover = Mover(settings.moves(learn=learn), stream.table, stream.rng, scratch)
     tally.counts[0] = size
     resample = settings.resample and not learn
     # Without resampling nothing happens between temperatures, so that one call does them all.
@@ -124,23 +126,14 @@ def _up(
     with borrow() as density:
         problem = make_problem(density, base)
         for k in range(size):
-            kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
+            row = (population.z[k], population.gradient[k], population.value[k])
+            kernels.evaluate(problem, *row, scratch)
         for segment in segments:
-            kernels.anneal(
-                problem,
-                rungs,
-                log_weights,
-                np.asarray(segment, float),
-                stream.table,
-                settings.moves(learn=learn),
-                settings.transitions,
-                stream.rng,
-                scratch,
-                tally,
-            )
+            along = np.asarray(segment, float)
+            kernels.anneal(problem, population, along, mover, settings.transitions, tally)
             if resample:
-                rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
-    return Particles(rungs.z.copy(), log_weights, tally)
+                population = _resampled(population, stream.rng)
+    return Particles(population.z.copy(), population.log_weights, tally)
 
 
 def down(
@@ -156,48 +149,40 @@ def down(
     Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
     """
     moves, scratch = settings.moves(learn=False), make_scratch(base.dimension)
-    rungs, tally = make_rungs(np.zeros((size, base.dimension))), make_tally()
-    log_weights, state = np.zeros(size), stream.state
+    mover = Mover(moves, stream.table, stream.rng, scratch)
+    population, tally = make_population(np.zeros((size, base.dimension))), make_tally()
+    state = stream.state
     with borrow() as density:
         problem = make_problem(density, base)
         for k in range(size):
             for _ in range(SPACING):
-                probability, status, gradients = kernels.tempered_move(
-                    problem, state, 1.0, stream.table, moves, stream.rng, scratch
-                )
+                probability, status, gradients = kernels.tempered_move(problem, state, 1.0, mover)
                 events = (status == kernels.DIVERGED, status == kernels.REJECTED)
                 tally.counts[:] += (gradients, 1, probability, *events)
-            rungs.z[k], rungs.gradient[k], rungs.value[k] = state.z, state.gradient, state.value
-        kernels.anneal(
-            problem,
-            rungs,
-            log_weights,
-            np.ascontiguousarray(betas[::-1]),
-            stream.table,
-            moves,
-            settings.transitions,
-            stream.rng,
-            scratch,
-            tally,
-        )
-    return Particles(rungs.z.copy(), log_weights, tally)
+            population.z[k], population.gradient[k] = state.z, state.gradient
+            population.value[k] = state.value
+        backwards = np.ascontiguousarray(betas[::-1])
+        kernels.anneal(problem, population, backwards, mover, settings.transitions, tally)
+    return Particles(population.z.copy(), population.log_weights, tally)
 
 
-def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tuple[Rungs, Array]:
+def _resampled(population: Population, rng: np.random.Generator) -> Population:
     """Resample systematically if too few particles carry the weight; keeps the mean weight."""
+    log_weights = population.log_weights
     top = log_weights.max()
     if not np.isfinite(top):
-        return rungs, log_weights
+        return population
     weights = np.exp(log_weights - top)
     share = weights.sum() ** 2 / np.square(weights).sum() / weights.size
     if share >= RESAMPLE_BELOW:
-        return rungs, log_weights
+        return population
     comb = (np.arange(weights.size) + rng.random()) / weights.size
     cumulative = weights.cumsum() / weights.sum()
     picked = np.minimum(np.searchsorted(cumulative, comb), weights.size - 1)
-    chosen = make_rungs(rungs.z[picked])
-    chosen.gradient[:], chosen.value[:] = rungs.gradient[picked], rungs.value[picked]
-    return chosen, np.full(weights.size, top + np.log(weights.mean()))
+    chosen = make_population(population.z[picked])
+    chosen.gradient[:], chosen.value[:] = population.gradient[picked], population.value[picked]
+    chosen.log_weights[:] = top + np.log(weights.mean())
+    return chosen
 
 
 def anneal(

@@ -21,7 +21,7 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.kernels.records import CallableDensity
+from stanct.kernels import CallableDensity
 from stanct.path.bias import AnyBias, Bias, Course, beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments, standard_log_density
 from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.kernels.records import Moves
+from stanct.kernels import Moves
 from stanct.settings import whole
 
 

@@ -27,11 +27,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array, log_sum_exp
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
+from stanct.kernels import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.mixture import AnyBase
 from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
@@ -96,7 +96,15 @@ class _Means:
     def flow(self, dimension: int, settings: AdiabaticSettings) -> Flow:
         """The flow that takes about `duration` from β = 0 to 1, where |p|² is about D."""
         rate = np.log1p(1 / self.offset) / (dimension * settings.duration)
-        return Flow(rate, self.offset, self.step, settings.interval, int(settings.max_steps))
+        return Flow(
+            rate,
+            self.offset,
+            self.step,
+            settings.interval,
+            int(settings.max_steps),
+            self.nodes,
+            self.means,
+        )
 
 
 def sample(
@@ -314,8 +322,7 @@ def _cool(
     dimension, top = problem.mean.size, learned.nodes.size - 1
     flow = learned.flow(dimension, settings)
     swarm = _swarm(problem, rng.standard_normal((size, dimension)), top + 1, flow.refresh, rng)
-    path = (learned.nodes, learned.means)
-    kernels.contact_flow(problem, flow, *path, 0, top, swarm, rng, make_scratch(dimension))
+    kernels.contact_flow(problem, flow, swarm, (0, top), rng, make_scratch(dimension))
     return swarm
 
 
@@ -355,8 +362,7 @@ def _cool_and_heat(
             weights = np.exp(log_weights - log_weights.max())
             places = places[rng.choice(size, size, p=weights / weights.sum())]
         hot = _swarm(problem, places, top + 1, flow.refresh, rng)
-        path = (learned.nodes, learned.means)
-        kernels.contact_flow(problem, flow, *path, top, 0, hot, rng, make_scratch(base.dimension))
+        kernels.contact_flow(problem, flow, hot, (top, 0), rng, make_scratch(base.dimension))
     return cold, hot
 
 
@@ -420,8 +426,7 @@ def _explore(
             slice_ = _Means(np.array([nodes[-1], end]), np.array([here.mean, ahead]), offset, step)
             flow = slice_.flow(base.dimension, settings)
             swarm.totals[:, 3] = 0
-            path = (slice_.nodes, slice_.means)
-            kernels.contact_flow(problem, flow, *path, 0, 1, swarm, rng, scratch)
+            kernels.contact_flow(problem, flow, swarm, (0, 1), rng, scratch)
             if not np.isfinite(swarm.log_weights[:, 1]).any():
                 raise SamplingError(
                     f"Every trajectory was lost before β = {end:.3g}.",

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import make_problem
+from stanct.kernels import make_problem
 from stanct.path.mixture import AnyBase
 from stanct.runs.bracket import Bracket
 from stanct.samplers._annealing import AnnealingSettings, anneal, down

@@ -17,13 +17,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.estimates.ladder import equal_rejection
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
     LadderOut,
+    Mover,
     Rungs,
+    Scanning,
     StepTable,
     copy_table,
     make_ladder_out,
@@ -124,13 +126,10 @@ def _scan(
         kernels.ladder_scans(
             make_problem(density, base),
             ladder.rungs,
-            betas,
-            ladder.table,
-            settings.moves(learn=learn),
-            settings.transitions,
-            settings.reversible,
-            ladder.rng,
-            make_scratch(base.dimension),
+            Mover(
+                settings.moves(learn=learn), ladder.table, ladder.rng, make_scratch(base.dimension)
+            ),
+            Scanning(betas, settings.transitions, settings.reversible),
             out,
         )
     out.round_trips[0] = ladder.rungs.clock[1]

@@ -20,7 +20,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.errors import SamplingError
-from stanct.kernels.records import SIGNATURE, CallableDensity
+from stanct.kernels import SIGNATURE, CallableDensity
 from stanct.kernels.tact import Potential
 from stanct.targets.density import Density
 from stanct.targets.function_target import FunctionDensity, Programless
