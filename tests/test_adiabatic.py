@@ -14,8 +14,8 @@ from conftest import ROOT
 
 from stanct import FunctionDensity, FunctionTarget, GaussianBase, load, temper
 from stanct.errors import SamplingError, StanctError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import Flow, make_problem, make_scratch
+from stanct import kernels
+from stanct.kernels import Flow, make_problem, make_scratch
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.samplers import adiabatic
 from stanct.samplers.adiabatic import sample

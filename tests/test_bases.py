@@ -19,7 +19,7 @@ from stanct.bases.local import LocalFit, mixture_of
 from stanct.cli import main
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
+from stanct import kernels
 from stanct.kernels import records as workspace
 from stanct.model import METHODS
 from stanct.path.base import Base, base_from_arrays

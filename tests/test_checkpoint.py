@@ -20,7 +20,7 @@ from test_execution import BASE, PROGRAM, assert_same, draws
 
 from stanct.bases.fits import FittedBase
 from stanct.errors import CheckpointError
-from stanct.kernels.records import make_gibbs_out, make_table
+from stanct.kernels import make_gibbs_out, make_table
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work import checkpoint

@@ -12,13 +12,13 @@ from conftest import target_of
 from scipy.stats import ks_2samp, kstest
 from targets import LINE, SKEWED
 
+from stanct import kernels
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import make_extended, make_nuts_out, make_scratch, make_subtrees
+from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers import _nuts as extended
@@ -133,6 +133,7 @@ def moved(
     trees, scratch, out = make_subtrees(6, 2, 1), make_scratch(1), make_nuts_out(5, 2, 1)
     z, beta = exact_joint(rng, 40_000)
     ends, gradients, metric = np.empty((z.size, 2)), 0.0, np.array([0.5, 3.0])
+    orbit = kernels.Orbit(ours, metric, trees, scratch)
     point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
     scalars = trees.scalars[kernels.STATE]
     for n in range(z.size):
@@ -140,7 +141,7 @@ def moved(
         scalars[kernels.LOG_DENSITY] = kernels.evaluate_extended(
             ours, point, gradient, scalars[kernels.DELTA :], scratch
         )
-        kernels.nuts_draws(ours, step, metric, most_depth, halving, rng, trees, scratch, out)
+        kernels.nuts_draws(orbit, step, most_depth, halving, rng, out)
         ends[n] = out.w[-1]
         gradients += out.statistics[:, 4].mean() / z.size
     mine = ends[:, 0], 1 / (1 + np.exp(-ends[:, 1]))
@@ -300,7 +301,7 @@ def test_an_interrupt_ends_every_warm_up(monkeypatch: pytest.MonkeyPatch) -> Non
     original = extended._Lane.warm_up
 
     def interrupted(lane: Any, warmup: int, *settings: Any) -> Any:
-        if lane.trees.vectors[kernels.STATE, kernels.POINT, 0] == 0:
+        if lane.orbit.trees.vectors[kernels.STATE, kernels.POINT, 0] == 0:
             raise KeyboardInterrupt
         return original(lane, warmup, *settings)
 

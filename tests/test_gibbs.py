@@ -11,8 +11,8 @@ from analytic import Analytic, bimodal, gaussian, skewed
 from sampled import sampled
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
 from stanct.runs.tempered import TemperedRun

@@ -11,9 +11,9 @@ from analytic import Analytic, bimodal, funnel, gaussian, skewed
 from sampled import sampled
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.kernels import loops as kernels
 from stanct.path.bias import LadderBias, sigmoidal_ladder
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers.simulated_tempering import equal_length, thermodynamic_length

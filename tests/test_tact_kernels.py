@@ -63,16 +63,16 @@ def test_slope_of_the_coupling(xi: float) -> None:
 
 def test_whitened_gradient_is_the_slope_of_the_energy() -> None:
     potential, _ = skew_potential()
-    rng, room, value = np.random.default_rng(SEED), np.zeros((4, 2)), np.zeros(2)
+    rng, reading = np.random.default_rng(SEED), compiled.make_reading(2)
 
     def energy(z: Array) -> float:
-        assert compiled.energy_at(potential, z, rng, room, value)
-        return float(value[0])
+        assert compiled.energy_at(potential, z, rng, reading)
+        return float(reading.value[0])
 
     z, h = np.array([0.3, -0.8]), 1e-5
     slopes = [(energy(z + h * e) - energy(z - h * e)) / (2 * h) for e in np.eye(2)]
     energy(z)
-    assert room[0] == pytest.approx(np.array(slopes), rel=1e-6)
+    assert reading.rows[0] == pytest.approx(np.array(slopes), rel=1e-6)
 
 
 def test_biasing_force_averages_over_a_bins_own_visits() -> None:
@@ -118,16 +118,16 @@ def test_sgld_is_one_line() -> None:
     """With friction 1 and no thermostat a published step is θ − η ∇U + √(2η) n."""
     potential, _ = skew_potential()
     z = np.array([0.3, -0.8])
-    room, value = np.zeros((4, 2)), np.zeros(2)
-    assert compiled.energy_at(potential, z, np.random.default_rng(1), room, value)
-    gradient = room[0].copy()
+    reading = compiled.make_reading(2)
+    assert compiled.energy_at(potential, z, np.random.default_rng(1), reading)
+    gradient = reading.rows[0].copy()
     walker = Walker(
         z.copy(), np.array([0.5, -0.2]), np.ones(1), np.array([0.0, 0.0, 0.1]),
         np.zeros(3, np.int64),
     )  # fmt: skip
     plain = dynamics(tempering=False, thermostat=None, friction=1.0, integrator="published")
     rng = np.random.Generator(np.random.PCG64(SEED))
-    compiled.move(potential, walker, empty_bias(), plain, rng, room, value)
+    compiled.move(potential, walker, empty_bias(), plain, rng, reading)
     noise = np.random.Generator(np.random.PCG64(SEED)).standard_normal(2)
     assert walker.z == pytest.approx(z - 0.01 * gradient + np.sqrt(0.02) * noise)
 
@@ -140,8 +140,8 @@ def test_walls_are_elastic() -> None:
         bias="force", thermostat=None, tempering_friction=0.0,
         coupling=Coupling(1.6, 100.0, 3.0, 5 / 3),
     )  # fmt: skip
-    room, value = np.zeros((4, 2)), np.zeros(2)
-    compiled.move(potential, walker, empty_bias(), free, np.random.default_rng(1), room, value)
+    reading = compiled.make_reading(2)
+    compiled.move(potential, walker, empty_bias(), free, np.random.default_rng(1), reading)
     assert state[0] == pytest.approx(2 * 5 / 3 - 1.71, abs=1e-4)
     assert state[1] == pytest.approx(-0.05, abs=1e-4)
 
@@ -157,10 +157,8 @@ def test_a_rejected_point_is_counted_and_left() -> None:
     walker = Walker(
         np.array([1.05]), np.array([0.1]), np.zeros(1), np.zeros(3), np.zeros(3, np.int64)
     )
-    room, value = np.zeros((4, 1)), np.zeros(2)
-    compiled.move(
-        potential, walker, empty_bias(), dynamics(), np.random.default_rng(1), room, value
-    )
+    reading = compiled.make_reading(1)
+    compiled.move(potential, walker, empty_bias(), dynamics(), np.random.default_rng(1), reading)
     assert (walker.z[0], walker.momentum[0]) == pytest.approx((0.95, -0.1))
     assert walker.clock[1] == 1
 

@@ -15,10 +15,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
     GibbsOut,
+    Mover,
     Moves,
     State,
     StepTable,
@@ -164,19 +165,14 @@ class _Draw:
 
     def __call__(self, chain: _Chain, draws: int) -> GibbsOut:
         out = make_gibbs_out(draws, self.base.dimension)
+        on_ladder = isinstance(self.bias, LadderBias)
         with self.borrow() as density:
             chain.beta = kernels.gibbs_draws(
                 make_problem(density, self.base),
                 chain.state,
                 chain.beta,
-                chain.table,
-                self.moves,
-                self.bias.beta,
-                self.bias.value,
-                isinstance(self.bias, LadderBias),
-                self.transitions,
-                chain.rng,
-                make_scratch(self.base.dimension),
+                Mover(self.moves, chain.table, chain.rng, make_scratch(self.base.dimension)),
+                kernels.Alternation(self.bias.beta, self.bias.value, on_ladder, self.transitions),
                 out,
             )
         return out

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import State, make_problem
+from stanct.kernels import State, make_problem
 from stanct.path.base import Base
 from stanct.targets.protocols import SampledDensity
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import make_problem
+from stanct.kernels import make_problem
 from stanct.runs.bracket import Bracket
 from stanct.samplers._annealing import Annealing, Down, joined_counts, joined_weights
 from stanct.samplers._job import Job, Plan

@@ -13,13 +13,15 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.estimates.ladder import equal_rejection
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
     LadderOut,
+    Mover,
     Moves,
     Rungs,
+    Scanning,
     StepTable,
     copy_table,
     make_ladder_out,
@@ -162,13 +164,8 @@ class _Scan:
             kernels.ladder_scans(
                 make_problem(density, self.base),
                 ladder.rungs,
-                self.betas,
-                ladder.table,
-                self.moves,
-                self.transitions,
-                self.reversible,
-                ladder.rng,
-                make_scratch(self.base.dimension),
+                Mover(self.moves, ladder.table, ladder.rng, make_scratch(self.base.dimension)),
+                Scanning(self.betas, self.transitions, self.reversible),
                 out,
             )
         out.round_trips[0] = ladder.rungs.clock[1]

@@ -18,7 +18,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.errors import SamplingError
-from stanct.kernels.records import SIGNATURE
+from stanct.kernels import SIGNATURE
 from stanct.kernels.tact import Potential
 from stanct.targets.density import Density
 from stanct.targets.function_target import FunctionDensity, ProgramlessTarget

@@ -18,7 +18,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels.records import SIGNATURE
+from stanct.kernels import SIGNATURE
 
 
 class FunctionDensity:

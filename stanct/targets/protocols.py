@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.records import CallableDensity
+from stanct.kernels import CallableDensity
 from stanct.work.execution import Executed, LentDensity
 
 
