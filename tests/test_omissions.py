@@ -356,8 +356,8 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         "normal_lpdf(y[n] | c[2], 1));", {"data": Y}, "half_prior:c",
     ),
     "mixture by a variable": (
-        "simplex[2] w; vector[2] c;",
-        "for (n in 1:N) { vector[2] l = log(w); for (k in 1:2) l[k] += normal_lpdf(y[n] | c[k], 1);"
+        "simplex[3] w; vector[3] c;",
+        "for (n in 1:N) { vector[3] l = log(w); for (k in 1:3) l[k] += normal_lpdf(y[n] | c[k], 1);"
         " target += log_sum_exp(l); }", {"data": Y}, "improper:c",
     ),
     "vector with a multivariate prior": (
