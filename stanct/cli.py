@@ -191,7 +191,7 @@ def _add_compare(commands: Any) -> None:
         "compare",
         help="Bayes factors and model probabilities of saved runs",
         description="Compare the models of runs on the same data by their evidences. Runs on "
-        "different data are refused.",
+        "different data are refused, and improper priors too, unless with --improper allow.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
     parser.add_argument("--names", type=_listed, metavar="A,B", help="of the models, in order")
@@ -204,6 +204,7 @@ def _add_compare(commands: Any) -> None:
         metavar="Y",
         help="the observations, which must be the same; default: all data that programs share",
     )
+    parser.add_argument("--improper", choices=("refuse", "allow"), default="refuse")
     parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_compare)
@@ -319,8 +320,15 @@ def _sweep(options: argparse.Namespace) -> int:
     return int(any(verdict.outcome in FAULTS for verdict in verdicts))
 
 
-def _temper(options: argparse.Namespace) -> int:
+def _model(options: argparse.Namespace) -> TemperedModel:
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    for omission in model.omissions:
+        _say(f"Note, {omission}", sys.stderr)
+    return model
+
+
+def _temper(options: argparse.Namespace) -> int:
+    model = _model(options)
     kind = options.kind or ("density" if options.diff else "joint")
     if options.out is not None:
         for path in model.write(options.out, kinds=[kind]):
@@ -371,7 +379,7 @@ def _evidence(options: argparse.Namespace) -> int:
         check_save_folder(options.save)
     if options.report is not None:
         check_page_file(options.report)
-    model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    model = _model(options)
     names = ("chains", "draws", "target_se", "max_draws", "warmup")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
@@ -417,6 +425,7 @@ def _record(run: Run) -> dict[str, Any]:
         "seed": run.settings["seed"],
         "chains": run.chains,
         "draws": run.draws,
+        "omissions": run.provenance["omissions"],
     }
 
 
@@ -465,7 +474,11 @@ def _compare(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_page_file(options.out)
     found = comparison.compare(
-        *options.runs, names=options.names, prior=options.prior, observed=options.observed
+        *options.runs,
+        names=options.names,
+        prior=options.prior,
+        observed=options.observed,
+        improper=options.improper,
     )
     if options.out is not None:
         found.report(options.out)

@@ -6,7 +6,8 @@ import difflib
 import html
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -25,6 +26,7 @@ from stanct.samplers.bidirectional import Bidirectional, Exact
 from stanct.sampling import Options, sample
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
+from stanct.stan.omissions import Omission, omissions, renormalised
 from stanct.stan.program import Program
 from stanct.targets.data import DataSource, read_data
 from stanct.targets.density import Density
@@ -47,6 +49,14 @@ class TemperedModel:
 
     program: Program = field(repr=False)
     prefix: str = "ct_"
+
+    @cached_property
+    def omissions(self) -> tuple[Omission, ...]:
+        """What the program leaves out of its prior, which its log Z then lacks.
+
+        See `stanct.stan.omissions.Omission`.
+        """
+        return omissions(self.program)
 
     def stan_code(self, kind: str = "joint") -> StanCode:
         """The generated program of one kind: a string, which notebooks show in colour.
@@ -252,6 +262,7 @@ def temper(
     include_paths: Sequence[str | os.PathLike[str]] = (),
     prefix: str = "ct_",
     check: bool = True,
+    half_priors: Literal["as written", "renormalise"] = "as written",
 ) -> TemperedModel:
     """Read a Stan program and get it ready for tempering; nothing is compiled.
 
@@ -265,15 +276,27 @@ def temper(
         With which generated names begin; no name of the program may.
     check
         Let stanc check the program at once, which takes milliseconds.
+    half_priors
+        What to do with priors that have mass outside of their parameters' bounds, such as
+        ``real<lower=0> s; s ~ normal(0, 1);``. ``"renormalise"`` truncates them where that is a
+        constant: log Z grows by it, and the posterior stays. `TemperedModel.omissions` lists them.
 
     Raises
     ------
+    StanctError
+        No such `half_priors`.
     ProgramError
         The file is missing, is not legal Stan, has no parameters, or uses a reserved name; with
         file, line and remedy.
     """
+    if half_priors not in ("as written", "renormalise"):
+        raise StanctError(
+            f"half_priors must be 'as written' or 'renormalise', not {half_priors!r}."
+        )
     model = TemperedModel(Program.from_file(program, include_paths=include_paths), prefix)
     if check:
         check_program(model.program)
+    if half_priors == "renormalise":
+        model = replace(model, program=renormalised(model.program))
     model.stan_code("density")
     return model

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -266,6 +266,7 @@ def compare(
     names: Sequence[str] | None = None,
     prior: Sequence[float] | None = None,
     observed: str | Sequence[str] | None = None,
+    improper: Literal["refuse", "allow"] = "refuse",
 ) -> Comparison:
     """Compare models by the evidences of runs on the same data.
 
@@ -280,12 +281,16 @@ def compare(
     observed
         The data that must be the same, by name: the observations. By default everything that two
         programs both declare must be, which refuses e.g. regressions on different columns `X`.
+    improper
+        Whether to compare runs of programs with improper priors. Bayes factors then hold up to a
+        constant that nobody knows, unless all models share the improper priors.
 
     Raises
     ------
     StanctError
-        Fewer than two runs, a run without evidence, names or weights that do not fit, or runs on
-        different data; the last says which variable of which runs differs.
+        Fewer than two runs, a run without evidence, names or weights that do not fit, programs with
+        improper priors, or runs on different data; the last says which variable of which runs
+        differs.
     SavedRunError
         A folder holds no run.
     """
@@ -294,6 +299,11 @@ def compare(
     labels = _labels(runs, names)
     loaded = tuple(map(_with_evidence, labels, runs))
     observed = [observed] if isinstance(observed, str) else observed
+    if improper not in ("refuse", "allow"):
+        raise StanctError(f"improper must be 'refuse' or 'allow', not {improper!r}.")
+    if improper == "refuse":
+        for label, run in zip(labels, loaded, strict=True):
+            _refuse_improper(label, run)
     data = [_declared_data(run) for run in loaded]
     for i, j in _pairs(len(loaded)):
         _refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
@@ -348,6 +358,19 @@ def _prior(prior: Sequence[float] | None, labels: Sequence[str]) -> Array:
             f"prior must be {len(labels)} positive weights, one a model, not {prior!r}."
         )
     return weights / weights.sum()
+
+
+def _refuse_improper(label: str, run: Run) -> None:
+    # Runs saved by early versions do not know.
+    found = [o for o in run.provenance.get("omissions", ()) if o["improper"]]
+    if found:
+        names = [f"`{name}`" for omission in found for name in omission["parameters"]]
+        raise StanctError(
+            f"The program of {label!r} has no proper prior: {found[0]['path']}:"
+            f"{found[0]['line']}: {found[0]['sentence']}",
+            remedy=f"Give {', '.join(names)} a proper prior and run again; or pass "
+            'improper="allow" (--improper allow) if all models share the improper priors.',
+        )
 
 
 def _declared_data(run: Run) -> dict[str, Any]:
@@ -414,6 +437,10 @@ def _notes(
                 f"{label} has warnings ({', '.join(run.warnings)}): its log Z may be off by more "
                 "than its error."
             )
+    for label, run in zip(labels, runs, strict=True):
+        for omission in run.provenance.get("omissions", ()):
+            if omission["kind"] != "missing_constant":
+                yield f"{label}, line {omission['line']}: {omission['sentence']}"
     if not any(data):
         yield (
             "The programs declare no data, so that nothing could be compared: that they describe "

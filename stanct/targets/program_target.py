@@ -17,6 +17,7 @@ from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
+from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -157,6 +158,7 @@ class ProgramTarget:
             "data_names": list(self.program.data_names),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
+            "omissions": [omission.record() for omission in omissions(self.program)],
         }
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
