@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import inspect
 import json
 import re
 import time
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from browser import Browser, faults_of
 from runs import EVIL, KINDS, SHORT, far_run, hostile_run, large_run, line_run, unknown_run
+from sampled import split
 from targets import LINE
 
 import stanct
@@ -27,6 +27,7 @@ from stanct.pages.report import command_line, python_lines, remedies, verdict
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.tempered_run import TemperedRun
 from stanct.samplers import METHODS
+from stanct.sampling import named_method
 
 
 class Reader(HTMLParser):
@@ -210,12 +211,16 @@ def test_each_kind_s_page(method: str, tmp_path: Path, request: pytest.FixtureRe
     assert ("β along the chains" in reader.text) == (method in ("joint", "gibbs"))
     lines = python_lines(run)
     assert lines is not None
-    asked: dict[str, Any] = {}
-    sampler = SimpleNamespace(sample=lambda data, **settings: asked.update(settings))
-    space = {"data": None, "model": sampler}
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def sample(data: None, method: Any = "joint", **options: Any) -> None:
+        asked.append((named_method(method) if isinstance(method, str) else method, options))
+
+    space = {"data": None, "model": SimpleNamespace(sample=sample)}
     exec(re.sub(r"model = .*", "", lines), space)
-    inspect.signature(METHODS[asked.pop("method")]).bind(None, **asked)
-    assert asked == {**SHORT[method], "seed": run.provenance["settings"]["seed"]}
+    own, options = split(method, SHORT[method])
+    seed = run.provenance["settings"]["seed"]
+    assert asked == [(METHODS[method](**own), {**options, "seed": seed})]
     assert faults_of(request.getfixturevalue("browser"), page, tmp_path / "page.html") == []
 
 

@@ -166,7 +166,7 @@ def test_error_bars_are_calibrated() -> None:
 
 
 def test_impossible_settings() -> None:
-    with pytest.raises(SamplingError, match="no ladder 'straight'"):
+    with pytest.raises(SamplingError, match="ladder must be 'equal' or 'sigmoidal', not"):
         run(gaussian(1), ladder="straight")
-    with pytest.raises(SamplingError, match="rungs must be a whole number from 2"):
+    with pytest.raises(SamplingError, match="rungs must be a whole number of at least 2"):
         run(gaussian(1), rungs=1)

@@ -252,9 +252,12 @@ def test_functions_go_to_processes() -> None:
     with pool(1) as workers:
         there = sampled("tact", target, executor=workers, **settings)
         with pytest.raises(SamplingError, match=r"cannot receive this target.*top level"):
-            sampled("tact", StochasticTarget(lambda x, rng: noisy_normal(x, rng), 2),
-                executor=workers, **settings,
-            )  # fmt: skip
+            sampled(
+                "tact",
+                StochasticTarget(lambda x, rng: noisy_normal(x, rng), 2),
+                executor=workers,
+                **settings,
+            )
     here = sampled("tact", target, threads=1, **settings)
     assert (here.z == there.z).all() and (here.noise == there.noise).all()
 
@@ -306,14 +309,14 @@ def test_a_failing_function_says_where() -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"step": 0}, "step must be positive"),
-        ({"friction": -1}, "friction must not be negative"),
-        ({"thermostat": "nose"}, "There is no thermostat 'nose'"),
-        ({"bias": "abf"}, "Use one of None, 'force', 'hills'"),
-        ({"integrator": "euler"}, "'symmetric', 'published'"),
-        ({"chains": 0}, "chains must be a whole number from 1"),
+        ({"step": 0}, "step must be a finite number above 0"),
+        ({"friction": -1}, "friction must be a finite number of at least 0"),
+        ({"thermostat": "nose"}, "thermostat must be 'scalar' or 'diagonal', or None, not 'nose'"),
+        ({"bias": "abf"}, "bias must be 'force' or 'hills', or None, not 'abf'"),
+        ({"integrator": "euler"}, "integrator must be 'symmetric' or 'published', not 'euler'"),
+        ({"chains": 0}, "chains must be a whole number of at least 1"),
         ({"start": np.zeros(5)}, r"start has shape \(5,\)"),
-        ({"seed": -1}, "seed must be"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
         ({"base": "low_rank"}, "a dense or no base"),
     ],
 )

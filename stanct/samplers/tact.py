@@ -126,6 +126,11 @@ class TACT(TactSettings, Method[TactRun]):
 
     def check(self, plan: Plan, target: Any) -> None:
         """Refuse bases and mini-batches that do not go with the target."""
+        if plan.log_zeta is not None:
+            raise SamplingError(
+                "TACT-HMC estimates no evidence and has no use for log_zeta.",
+                remedy="Leave out log_zeta=.",
+            )
         if isinstance(target, StochasticTarget):
             _check_stochastic(plan.base, target)
         elif plan.base == "low_rank" or isinstance(plan.base, LowRankBase):
