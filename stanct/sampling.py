@@ -231,7 +231,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     for name in options:
         if name not in rules:
             _refuse_option(method, name)
-    found = {name: DEFAULTS.get(name) for name in rules}
+    found: dict[str, Any] = {name: DEFAULTS.get(name) for name in rules}
     for name, value in options.items():
         rule = replace(rules[name], default=found[name])
         if name in ("draws", "warmup"):

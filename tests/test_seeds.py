@@ -10,7 +10,7 @@ import pytest
 from analytic import gaussian
 from sampled import sampled
 
-import stanct
+from stanct.samplers import METHODS
 from stanct.samplers._job import Job
 from stanct.seeds import Seeds, fresh_seed, stan_seed
 
@@ -64,12 +64,12 @@ def test_a_stream_is_not_that_of_the_bare_seed_or_its_children() -> None:
 
 
 def test_streams_do_not_correlate() -> None:
-    """Neighbouring names and seeds: the correlation of 20,000 normals is below 4 errors."""
+    """Neighbouring names and seeds: of 45 correlations none is above 4.5 errors."""
     count = 20_000
     draws = [Seeds(1).stream("chain", k).standard_normal(count) for k in range(6)]
     draws += [Seeds(k).stream("chain", 0).standard_normal(count) for k in range(2, 6)]
-    apart = np.corrcoef(draws)[np.triu_indices(len(draws), 1)]
-    assert np.abs(apart).max() < 4.5 / np.sqrt(count)
+    apart = np.triu(np.corrcoef(draws), 1)
+    assert 0 < np.abs(apart).max() < 4.5 / np.sqrt(count)
 
 
 def test_asking_for_others_changes_nothing() -> None:
@@ -109,14 +109,14 @@ def test_a_new_stage_changes_no_other_stage_s_draws(
     case = gaussian(2)
     settings = {"base": case.base, "seed": 4, "progress": False, "chains": 2, **SHORT[method]}
     as_it_is = sampled(method, case.target, **settings)
-    run = stanct.samplers.METHODS[method].run
+    run = METHODS[method].run
 
     def with_a_stage(chosen: Any, job: Job) -> Any:
         job.seeds.stream("a new stage").random(100)
         job.seeds("a new stage", 1).spawn(5)
         return run(chosen, job)
 
-    monkeypatch.setattr(stanct.samplers.METHODS[method], "run", with_a_stage)
+    monkeypatch.setattr(METHODS[method], "run", with_a_stage)
     with_one_more = sampled(method, case.target, **settings)
     assert np.array_equal(as_it_is.variables["x"], with_one_more.variables["x"])
 

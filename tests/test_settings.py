@@ -57,7 +57,6 @@ COUNT, SHARE = Whole(2), Real(0, 1)
         (Instance(dict, "a dict"), [{}]),
         (Instance(str | Path, "a path"), ["here", Path("here")]),
     ],
-    ids=repr,
 )
 def test_what_a_rule_takes(rule: Rule, values: list[Any]) -> None:
     assert [value for value in values if not rule.accepts(value)] == []
@@ -81,7 +80,6 @@ def test_what_a_rule_takes(rule: Rule, values: list[Any]) -> None:
         (Numbers(0, count=2), [(1.0,), (1, 2, 3), (-1, 1), 1.0]),
         (Instance(dict, "a dict"), [[], None, dict]),
     ],
-    ids=repr,
 )
 def test_what_a_rule_refuses(rule: Rule, values: list[Any]) -> None:
     assert [value for value in values if rule.accepts(value)] == []
@@ -138,7 +136,6 @@ def test_the_nearest_that_will_do(rule: Rule, value: Any, nearest: Any) -> None:
         (Numbers(), [3], (3.0,)),
         (Choice("pilot"), "pilot", "pilot"),
     ],
-    ids=repr,
 )
 def test_numbers_get_their_type(rule: Rule, value: Any, converted: Any) -> None:
     """NumPy's scalars would be neither JSON nor the same compiled loop."""
@@ -167,7 +164,6 @@ def test_numbers_get_their_type(rule: Rule, value: Any, converted: Any) -> None:
         (Numbers(0, count=2), "2 numbers of at least 0"),
         (Instance(dict, "a dict"), "a dict"),
     ],
-    ids=repr,
 )
 def test_what_a_setting_must_be_in_words(rule: Rule, wanted: str) -> None:
     assert rule.wanted == wanted
@@ -268,11 +264,13 @@ MODEL = stanct.TemperedModel(Program.from_source(LINE.source, name="line"))
 
 def by_sample(method: Any, options: dict[str, Any]) -> Any:
     case = gaussian(1)
-    return stanct.sample(case.target, method, **{"base": case.base, "progress": False, **options})
+    given: dict[str, Any] = {"base": case.base, "progress": False, **options}
+    return stanct.sample(case.target, method, **given)
 
 
 def by_model(method: Any, options: dict[str, Any]) -> Any:
-    return MODEL.sample(LINE.data, method, **{"progress": False, **options})
+    given: dict[str, Any] = {"progress": False, **options}
+    return MODEL.sample(LINE.data, method, **given)
 
 
 WAYS = pytest.mark.parametrize("way", [by_sample, by_model])

@@ -154,7 +154,9 @@ class TACT(TactSettings, Method[TactRun]):
         learn(job, self, source, members, offset)
         job.lap("warmup")
         blocks, interrupted = collect(job, self, source, members, offset)
-        kept = min(min(member.collected for member in members), job.draws)
+        # After an interrupt a chain may have collected more than what all chains have finished.
+        collected = min(sum(len(block.z) for block in chain) for chain in blocks)
+        kept = min(collected, job.draws)
         if kept == 0:
             raise SamplingError(
                 f"A chain was never at temperature 1 in {self.patience * job.draws} looks.",
