@@ -220,5 +220,5 @@ def test_too_few_observations() -> None:
     target = target_of(LINE.source, {"N": 2, "X": np.eye(2), "y": np.zeros(2)})
     with pytest.raises(SamplingError, match="nothing to cut"):
         program_batches(target, MiniBatch("N"), None, np.random.default_rng(1))
-    with pytest.raises(SamplingError, match="size must be a whole number from 1"):
+    with pytest.raises(SamplingError, match="size must be a whole number of at least 1"):
         MiniBatch("N", 0)
