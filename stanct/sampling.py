@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
 
 from stanct.bases.fits import BASES as FITS
@@ -218,7 +218,7 @@ def method_with(name: str, settings: Mapping[str, Any]) -> Method[Any]:
     known = [f.name for f in fields(kind)]
     for setting in settings:
         if setting not in known:
-            refuse_unknown(f"setting of method {name!r}", setting, known)
+            refuse_unknown(f"{name} setting", setting, known)
     return kind(**settings)
 
 
@@ -240,18 +240,15 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     for name in options:
         if name not in rules:
             _refuse_option(method, name)
-    found = {name: options.get(name, DEFAULTS.get(name)) for name in rules}
-    for name in options:
-        found[name] = rules[name].checked(name, options[name])
+    found: dict[str, Any] = {name: DEFAULTS.get(name) for name in rules}
+    for name, value in options.items():
+        rule = replace(rules[name], default=found[name])
+        if name in ("draws", "warmup"):
+            rule = replace(rule, rule=Whole(getattr(method, f"least_{name}")))
+        found[name] = rule.checked(name, value)
     for name in ("draws", "warmup"):
         if found[name] is None:
             found[name] = getattr(method, f"default_{name}")
-        least = Whole(getattr(method, f"least_{name}"))
-        if not least.accepts(found[name]):
-            raise SamplingError(
-                f"{name} must be {least.wanted} for method {method.name!r}, not {found[name]}.",
-                remedy=f"Did you mean {name}={getattr(method, f'default_{name}')}?",
-            )
     if found["base"] == "auto":
         found["base"] = method.default_base
     _check_aim(method, found["target_se"], found["max_draws"])
@@ -276,17 +273,16 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
 
 def _refuse_option(method: Method[Any], name: str) -> None:
     """Raise for an unknown option; a method's own setting belongs into the method."""
-    kind = type(method).__name__
+    kind, own, hint = type(method).__name__, method.record(), None
     if type(method).__module__.startswith("stanct."):
         kind = f"stanct.{kind}"
-    if name in method.record():
+    nearest = near(name, [*declared(Options), *own])
+    if name in own:
         hint = f"It is a setting of the method: did you mean {kind}({name}=...)?"
-    else:
-        own = near(name, method.record())
-        shared = near(name, declared(Options))
-        hint = f"Did you mean {shared}=...?" if shared else None
-        if own and not shared:
-            hint = f"Did you mean {kind}({own}=...)?"
+    elif nearest in own:
+        hint = f"Did you mean {kind}({nearest}=...)?"
+    elif nearest:
+        hint = f"Did you mean {nearest}=...?"
     refuse_unknown("option", name, declared(Options), hint=hint)
 
 

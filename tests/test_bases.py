@@ -14,19 +14,17 @@ from scipy.stats import kstest, multivariate_normal
 from targets import LINE, TWO_MODES
 
 import stanct
+from stanct import kernels
 from stanct.bases.fits import BASES, GAUSSIAN_BASES, MIXTURE_METHODS, fit_base
 from stanct.bases.local import LocalFit, mixture_of
 from stanct.cli import main
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct import kernels
-from stanct.kernels import records as workspace
-from stanct.model import METHODS
 from stanct.path.base import Base, base_from_arrays
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.samplers import ais, gibbs, parallel_tempering, simulated_tempering
+from stanct.samplers import METHODS
 from stanct.targets.function_target import FunctionDensity
 
 Array = np.ndarray
@@ -81,7 +79,7 @@ def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generato
     base: Base = kind(dimension, 1, rng) if kind is low_rank else kind(dimension, rng)
     case = gaussian(dimension)
     density = FunctionDensity(case.function, dimension)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(dimension)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(dimension)
     z, small = rng.standard_normal(dimension), 1e-6
     state = kernels.make_state(problem, z)
     log_density = case.function(base.unwhiten(z))[0]
@@ -102,7 +100,7 @@ def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generato
 def test_compiled_draws_follow_the_mixture(rng: np.random.Generator) -> None:
     base, case = mixture(2, rng), gaussian(2)
     density = FunctionDensity(case.function, 2)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(2)
     state = kernels.make_state(problem, np.zeros(2))
     draws = np.empty((3000, 2))
     for n in range(3000):
@@ -126,12 +124,12 @@ def test_transitions_leave_the_tempered_mixture_invariant(beta: float, rng) -> N
         return log_q(x), np.array([up - down for up, down in ends]) / 2e-5
 
     density = FunctionDensity(function, 2)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(2)
     points = base.draw(rng, 400)
     for n in range(400):
         state = kernels.make_state(problem, points[n])
         for _ in range(3):
-            kernels.transition(problem, state, beta, 0.5, 3, rng, scratch)
+            kernels.transition(problem, state, kernels.Trajectory(beta, 0.5, 3), rng, scratch)
         points[n] = state.z
     expected = base.draw(rng, 30_000)
     for direction in np.eye(2):
@@ -141,15 +139,15 @@ def test_transitions_leave_the_tempered_mixture_invariant(beta: float, rng) -> N
 SETTINGS = {"threads": 1, "progress": False}
 
 
-@pytest.mark.parametrize("method", [ais, parallel_tempering, simulated_tempering])
-def test_samplers_draw_from_a_mixture(method: Any, seed: int, tmp_path) -> None:
+@pytest.mark.parametrize("method", ["ais", "parallel_tempering", "simulated_tempering"])
+def test_samplers_draw_from_a_mixture(method: str, seed: int, tmp_path) -> None:
     case = bimodal()
     parts = [(-8.2, 1.3), (8.3, 3.0), (0.0, 140.0)]
     base = MixtureBase.of(
         [0.24, 0.56, 0.2],
         [GaussianBase(np.array([mean]), np.array([[np.sqrt(v)]])) for mean, v in parts],
     )
-    done = method.sample(case.target, base=base, seed=seed, **SETTINGS)
+    done = sampled(method, case.target, base=base, seed=seed, **SETTINGS)
     assert abs(done.evidence.log_z) < 4 * done.evidence.std_error < 0.16
     weight = done.expect(lambda v: (v["x"][..., 0] < 0).astype(float))
     assert abs(weight.value - 0.6) < 4 * weight.std_error < 0.2
@@ -160,13 +158,13 @@ def test_samplers_draw_from_a_mixture(method: Any, seed: int, tmp_path) -> None:
     assert np.array_equal(again.base.roots, base.roots)
 
 
-@pytest.mark.parametrize("method", [ais, gibbs, parallel_tempering])
-def test_samplers_move_in_a_low_rank_base(method: Any, seed: int, rng, tmp_path) -> None:
+@pytest.mark.parametrize("method", ["ais", "gibbs", "parallel_tempering"])
+def test_samplers_move_in_a_low_rank_base(method: str, seed: int, rng, tmp_path) -> None:
     case = gaussian(12)
     vectors = np.linalg.qr(rng.standard_normal((12, 2)))[0]
     sd = np.sqrt(case.variance)
     base = LowRankBase(case.mean + 0.3 * sd, 1.2 * sd, vectors, np.array([1.5, 0.8]))
-    done = method.sample(case.target, base=base, seed=seed, **SETTINGS)
+    done = sampled(method, case.target, base=base, seed=seed, **SETTINGS)
     assert abs(done.evidence.log_z - case.log_z) < 4 * done.evidence.std_error < 0.4
     done.save(tmp_path / "run")
     again = stanct.load(tmp_path / "run")
@@ -278,7 +276,7 @@ def test_a_mode_of_no_weight_is_no_component() -> None:
 def test_mixture_by_name_is_the_target_s_own_modes(seed: int) -> None:
     """Two isolated modes of weights .7 and .3, each a Gaussian, so that q is nearly the target."""
     target = target_of(TWO_MODES.source)
-    run = simulated_tempering.sample(target, base="mixture", seed=seed, draws=500, **SETTINGS)
+    run = sampled("simulated_tempering", target, base="mixture", seed=seed, draws=500, **SETTINGS)
     assert isinstance(run.base, MixtureBase)
     assert np.sort(run.base.weights) == pytest.approx([0.3, 0.7], abs=0.1)
     assert abs(run.evidence.log_z - TWO_MODES.log_z) < 4 * run.evidence.std_error < 0.04
@@ -305,7 +303,9 @@ def correlated(dimension: int) -> tuple[str, Array, Array]:
 def test_low_rank_by_name(seed: int) -> None:
     source, mean, covariance = correlated(30)
     data = {"D": 30, "m": mean, "L": np.linalg.cholesky(covariance)}
-    run = gibbs.sample(target_of(source, data), base="low_rank", seed=seed, draws=500, **SETTINGS)
+    run = sampled(
+        "gibbs", target_of(source, data), base="low_rank", seed=seed, draws=500, **SETTINGS
+    )
     assert isinstance(run.base, LowRankBase) and run.base.stretch.size >= 2
     # Without the two directions the largest would be 7.8.
     ratios = np.linalg.eigvals(np.linalg.solve(run.base.covariance, covariance)).real

@@ -158,7 +158,7 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
 def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
-    short = [*arguments, "--draws", "8", "--warmup", "150", "--bootstrap", "0", "--quiet"]
+    short = [*arguments, "--draws", "8", "--warmup", "150", "--set", "bootstrap=0", "--quiet"]
     assert main([*short, "--report", str(tmp_path / "short.html")]) == 0
     captured = capsys.readouterr()
     assert "Warning, effective_size" in captured.err and "Warning" not in captured.out

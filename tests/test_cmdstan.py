@@ -34,6 +34,7 @@ from stanct.model import temper
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.resources import resource_folder
+from stanct.samplers.joint import Joint
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
@@ -195,18 +196,15 @@ def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = temper(GAUSSIAN)
+    model, data = temper(GAUSSIAN), GAUSSIAN.with_name("gaussian.data.json")
     with pytest.raises(EngineError, match=r"No CmdStan was found.*`stanct install-cmdstan`"):
-        model.sample(engine="cmdstan", draws=100)
-    with pytest.raises(SamplingError, match=r"no engine 'julia'.*auto, embedded, cmdstan"):
-        model.sample(engine="julia")
+        model.sample(data, engine="cmdstan", draws=100)
+    with pytest.raises(SamplingError, match=r"engine must be 'auto', .* or a CmdStan, not 'julia'"):
+        model.sample(data, engine="julia")
     with pytest.raises(SamplingError, match="'ais' runs on the embedded engine alone"):
-        model.sample(method="ais", engine="cmdstan")
+        model.sample(data, method="ais", engine="cmdstan")
     asked: list[object] = []
-    monkeypatch.setitem(
-        sys.modules["stanct.model"].METHODS, "joint", lambda _t, **s: asked.append(s["engine"])
-    )
-    data = GAUSSIAN.with_name("gaussian.data.json")
+    monkeypatch.setattr(Joint, "run", lambda _method, job: asked.append(job.engine))
     model.sample(data)
     monkeypatch.setattr(homes, "find", lambda: home)
     model.sample(data)

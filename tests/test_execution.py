@@ -148,7 +148,7 @@ def test_what_is_no_executor(target) -> None:
     with pytest.raises(SamplingError, match=r"client\.get_executor"):
         draws("ais", target, executor=4)
     with pytest.raises(SamplingError, match=r"'joint' takes no executor.*move together"):
-        sampled("joint", target, executor=ThreadPoolExecutor(1))  # pyright: ignore[reportArgumentType]
+        sampled("joint", target, executor=ThreadPoolExecutor(1))
 
 
 class Mortal(Executor):

@@ -16,6 +16,7 @@ from stanct.errors import SamplingError
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
 from stanct.runs.tempered import TemperedRun
+from stanct.sampling import method_with
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -175,10 +176,10 @@ def test_error_bars_are_calibrated() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"chains": 0}, "chains must be a whole number from 1"),
-        ({"draws": 2}, "draws must be a whole number from 8"),
-        ({"target_accept": 1.0}, "target_accept"),
-        ({"bootstrap": -1}, "bootstrap"),
+        ({"chains": 0}, "chains must be a whole number of at least 1"),
+        ({"draws": 2}, "draws must be a whole number of at least 8"),
+        ({"target_accept": 1.0}, "target_accept must be a number between 0 and 1"),
+        ({"bootstrap": -1}, "bootstrap must be a whole number of at least 0"),
     ],
 )
 def test_impossible_settings(settings: dict[str, Any], words: str) -> None:
@@ -193,5 +194,7 @@ def test_a_function_needs_a_base() -> None:
 
 def test_a_setting_of_another_method_is_refused() -> None:
     model = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair"))
-    with pytest.raises(SamplingError, match="'gibbs' has no setting 'max_depth'"):
-        model.sample({"y": 1.5}, method="gibbs", max_depth=3)
+    with pytest.raises(SamplingError, match="There is no option 'max_depth'"):
+        model.sample({"y": 1.5}, method="gibbs", max_depth=3)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(SamplingError, match="There is no gibbs setting 'max_depth'"):
+        method_with("gibbs", {"max_depth": 3})

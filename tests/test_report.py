@@ -27,6 +27,7 @@ from runs import (
     line_run,
     unknown_run,
 )
+from sampled import split
 from targets import LINE
 
 import stanct
@@ -37,10 +38,11 @@ from stanct.pages.panels import panels_of
 from stanct.pages.report import remedies, verdict
 from stanct.pages.reproduction import command_line, python_lines
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import LowRankBase
+from stanct.path.low_rank import LowRankBase
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import METHODS
+from stanct.sampling import named_method
 
 
 class Reader(HTMLParser):
@@ -258,15 +260,16 @@ def test_each_kind_s_page(method: str, tmp_path: Path, request: pytest.FixtureRe
         assert words in reader.text
     lines = python_lines(run)
     assert lines is not None
-    asked: dict[str, Any] = {}
-    sampler = SimpleNamespace(
-        sample=lambda data, method, **options: asked.update(options, method=method)
-    )
-    exec(re.sub(r"model = .*", "", lines), {"data": None, "model": sampler})
-    own = {name: value for name, value in SHORT[method].items() if name == "copies"}
-    assert asked.pop("method") == METHODS[method](**own)
-    rest = {name: value for name, value in SHORT[method].items() if name not in own}
-    assert asked == {**rest, "seed": run.settings["seed"]}
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def sample(data: None, method: Any = "joint", **options: Any) -> None:
+        asked.append((named_method(method) if isinstance(method, str) else method, options))
+
+    space = {"data": None, "model": SimpleNamespace(sample=sample)}
+    exec(re.sub(r"model = .*", "", lines), space)
+    own, options = split(method, SHORT[method])
+    seed = run.provenance["settings"]["seed"]
+    assert asked == [(METHODS[method](**own), {**options, "seed": seed})]
     assert faults_of(request.getfixturevalue("browser"), page, tmp_path / "page.html") == []
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT, target_of
+from sampled import sampled
 from scipy.integrate import trapezoid
 from test_base import fit_with_modes
 from test_rounds import TARGET, base_of, round_of
@@ -171,7 +172,7 @@ def test_refits_know_whether_modes_hide(
     monkeypatch.setattr(GaussianBase, "refitted", spied)
     model = stanct.TemperedModel(Program.from_source(program, name="model"))
     settings = {"draws": 8, "warmup": 150, "chains": 2, "bootstrap": 1, "engine": "embedded"}
-    model.sample(method=method, seed=seed, progress=False, **settings)
+    sampled(method, model.target(), seed=seed, progress=False, **settings)
     assert floors == [floor]
 
 
@@ -181,7 +182,7 @@ def test_where_modes_lie_apart_chains_stay_where_the_path_is_fast(
 ) -> None:
     """Half of the density of β under the bias is ∝ the speed's power 1.3, by sums over x."""
     model = stanct.TemperedModel(Program.from_source(TWO_MODES, name="model"))
-    run = model.sample(method=method, seed=seed, engine="embedded", progress=False, **settings)
+    run = sampled(method, model.target(), seed=seed, engine="embedded", progress=False, **settings)
     assert isinstance(run, TemperedRun) and run.base is not None
     grid = np.linspace(0.005, 1, 200)
     x = np.linspace(-60, 60, 6001)[:, None]

@@ -125,6 +125,11 @@ class TACT(TactSettings, Method[TactRun]):
 
     def check(self, plan: Plan, target: Any) -> None:
         """Refuse bases and mini-batches that do not go with the target."""
+        if plan.log_zeta is not None:
+            raise SamplingError(
+                "TACT-HMC estimates no evidence and has no use for log_zeta.",
+                remedy="Leave out log_zeta=.",
+            )
         if isinstance(target, StochasticTarget):
             _check_stochastic(plan.base, target)
         if self.minibatch is not None:
@@ -143,7 +148,9 @@ class TACT(TactSettings, Method[TactRun]):
         learn(job, self, source, members, offset)
         job.lap("warmup")
         blocks, interrupted = collect(job, self, source, members, offset)
-        kept = min(min(member.collected for member in members), job.draws)
+        # After an interrupt a chain may have collected more than what all chains have finished.
+        collected = min(sum(len(block.z) for block in chain) for chain in blocks)
+        kept = min(collected, job.draws)
         if kept == 0:
             raise SamplingError(
                 f"A chain was never at temperature 1 in {self.patience * job.draws} looks.",
