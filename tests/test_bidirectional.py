@@ -86,7 +86,7 @@ def test_short_schedules_err_on_their_own_sides(seed: int) -> None:
         sampled(
             "bidirectional", case.target,
             exact=lambda rng: case.mean + np.sqrt(case.variance) * rng.standard_normal(20),
-            base=base, seed=seed, temperatures=count, draws=96, threads=1, progress=False,
+            base=base, seed=seed + 1, temperatures=count, draws=96, threads=1, progress=False,
         )
         for count in (4, 40)
     )  # fmt: skip
