@@ -446,7 +446,7 @@ class HalfPriors:
     ) -> Writer:
         arguments = [self._rank(argument, density) for argument in density.arguments]
         ranks = self._rank(density.variate, density), arguments
-        return Writer(density, low, high, centred, ranks, self._syntax)
+        return Writer(density, low, high, centred=centred, ranks=ranks, syntax=self._syntax)
 
     def _rank(self, tokens: Range, density: Density) -> int | None:
         """Rank of an expression that a density's statement holds."""

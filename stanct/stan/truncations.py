@@ -64,6 +64,7 @@ class Writer:
         density: Density,
         low: Bound | None,
         high: Bound | None,
+        *,
         centred: bool,
         ranks: tuple[int | None, Sequence[int | None]],
         syntax: Syntax,
