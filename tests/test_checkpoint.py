@@ -96,6 +96,21 @@ def test_only_what_is_known_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
         checkpoint.decode({"class": "stanct.cli:main", "fields": {}}, [])
 
 
+def test_a_record_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    @dataclass
+    class Lane:
+        x: int
+
+    journal = Journal(tmp_path / "here", {"seed": 1})
+    with pytest.raises(CheckpointError, match=r"Lane'.*not stanct's.*tuples, lists"):
+        journal.put((0, 0, 0), "step", {"class": [1, (2, Lane(3))]})
+    journal.put((0, 0, 0), "step", {"class": [1, (2, 3)]})
+    journal.close()
+    again = Journal(tmp_path / "here", {"seed": 1})
+    assert again.find((0, 0, 0), "step") == {"class": [1, (2, 3)]}
+    again.close()
+
+
 def test_a_finished_run_comes_back_without_a_gradient(
     short, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

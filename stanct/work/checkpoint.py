@@ -20,7 +20,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from stanct.errors import CheckpointError
 
-FORMAT = "stanct checkpoint 1"
+FORMAT = "stanct checkpoint 2"
 HEAD = "checkpoint.json"
 
 # Seconds between segments: at first, as a share of the run's time, and at most.
@@ -103,7 +103,10 @@ class Journal:
         if self._sealed:
             return
         # Taken apart at once: what a caller changes in place later must not reach the record.
-        self._steps[",".join(map(str, key))] = (label, encode(value, self._arrays))
+        tree = encode(value, self._arrays)
+        for name in _classes(tree):
+            _check_class(name)
+        self._steps[",".join(map(str, key))] = (label, tree)
         now = time.monotonic()
         if now - self._flushed > min(max(SOONEST, SHARE * (now - self._begun)), LATEST):
             self.flush()
@@ -273,6 +276,34 @@ def _named(value: Any, fields: Mapping[str, Any], arrays: list[np.ndarray]) -> d
     return {"class": kind, "fields": {k: encode(v, arrays) for k, v in fields.items()}}
 
 
+def _classes(tree: Any) -> Iterator[str]:
+    """Names of all classes in an encoded value."""
+    if not isinstance(tree, Mapping):
+        return
+    if "class" in tree:
+        yield tree["class"]
+    parts = tree.get("fields") or tree.get("mapping") or {}
+    for item in [*parts.values(), *tree.get("list", []), *tree.get("tuple", [])]:
+        yield from _classes(item)
+
+
+def _check_class(named: str) -> tuple[str, str]:
+    """Module and name of a class that a checkpoint may hold.
+
+    Raises
+    ------
+    CheckpointError
+        The class is not stanct's.
+    """
+    module, _, name = named.partition(":")
+    if module.partition(".")[0] != "stanct":
+        raise CheckpointError(
+            f"A checkpoint cannot hold {named!r}, because the class is not stanct's.",
+            remedy="Let the lanes and blocks of your method be tuples, lists, mappings and arrays.",
+        )
+    return module, name
+
+
 def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
     """The value that `encode` has taken apart."""
     if not isinstance(tree, dict):
@@ -286,9 +317,7 @@ def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
     if "mapping" in tree:
         return {name: decode(item, arrays) for name, item in tree["mapping"].items()}
     if "class" in tree:
-        module, _, name = tree["class"].partition(":")
-        if module.partition(".")[0] != "stanct":
-            raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is not stanct's.")
+        module, name = _check_class(tree["class"])
         kind = getattr(importlib.import_module(module), name)
         if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
             raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is no record.")
