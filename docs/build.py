@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -36,7 +37,7 @@ def pages() -> list[Path]:
 
 @contextlib.contextmanager
 def workplace(folder: Path) -> Iterator[None]:
-    """A folder where the pages' code finds the examples, and leaves its pictures.
+    """A folder where a page's code finds the examples and its own modules, and leaves its pictures.
 
     The numbers on the pages are the embedded engine's, also where there is a CmdStan.
     """
@@ -45,11 +46,13 @@ def workplace(folder: Path) -> Iterator[None]:
             (folder / name).symlink_to(HERE.parent / name)
     before, home = Path.cwd(), os.environ.get("CMDSTAN")
     os.chdir(folder)
+    sys.path.insert(0, str(folder))
     os.environ["CMDSTAN"] = str(HERE / "no-cmdstan-here")
     try:
         yield
     finally:
         os.chdir(before)
+        sys.path.remove(str(folder))
         os.environ.pop("CMDSTAN")
         if home is not None:
             os.environ["CMDSTAN"] = home
@@ -68,7 +71,14 @@ def with_outputs(text: str) -> str:
 
 
 def _python(code: str, names: dict[str, Any]) -> str:
-    """Runs lines of Python; like at a prompt, a last expression is shown."""
+    """Runs lines of Python, and shows the last expression as a prompt does.
+
+    Code whose first line names a file is written to that file instead, for later code to import.
+    """
+    if (module := re.match(r"# (\w+\.py)\n", code)) is not None:
+        Path(module[1]).write_text(code, encoding="utf-8")
+        importlib.invalidate_caches()
+        return ""
     tree = ast.parse(code)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     output = io.StringIO()

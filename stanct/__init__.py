@@ -11,17 +11,17 @@ from stanct.errors import (
 from stanct.estimates.path import Curve, Evidence, Expectation
 from stanct.model import TemperedModel, temper
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.comparison import BayesFactor, Comparison, compare
 from stanct.runs.diagnostics import Check
-from stanct.runs.ladder_run import LadderRun
+from stanct.runs.ladder import LadderRun
 from stanct.runs.loading import load
-from stanct.runs.particle_run import ParticleRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
-from stanct.runs.run import Run
-from stanct.runs.tact_run import TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
+from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers.adiabatic import Adiabatic
@@ -52,6 +52,7 @@ __all__ = [
     "DataError",
     "EngineError",
     "Evidence",
+    "EvidenceRun",
     "Expectation",
     "FunctionDensity",
     "FunctionTarget",

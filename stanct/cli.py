@@ -16,14 +16,14 @@ from tqdm import tqdm
 from stanct.audit import cost
 from stanct.audit.doctor import examine
 from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
-from stanct.audit.verify import compare
+from stanct.audit.verify import verify
 from stanct.engines import cmdstan, homes
 from stanct.errors import SamplingError, StanctError
 from stanct.model import TemperedModel, temper
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.loading import load
-from stanct.runs.run import Run
+from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.storage import check_save_folder
 from stanct.samplers import METHODS
 from stanct.samplers._method import Method
@@ -191,7 +191,7 @@ def _add_compare(commands: Any) -> None:
         "compare",
         help="Bayes factors and model probabilities of saved runs",
         description="Compare the models of runs on the same data by their evidences. Runs on "
-        "different data are refused.",
+        "different data are refused, and improper priors too, unless with --improper allow.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
     parser.add_argument("--names", type=_listed, metavar="A,B", help="of the models, in order")
@@ -204,6 +204,7 @@ def _add_compare(commands: Any) -> None:
         metavar="Y",
         help="the observations, which must be the same; default: all data that programs share",
     )
+    parser.add_argument("--improper", choices=("refuse", "allow"), default="refuse")
     parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_compare)
@@ -319,8 +320,15 @@ def _sweep(options: argparse.Namespace) -> int:
     return int(any(verdict.outcome in FAULTS for verdict in verdicts))
 
 
-def _temper(options: argparse.Namespace) -> int:
+def _model(options: argparse.Namespace) -> TemperedModel:
     model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    for omission in model.omissions:
+        _say(f"Note, {omission}", sys.stderr)
+    return model
+
+
+def _temper(options: argparse.Namespace) -> int:
+    model = _model(options)
     kind = options.kind or ("density" if options.diff else "joint")
     if options.out is not None:
         for path in model.write(options.out, kinds=[kind]):
@@ -340,7 +348,7 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
     if data is None:
         _say("Pass --data to compare log densities too.", sys.stderr)
         return 0
-    comparison = compare(model.target(data), kind)
+    comparison = verify(model.target(data), kind)
     _say(str(comparison))
     return 0 if comparison.passed else 1
 
@@ -371,7 +379,7 @@ def _evidence(options: argparse.Namespace) -> int:
         check_save_folder(options.save)
     if options.report is not None:
         check_page_file(options.report)
-    model = temper(options.model, include_paths=options.include_path, prefix=options.prefix)
+    model = _model(options)
     names = ("chains", "draws", "target_se", "max_draws", "warmup")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     run = model.sample(
@@ -405,17 +413,19 @@ def _evidence(options: argparse.Namespace) -> int:
 
 def _record(run: Run) -> dict[str, Any]:
     """The JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
-    evidence = asdict(run.evidence)
+    evidence = asdict(run.evidence) if isinstance(run, EvidenceRun) else {}
     known = {k: None if v != v else v for k, v in evidence.items()}
     return {
         **known,
+        "warnings": list(run.warnings),
         "sampler": run.method,
         "engine": run.engine,
         "gradients": run.gradients,
         "seconds": run.provenance["seconds"],
-        "seed": run.provenance["settings"]["seed"],
+        "seed": run.settings["seed"],
         "chains": run.chains,
         "draws": run.draws,
+        "omissions": run.provenance["omissions"],
     }
 
 
@@ -426,16 +436,21 @@ def _in_words(run: Run) -> str:
         if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
     ]
     table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
+    evidence = (
+        run.evidence
+        if isinstance(run, EvidenceRun)
+        else f"No log Z: {run.method} estimates no evidence."
+    )
     verdict = (
         f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"
         if run.warnings
         else f"all {len(run.diagnostics)} checks passed"
     )
     return (
-        f"{run.evidence}\n"
+        f"{evidence}\n"
         f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
-        f"seed {run.provenance['settings']['seed']}\n\n"
+        f"seed {run.settings['seed']}\n\n"
         f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
     ).rstrip()
 
@@ -459,7 +474,11 @@ def _compare(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_page_file(options.out)
     found = comparison.compare(
-        *options.runs, names=options.names, prior=options.prior, observed=options.observed
+        *options.runs,
+        names=options.names,
+        prior=options.prior,
+        observed=options.observed,
+        improper=options.improper,
     )
     if options.out is not None:
         found.report(options.out)

@@ -6,29 +6,31 @@ import difflib
 import html
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from stanct.errors import StanctError
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.particle_run import ParticleRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.ladder import LadderRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
-from stanct.runs.tact_run import TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._method import Method
 from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact
 from stanct.sampling import Options, sample
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode
+from stanct.stan.omissions import Omission, omissions, renormalised
 from stanct.stan.program import Program
-from stanct.targets.data import Source, read_data
+from stanct.targets.data import DataSource, read_data
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target, check_program
+from stanct.targets.program_target import ProgramTarget, check_program
 
 Result = TypeVar("Result")
 
@@ -47,6 +49,14 @@ class TemperedModel:
 
     program: Program = field(repr=False)
     prefix: str = "ct_"
+
+    @cached_property
+    def omissions(self) -> tuple[Omission, ...]:
+        """What the program leaves out of its prior, which its log Z then lacks.
+
+        See `stanct.stan.omissions.Omission`.
+        """
+        return omissions(self.program)
 
     def stan_code(self, kind: str = "joint") -> StanCode:
         """The generated program of one kind: a string, which notebooks show in colour.
@@ -97,11 +107,11 @@ class TemperedModel:
             ) from cause
         return tuple(paths)
 
-    def target(self, data: Source = None) -> Target:
+    def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
-        return Target(self.program, read_data(data, self.program), self.prefix)
+        return ProgramTarget(self.program, read_data(data, self.program), self.prefix)
 
-    def density(self, data: Source = None) -> Density:
+    def density(self, data: DataSource = None) -> Density:
         """The log density −φ and its gradient on the unconstrained space, all constants kept.
 
         Parameters
@@ -113,18 +123,18 @@ class TemperedModel:
 
     @overload
     def sample(
-        self, data: Source, method: Method[Result], **options: Unpack[Options]
+        self, data: DataSource, method: Method[Result], **options: Unpack[Options]
     ) -> Result: ...
 
     @overload
     def sample(
-        self, data: Source = None, *, method: Method[Result], **options: Unpack[Options]
+        self, data: DataSource = None, *, method: Method[Result], **options: Unpack[Options]
     ) -> Result: ...
 
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
         **options: Unpack[Options],
@@ -133,7 +143,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["parallel_tempering"],
         **options: Unpack[Options],
@@ -142,7 +152,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["ais"],
         **options: Unpack[Options],
@@ -151,7 +161,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["pseudo_extended"],
         **options: Unpack[Options],
@@ -160,7 +170,7 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["adiabatic"],
         **options: Unpack[Options],
@@ -169,18 +179,18 @@ class TemperedModel:
     @overload
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         *,
         method: Literal["tact"],
         **options: Unpack[Options],
     ) -> TactRun: ...
 
     @overload
-    def sample(self, data: Source, method: str, **options: Unpack[Options]) -> Run: ...
+    def sample(self, data: DataSource, method: str, **options: Unpack[Options]) -> Run: ...
 
     def sample(
         self,
-        data: Source = None,
+        data: DataSource = None,
         method: Method[Any] | str = "joint",
         **options: Unpack[Options],
     ) -> Any:
@@ -211,7 +221,7 @@ class TemperedModel:
 
     def bidirectional(
         self,
-        data: Source,
+        data: DataSource,
         exact: Exact,
         method: AIS | None = None,
         **options: Unpack[Options],
@@ -252,6 +262,7 @@ def temper(
     include_paths: Sequence[str | os.PathLike[str]] = (),
     prefix: str = "ct_",
     check: bool = True,
+    half_priors: Literal["as written", "renormalise"] = "as written",
 ) -> TemperedModel:
     """Read a Stan program and get it ready for tempering; nothing is compiled.
 
@@ -265,15 +276,27 @@ def temper(
         With which generated names begin; no name of the program may.
     check
         Let stanc check the program at once, which takes milliseconds.
+    half_priors
+        What to do with priors that have mass outside of their parameters' bounds, such as
+        ``real<lower=0> s; s ~ normal(0, 1);``. ``"renormalise"`` truncates them where that is a
+        constant: log Z grows by it, and the posterior stays. `TemperedModel.omissions` lists them.
 
     Raises
     ------
+    StanctError
+        No such `half_priors`.
     ProgramError
         The file is missing, is not legal Stan, has no parameters, or uses a reserved name; with
         file, line and remedy.
     """
+    if half_priors not in ("as written", "renormalise"):
+        raise StanctError(
+            f"half_priors must be 'as written' or 'renormalise', not {half_priors!r}."
+        )
     model = TemperedModel(Program.from_file(program, include_paths=include_paths), prefix)
     if check:
         check_program(model.program)
+    if half_priors == "renormalise":
+        model = replace(model, program=renormalised(model.program))
     model.stan_code("density")
     return model

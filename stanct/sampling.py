@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
 
-from stanct.bases.fits import METHODS as FITS
+from stanct.bases.fits import BASES as FITS
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
-from stanct.samplers._rounds import SampledTarget
 from stanct.seeds import Seeds
 from stanct.settings import (
     Choice,
@@ -31,12 +30,22 @@ from stanct.settings import (
     refuse_unknown,
 )
 from stanct.targets.batches import StochasticTarget
+from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
 
 Result = TypeVar("Result")
 
 ENGINES = ("auto", "embedded", "cmdstan")
 BASES = ("auto", *FITS, "advi")
+
+
+def _is_base(value: Any) -> bool:
+    # An isinstance test of a protocol would compute its properties, a D × D matrix among them.
+    return all(hasattr(type(value), name) for name in ("whiten", "unwhiten", "draw", "delta"))
+
+
+def _is_cmdstan(value: Any) -> bool:
+    return isinstance(value, CmdStan)
 
 
 class Options(TypedDict, total=False):
@@ -83,9 +92,9 @@ class Options(TypedDict, total=False):
     target_se: Annotated[float | None, Real(0)]
     max_draws: Annotated[int | None, Whole(8)]
     seed: Annotated[int | None, Whole(0)]
-    base: Annotated[str | AnyBase, Choice(*BASES, other=AnyBase, called="a base of your own")]
+    base: Annotated[str | Base, Choice(*BASES, fits=_is_base, called="a base of your own")]
     log_zeta: Annotated[float | None, Real()]
-    engine: Annotated[str | CmdStan, Choice(*ENGINES, other=CmdStan, called="a CmdStan")]
+    engine: Annotated[str | CmdStan, Choice(*ENGINES, fits=_is_cmdstan, called="a CmdStan")]
     threads: Annotated[int | None, Whole(1)]
     executor: Annotated[
         Executor | None,
@@ -209,7 +218,7 @@ def method_with(name: str, settings: Mapping[str, Any]) -> Method[Any]:
     known = [f.name for f in fields(kind)]
     for setting in settings:
         if setting not in known:
-            refuse_unknown(f"setting of method {name!r}", setting, known)
+            refuse_unknown(f"{name} setting", setting, known)
     return kind(**settings)
 
 
@@ -231,18 +240,15 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     for name in options:
         if name not in rules:
             _refuse_option(method, name)
-    found = {name: options.get(name, DEFAULTS.get(name)) for name in rules}
-    for name in options:
-        found[name] = rules[name].checked(name, options[name])
+    found: dict[str, Any] = {name: DEFAULTS.get(name) for name in rules}
+    for name, value in options.items():
+        rule = replace(rules[name], default=found[name])
+        if name in ("draws", "warmup"):
+            rule = replace(rule, rule=Whole(getattr(method, f"least_{name}")))
+        found[name] = rule.checked(name, value)
     for name in ("draws", "warmup"):
         if found[name] is None:
             found[name] = getattr(method, f"default_{name}")
-        least = Whole(getattr(method, f"least_{name}"))
-        if not least.accepts(found[name]):
-            raise SamplingError(
-                f"{name} must be {least.wanted} for method {method.name!r}, not {found[name]}.",
-                remedy=f"Did you mean {name}={getattr(method, f'default_{name}')}?",
-            )
     if found["base"] == "auto":
         found["base"] = method.default_base
     _check_aim(method, found["target_se"], found["max_draws"])
@@ -267,15 +273,16 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
 
 def _refuse_option(method: Method[Any], name: str) -> None:
     """Raise for an unknown option; a method's own setting belongs into the method."""
-    kind = type(method).__name__
-    if name in method.record():
-        hint = f"It is a setting of the method: did you mean stanct.{kind}({name}=...)?"
-    else:
-        own = near(name, method.record())
-        shared = near(name, declared(Options))
-        hint = f"Did you mean {shared}=...?" if shared else None
-        if own and not shared:
-            hint = f"Did you mean stanct.{kind}({own}=...)?"
+    kind, own, hint = type(method).__name__, method.record(), None
+    if type(method).__module__.startswith("stanct."):
+        kind = f"stanct.{kind}"
+    nearest = near(name, [*declared(Options), *own])
+    if name in own:
+        hint = f"It is a setting of the method: did you mean {kind}({name}=...)?"
+    elif nearest in own:
+        hint = f"Did you mean {kind}({nearest}=...)?"
+    elif nearest:
+        hint = f"Did you mean {nearest}=...?"
     refuse_unknown("option", name, declared(Options), hint=hint)
 
 

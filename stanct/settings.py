@@ -15,7 +15,7 @@ import inspect
 import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -87,21 +87,21 @@ class Real(Rule):
         return f"a number between {self.low:g} and {self.high:g}"
 
     def accepts(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        number = _number(value)
+        if number is None or not isinstance(value, int | float | np.integer | np.floating):
             return False
-        number = float(value)
         inside = self.low < number < self.high
         at_end = self.closed and number in (self.low, self.high)
-        return math.isfinite(number) and (inside or at_end)
+        return inside or at_end
 
     def nearest(self, value: Any) -> float | None:
         number = _number(value)
         if number is None:
             return None
         if self.closed:
-            return min(max(number, self.low), self.high)
+            return float(min(max(number, self.low), self.high))
         # The mirror image keeps the size of a number with the wrong sign.
-        return -number if self.accepts(-number) else number if self.accepts(number) else None
+        return next(filter(self.accepts, (number, -number)), None)
 
     def convert(self, value: Any) -> float:
         return float(value)
@@ -126,30 +126,32 @@ class Flag(Rule):
 
 
 class Choice(Rule):
-    """One of several names, or an object of the kinds in `other`.
+    """One of several names, or something else that `fits` accepts.
 
     Parameters
     ----------
     names
         Those that will do.
-    other
-        Type of objects that will do as well, and what they are called.
+    fits, called
+        Tells objects that will do as well, and what these are called.
     """
 
-    def __init__(self, *names: str, other: Any = None, called: str = "") -> None:
+    def __init__(
+        self, *names: str, fits: Callable[[Any], bool] | None = None, called: str = ""
+    ) -> None:
         self.names = names
-        self.other = other
+        self.fits = fits
         self.called = called
 
     @property
     def wanted(self) -> str:
-        listed = listing(repr(name) for name in self.names)
-        return f"{listed} or {self.called}" if self.other else listed
+        words = [repr(name) for name in self.names]
+        return listing([*words, self.called] if self.called else words)
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, str):
             return value in self.names
-        return self.other is not None and isinstance(value, self.other)
+        return self.fits is not None and self.fits(value)
 
     def nearest(self, value: Any) -> str | None:
         return near(value, self.names) if isinstance(value, str) else None
@@ -171,7 +173,8 @@ class Numbers(Rule):
         return many if self.low == -math.inf else f"{many} of at least {self.low:g}"
 
     def accepts(self, value: Any) -> bool:
-        if isinstance(value, str) or not isinstance(value, Iterable):
+        flat = isinstance(value, np.ndarray) and value.ndim == 1
+        if not flat and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
             return False
         row = list(value)
         one = Real(self.low, self.high, closed=True)
@@ -295,10 +298,10 @@ def refuse_unknown(
 
 def _number(value: Any) -> float | None:
     """A finite number that a value can be read as, None if it cannot."""
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.complexfloating):
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

@@ -14,7 +14,7 @@ from browser import FOUND, Browser, chromium
 from stanct.engines import homes
 from stanct.stan.program import Program
 from stanct.targets.data import StanData, read_data
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,11 +43,11 @@ def seed() -> int:
     return SEED
 
 
-def target_of(source: str, data: dict | None = None, name: str = "model") -> Target:
+def target_of(source: str, data: dict | None = None, name: str = "model") -> ProgramTarget:
     """A target from program text."""
     program = Program.from_source(source, name=name)
     checked: StanData = read_data(data, program)
-    return Target(program, checked)
+    return ProgramTarget(program, checked)
 
 
 @pytest.fixture(scope="session")

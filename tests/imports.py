@@ -85,3 +85,20 @@ def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
         if name not in index:
             visit(name)
     return found
+
+
+def counts(root: Path) -> dict[str, int]:
+    """How many modules, arrows between them, and modules that lie on a circle there are."""
+    arrows = graph(root)
+    return {
+        "modules": len(arrows),
+        "arrows": sum(map(len, arrows.values())),
+        "circles": len(circles(arrows)),
+        "modules on circles": sum(map(len, circles(arrows))),
+    }
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(f"{counts(Path(sys.argv[1] if len(sys.argv) > 1 else '.'))}\n")

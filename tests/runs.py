@@ -13,7 +13,7 @@ from targets import LINE
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.run import Run
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 
 SHORT: dict[str, dict[str, Any]] = {
     "joint": {"draws": 300, "warmup": 300},
@@ -32,7 +32,7 @@ def line_run(method: str, **settings: Any) -> Any:
     """A short run of one method on `LINE`."""
     target = target_of(LINE.source, LINE.data)
     given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
-    return sampled(method, target, **{**SHORT[method], **given})
+    return sampled(method, target, **{**SHORT.get(method, {}), **given})
 
 
 def far_run(**settings: Any) -> TemperedRun:
@@ -78,9 +78,6 @@ class Unknown(Run):
     def target_log_weights(self) -> np.ndarray:
         return np.zeros(self.z.shape[:2])
 
-    def _estimate(self) -> Any:
-        raise AttributeError("This method estimates no evidence.")
-
     def _checks(self) -> tuple:
         return ()
 
@@ -107,7 +104,25 @@ def hostile_run(run: TemperedRun) -> TemperedRun:
     )
 
 
-def unknown_run(run: TemperedRun) -> Unknown:
+class Swinging(Unknown):
+    """A kind of run from outside the package that says what it shows, and counts."""
+
+    @property
+    def betas(self) -> np.ndarray:
+        return np.array([0.0, 0.25, 1.0])
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        return ("pair", "schedule")
+
+    def facts(self) -> dict[str, float]:
+        return {"Longest swing": 1.25}
+
+    def chain_counts(self) -> dict[str, np.ndarray]:
+        return {"swings": np.arange(self.chains) + 70}
+
+
+def unknown_run(run: TemperedRun, kind: type[Unknown] = Unknown) -> Unknown:
     """The draws of a run as one of an unknown kind without evidence."""
     names = [f.name for f in dataclasses.fields(Run)]
-    return Unknown(**{name: getattr(run, name) for name in names})
+    return kind(**{name: getattr(run, name) for name in names})

@@ -11,21 +11,20 @@ import numpy as np
 import pytest
 from analytic import Analytic, Array, bimodal, gaussian, skewed
 from conftest import ROOT
+from sampled import sampled
 
-from stanct import FunctionDensity, FunctionTarget, GaussianBase, load, temper
+from stanct import Adiabatic, FunctionDensity, FunctionTarget, GaussianBase, kernels, load, temper
 from stanct.errors import SamplingError, StanctError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import Flow, make_problem, make_scratch
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.kernels import Flow, make_problem, make_scratch
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.samplers import adiabatic
-from stanct.samplers.adiabatic import sample
 
 NODES, MEANS = np.array([0.0, 0.3, 1.0]), np.array([4.0, 1.0, -2.0])
 
 
 def run(case: Analytic, **settings: object) -> AdiabaticRun:
     chosen = {"draws": 64, "warmup": 32, "duration": 10.0, "seed": 1, "progress": False}
-    return sample(case.target, base=case.base, **{**chosen, **settings})  # pyright: ignore
+    return sampled("adiabatic", case.target, base=case.base, **{**chosen, **settings})
 
 
 class Mover:
@@ -39,14 +38,15 @@ class Mover:
         self.state = kernels.make_state(self.problem, rng.standard_normal(case.mean.size))
         self.momentum = rng.standard_normal(case.mean.size)
         self.beta, self.volume = 0.2, 0.0
-        self.flow = Flow(0.02, 0.3, 0.1, np.inf, 1000)
+        self.flow = Flow(0.02, 0.3, 0.1, np.inf, 1000, NODES, MEANS)
 
     def step(self, time: float, limit: float) -> float:
         """One step; returns the time it took."""
+        state = self.state
+        phase = kernels.Phase(state.z, self.momentum, state.gradient, state.value)
         status, self.beta, taken, log_jacobian = kernels.contact_step(
-            self.problem, self.flow, NODES, MEANS, self.state, self.momentum, self.beta, time,
-            limit, self.scratch,
-        )  # fmt: skip
+            self.problem, self.flow, phase, kernels.Leg(self.beta, time, limit), self.scratch
+        )
         assert status == kernels.OK
         self.volume += log_jacobian
         return taken
@@ -167,7 +167,16 @@ def test_the_curve_of_a_gaussian(monkeypatch: pytest.MonkeyPatch, seed: int) -> 
     monkeypatch.setattr(adiabatic, "_learn", exact)
     target = FunctionTarget(FunctionDensity(function, dimension))
     base = GaussianBase(np.zeros(dimension), np.eye(dimension))
-    done = sample(target, base=base, draws=64, warmup=16, duration=20, seed=seed, progress=False)
+    done = sampled(
+        "adiabatic",
+        target,
+        base=base,
+        draws=64,
+        warmup=16,
+        duration=20,
+        seed=seed,
+        progress=False,
+    )
     log_z = done.betas * constant - 0.5 * dimension * np.log1p(done.betas * stretch)
     curve, flow = done.curve(), done.flow_curve()
     assert curve.std_error.max() < 0.8
@@ -220,8 +229,16 @@ def test_a_metastability_is_reported(seed: int) -> None:
 
     target = FunctionTarget(FunctionDensity(function, 3))
     base = GaussianBase(np.full(3, 2.0), 3 * np.eye(3))
-    done = sample(
-        target, base=base, draws=32, warmup=16, duration=5, seed=seed, progress=False, step=0.1
+    done = sampled(
+        "adiabatic",
+        target,
+        base=base,
+        draws=32,
+        warmup=16,
+        duration=5,
+        seed=seed,
+        progress=False,
+        step=0.1,
     )
     named = {"hysteresis", "effective_size", "pareto_k", "kinetic", "energy", "lost", "stalled"}
     assert named & set(done.warnings)
@@ -232,7 +249,7 @@ def two_modes(**settings: object) -> AdiabaticRun:
     """The bimodal target of [GS] 7.1, log Z = 0, as a Stan program."""
     model = temper(ROOT / "examples" / "bimodal" / "bimodal.stan")
     chosen = {"draws": 64, "warmup": 64, "duration": 10.0, "progress": False, **settings}
-    return model.sample(method="adiabatic", base=bimodal().base, **chosen)  # pyright: ignore
+    return sampled("adiabatic", model.target(), base=bimodal().base, **chosen)
 
 
 def test_a_heating_metastability_between_two_modes_is_reported(seed: int) -> None:
@@ -294,11 +311,11 @@ def test_a_stall_is_counted(seed: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"draws": 4}, "draws must be a whole number from 8"),
-        ({"duration": 0.0}, "duration must be positive"),
-        ({"step": -0.1}, "step must be positive"),
-        ({"refresh": np.inf}, "refresh must be positive and finite"),
-        ({"threads": 0}, "threads must be a whole number from 1"),
+        ({"draws": 4}, "draws must be a whole number of at least 8"),
+        ({"duration": 0.0}, "duration must be a finite number above 0"),
+        ({"step": -0.1}, "step must be a finite number above 0, or None"),
+        ({"refresh": np.inf}, "refresh must be a finite number above 0, or None"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
     ],
 )
 def test_impossible_settings(settings: dict, words: str) -> None:
@@ -310,10 +327,14 @@ def test_a_program_any_threads_and_back_from_disk(tmp_path: Path, seed: int) -> 
     program = "parameters { real x; } model { x ~ normal(1, 2); target += 3; }"
     (tmp_path / "normal.stan").write_text(program)
     model = temper(tmp_path / "normal.stan")
-    settings = {"draws": 32, "warmup": 16, "duration": 5.0, "seed": seed, "progress": False}
     base = GaussianBase(np.zeros(1), 3 * np.eye(1))
-    one = model.sample(method="adiabatic", base=base, threads=1, **settings)
-    two = model.sample(method="adiabatic", base=base, threads=2, **settings)
+    one, two = (
+        model.sample(
+            None, Adiabatic(duration=5.0), base=base, seed=seed, draws=32, warmup=16,
+            threads=threads, progress=False,
+        )
+        for threads in (1, 2)
+    )  # fmt: skip
     assert np.array_equal(one.node_log_weights, two.node_log_weights)
     assert abs(one.evidence.log_z - 3) < 4 * one.evidence.std_error < 0.6
     one.save(tmp_path / "run")

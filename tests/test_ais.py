@@ -13,7 +13,7 @@ from sampled import sampled
 import stanct
 from stanct.errors import SamplingError
 from stanct.path.bias import sigmoidal_ladder
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -109,8 +109,8 @@ def test_threads_stan_and_saving(resample: bool, seed: int, tmp_path) -> None:
     base = stanct.GaussianBase(np.array([0.5]), np.array([[1.5]]))
     runs = [
         model.sample(
-            {"y": 1.5}, method="ais", base=base, seed=seed, draws=64, temperatures=20,
-            resample=resample, threads=threads, progress=False,
+            {"y": 1.5}, stanct.AIS(temperatures=20, resample=resample), base=base, seed=seed,
+            draws=64, threads=threads, progress=False,
         )
         for threads in (1, 2, 4)
     ]  # fmt: skip
@@ -139,8 +139,9 @@ def test_half_of_the_base_outside_the_support(resample: bool, seed: int) -> None
 
     target = FunctionTarget(FunctionDensity(function, 1))
     base = stanct.GaussianBase(np.array([0.3]), np.array([[1.3]]))
-    done = sampled("ais", target, base=base, seed=seed, draws=96, temperatures=30, resample=resample, threads=1,
-        progress=False,
+    done = sampled(
+        "ais", target, base=base, seed=seed, draws=96, temperatures=30, resample=resample,
+        threads=1, progress=False,
     )  # fmt: skip
     assert abs(done.evidence.log_z - np.log(0.5)) < 4 * done.evidence.std_error < 0.6
     assert done.counts[:, 4].sum() > 100

@@ -81,7 +81,7 @@ PLANTED = {
     "relative": "from ..model import temper",
     "in a function": "def late():\n    from stanct.model import temper",
     "in a method": "class A:\n    def late(self):\n        import stanct.model as there",
-    "for types": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from stanct import model",
+    "for types": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import stanct.model",
     "by name": "import importlib\nthere = importlib.import_module('stanct.model')",
     "by __import__": "there = __import__('stanct.model')",
 }

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import target_of
 from scipy.stats import norm
 
-from stanct.bases.fits import fit_base
-from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError
-from stanct.path.gaussian import (
-    GaussianBase,
+from stanct.bases import fits
+from stanct.bases.fits import FittedBase, fit_base
+from stanct.bases.local import (
     LocalFit,
-    bridge_log_evidence,
     distinct_modes,
-    gaussian_moments,
     hessian,
     moment_match,
     positive_covariance,
 )
+from stanct.bases.modes import Modes, find_modes
+from stanct.engines.embedded import Nuts
+from stanct.errors import SamplingError
+from stanct.path.bridge import bridge_log_evidence
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.targets.program_target import ProgramTarget
 
 COVARIANCE = np.array([[2.0, 0.6, -0.2], [0.6, 1.0, 0.3], [-0.2, 0.3, 0.5]])
 MEAN = np.array([1.0, -2.0, 0.5])
@@ -39,11 +43,11 @@ def test_whitening_and_densities(rng: np.random.Generator) -> None:
 
 
 def test_moment_match_is_the_mixture_s_moments() -> None:
-    fits = [
+    local = [
         LocalFit(np.array([-8.0]), np.eye(1), np.log(0.6) - 3, np.zeros((1, 1))),
         LocalFit(np.array([8.0]), 4 * np.eye(1), np.log(0.4) - 3, np.zeros((1, 1))),
     ]
-    base, log_zeta = moment_match(fits)
+    base, log_zeta = moment_match(local)
     assert log_zeta == pytest.approx(-3)
     assert base.mean[0] == pytest.approx(-1.6)
     assert base.scale[0, 0] == pytest.approx(7.97747, abs=1e-5)  # [GS] 7.1
@@ -120,6 +124,24 @@ model {
 """
 
 
+def fit_with_modes(
+    target: ProgramTarget, name: str, seed: int, *, chains: int = 4
+) -> tuple[FittedBase, Modes]:
+    """A base, and the modes that it was made from."""
+    found = []
+
+    def kept(*arguments: Any, **settings: Any) -> Modes:
+        found.append(find_modes(*arguments, **settings))
+        return found[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fits, "find_modes", kept)
+        seeds = np.random.SeedSequence(seed)
+        fitted = fit_base(target, name, chains=chains, seed=seeds, nuts=Nuts())
+    (modes,) = found
+    return fitted, modes
+
+
 @pytest.mark.parametrize(
     ("method", "off"), [("pilot", 0.35), ("pathfinder", 0.7), ("laplace", 0.7)]
 )
@@ -128,10 +150,9 @@ def test_fits_find_both_modes(method: str, off: float, seed: int) -> None:
 
     Scouts after separate pilots count alike in both modes, not by their masses.
     """
-    fitted = fit_base(
-        target_of(BIMODAL), method, chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
-    )
-    assert len(fitted.fits) >= 2
+    fitted, modes = fit_with_modes(target_of(BIMODAL), method, seed)
+    assert len(modes.fits) >= 2
+    assert isinstance(fitted.base, GaussianBase)
     assert fitted.log_zeta == pytest.approx(-5, abs=off)
     assert fitted.base.mean[0] == pytest.approx(-1.6, abs=4.5)
     assert fitted.base.scale[0, 0] == pytest.approx(7.977, abs=1.0)

@@ -7,16 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import bimodal, gaussian
+from conftest import target_of
+from runs import line_run
 from sampled import sampled
 from scipy.stats import kstest, multivariate_normal
+from targets import LINE, TWO_MODES
 
 import stanct
+from stanct import kernels
+from stanct.bases.fits import BASES, GAUSSIAN_BASES, MIXTURE_METHODS, fit_base
+from stanct.bases.local import LocalFit, mixture_of
+from stanct.cli import main
+from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels import records as workspace
-from stanct.path.gaussian import GaussianBase, LocalFit
-from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
-from stanct.samplers import ais, gibbs, parallel_tempering, simulated_tempering
+from stanct.path.base import Base, base_from_arrays
+from stanct.path.gaussian import GaussianBase
+from stanct.path.low_rank import LowRankBase
+from stanct.path.mixture import MixtureBase
+from stanct.samplers import METHODS
 from stanct.targets.function_target import FunctionDensity
 
 Array = np.ndarray
@@ -68,10 +76,10 @@ def test_mixture_density_moments_and_draws(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dimension", [1, 2, 5, 9])
 @pytest.mark.parametrize("kind", [low_rank, mixture])
 def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generator) -> None:
-    base: AnyBase = kind(dimension, 1, rng) if kind is low_rank else kind(dimension, rng)
+    base: Base = kind(dimension, 1, rng) if kind is low_rank else kind(dimension, rng)
     case = gaussian(dimension)
     density = FunctionDensity(case.function, dimension)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(dimension)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(dimension)
     z, small = rng.standard_normal(dimension), 1e-6
     state = kernels.make_state(problem, z)
     log_density = case.function(base.unwhiten(z))[0]
@@ -92,7 +100,7 @@ def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generato
 def test_compiled_draws_follow_the_mixture(rng: np.random.Generator) -> None:
     base, case = mixture(2, rng), gaussian(2)
     density = FunctionDensity(case.function, 2)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(2)
     state = kernels.make_state(problem, np.zeros(2))
     draws = np.empty((3000, 2))
     for n in range(3000):
@@ -116,12 +124,12 @@ def test_transitions_leave_the_tempered_mixture_invariant(beta: float, rng) -> N
         return log_q(x), np.array([up - down for up, down in ends]) / 2e-5
 
     density = FunctionDensity(function, 2)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(2)
     points = base.draw(rng, 400)
     for n in range(400):
         state = kernels.make_state(problem, points[n])
         for _ in range(3):
-            kernels.transition(problem, state, beta, 0.5, 3, rng, scratch)
+            kernels.transition(problem, state, kernels.Trajectory(beta, 0.5, 3), rng, scratch)
         points[n] = state.z
     expected = base.draw(rng, 30_000)
     for direction in np.eye(2):
@@ -131,34 +139,36 @@ def test_transitions_leave_the_tempered_mixture_invariant(beta: float, rng) -> N
 SETTINGS = {"threads": 1, "progress": False}
 
 
-@pytest.mark.parametrize("method", [ais, parallel_tempering, simulated_tempering])
-def test_samplers_draw_from_a_mixture(method: Any, seed: int, tmp_path) -> None:
+@pytest.mark.parametrize("method", ["ais", "parallel_tempering", "simulated_tempering"])
+def test_samplers_draw_from_a_mixture(method: str, seed: int, tmp_path) -> None:
     case = bimodal()
-    fits = [
-        LocalFit(np.array([-8.2]), np.array([[1.3]]), np.log(0.3), np.zeros((0, 1))),
-        LocalFit(np.array([8.3]), np.array([[3.0]]), np.log(0.7), np.zeros((0, 1))),
-    ]
-    base = MixtureBase.defensive(fits)
-    done = method.sample(case.target, base=base, seed=seed, **SETTINGS)
+    parts = [(-8.2, 1.3), (8.3, 3.0), (0.0, 140.0)]
+    base = MixtureBase.of(
+        [0.24, 0.56, 0.2],
+        [GaussianBase(np.array([mean]), np.array([[np.sqrt(v)]])) for mean, v in parts],
+    )
+    done = sampled(method, case.target, base=base, seed=seed, **SETTINGS)
     assert abs(done.evidence.log_z) < 4 * done.evidence.std_error < 0.16
     weight = done.expect(lambda v: (v["x"][..., 0] < 0).astype(float))
     assert abs(weight.value - 0.6) < 4 * weight.std_error < 0.2
     done.save(tmp_path / "run")
     again = stanct.load(tmp_path / "run")
+    assert isinstance(again, stanct.EvidenceRun)
     assert isinstance(again.base, MixtureBase) and again.evidence == done.evidence
     assert np.array_equal(again.base.roots, base.roots)
 
 
-@pytest.mark.parametrize("method", [ais, gibbs, parallel_tempering])
-def test_samplers_move_in_a_low_rank_base(method: Any, seed: int, rng, tmp_path) -> None:
+@pytest.mark.parametrize("method", ["ais", "gibbs", "parallel_tempering"])
+def test_samplers_move_in_a_low_rank_base(method: str, seed: int, rng, tmp_path) -> None:
     case = gaussian(12)
     vectors = np.linalg.qr(rng.standard_normal((12, 2)))[0]
     sd = np.sqrt(case.variance)
     base = LowRankBase(case.mean + 0.3 * sd, 1.2 * sd, vectors, np.array([1.5, 0.8]))
-    done = method.sample(case.target, base=base, seed=seed, **SETTINGS)
+    done = sampled(method, case.target, base=base, seed=seed, **SETTINGS)
     assert abs(done.evidence.log_z - case.log_z) < 4 * done.evidence.std_error < 0.4
     done.save(tmp_path / "run")
     again = stanct.load(tmp_path / "run")
+    assert isinstance(again, stanct.EvidenceRun)
     assert isinstance(again.base, LowRankBase) and again.evidence == done.evidence
 
 
@@ -200,8 +210,6 @@ def test_what_bases_refuse(rng: np.random.Generator) -> None:
         MixtureBase.of([1.0], [])
     with pytest.raises(SamplingError, match="positive and finite"):
         MixtureBase.of([0.0], [case.base])
-    with pytest.raises(SamplingError, match="share"):
-        MixtureBase.defensive([], share=1.0)
     good = low_rank(3, 1, rng)
     with pytest.raises(SamplingError, match="orthonormal"):
         LowRankBase(good.mean, good.diagonal, 2 * good.vectors, good.stretch)
@@ -209,3 +217,142 @@ def test_what_bases_refuse(rng: np.random.Generator) -> None:
         LowRankBase(good.mean, -good.diagonal, good.vectors, good.stretch)
     with pytest.raises(SamplingError, match="needs a diagonal"):
         LowRankBase(good.mean, good.diagonal[:2], good.vectors, good.stretch)
+
+
+@pytest.mark.parametrize("kind", ["dense", "diagonal", "low rank", "mixture"])
+def test_every_base_comes_back_from_its_arrays(kind: str, rng: np.random.Generator) -> None:
+    bases: dict[str, Base] = {
+        "dense": low_rank(3, 1, rng).dense(),
+        "diagonal": GaussianBase(np.ones(3), np.diag([1.0, 2.0, 3.0])),
+        "low rank": low_rank(3, 1, rng),
+        "mixture": mixture(3, rng),
+    }
+    base = bases[kind]
+    again = base_from_arrays(base.arrays())
+    assert type(again) is type(base)
+    x = rng.standard_normal((5, 3))
+    assert np.array_equal(again.log_density(x), base.log_density(x))
+    assert np.array_equal(again.whiten(x), base.whiten(x))
+    assert base.is_gaussian == (base.components is None) == (kind != "mixture")
+    lower, diagonal, vectors, stretch = base.scale_factors
+    scale = lower if lower.size else diagonal[:, None] * (
+        np.eye(3) + (vectors * (stretch - 1)) @ vectors.T
+    )  # fmt: skip
+    z = base.whiten(x)
+    assert base.mean + z @ scale.T == pytest.approx(x)
+    assert (lower.size == 0) == (kind in ("diagonal", "low rank"))
+
+
+def test_refits_are_of_the_same_kind_and_shrink_to_their_floor(rng: np.random.Generator) -> None:
+    z = 0.1 * rng.standard_normal((4000, 3)) + 1
+    for base in (low_rank(3, 1, rng), low_rank(3, 1, rng).dense()):
+        new = base.refitted(z, least_shrinkage=0.0)
+        assert type(new) is type(base)
+        assert new.mean == pytest.approx(base.unwhiten(np.ones(3)), abs=0.05)
+        assert np.diag(new.covariance) == pytest.approx(0.01 * np.diag(base.covariance), rel=0.15)
+    dense = low_rank(3, 1, rng).dense()
+    kept = dense.refitted(z, least_shrinkage=0.2)
+    assert kept.covariance == pytest.approx(0.2 * dense.covariance)
+    weighted = dense.refitted(z, np.where(z[:, 0] > 1, 1.0, 0.0), least_shrinkage=0.2)
+    assert weighted.mean[0] > kept.mean[0]
+    several = mixture(3, rng)
+    with pytest.raises(SamplingError, match="not refitted"):
+        several.refitted(z, least_shrinkage=0.2)
+    with pytest.raises(SamplingError, match="no dense"):
+        several.dense()
+
+
+def test_a_mode_of_no_weight_is_no_component() -> None:
+    """exp(−800) is zero, and a mixture with such a weight would be refused."""
+    fits = [
+        LocalFit(np.array([mean]), np.eye(1), log_evidence, np.zeros((0, 1)))
+        for mean, log_evidence in [(-3.0, 1.0), (3.0, 2.0), (40.0, -798.0)]
+    ]
+    base, log_zeta = mixture_of(fits)
+    assert base.weights == pytest.approx(np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum())
+    assert log_zeta == pytest.approx(np.logaddexp(1.0, 2.0))
+
+
+def test_mixture_by_name_is_the_target_s_own_modes(seed: int) -> None:
+    """Two isolated modes of weights .7 and .3, each a Gaussian, so that q is nearly the target."""
+    target = target_of(TWO_MODES.source)
+    run = sampled("simulated_tempering", target, base="mixture", seed=seed, draws=500, **SETTINGS)
+    assert isinstance(run.base, MixtureBase)
+    assert np.sort(run.base.weights) == pytest.approx([0.3, 0.7], abs=0.1)
+    assert abs(run.evidence.log_z - TWO_MODES.log_z) < 4 * run.evidence.std_error < 0.04
+    mean = run.expect("x")
+    assert np.all(np.abs(mean.value - TWO_MODES.means["x"]) < 4 * mean.std_error)
+    assert np.all(mean.std_error < 0.6)
+
+
+def correlated(dimension: int) -> tuple[str, Array, Array]:
+    """A program of exp(5) N(mean, covariance), two of whose directions stand out."""
+    rng = np.random.default_rng(3)
+    factor = np.linalg.qr(rng.standard_normal((dimension, 2)))[0]
+    covariance = np.eye(dimension) + factor @ np.diag([24.0, 8.0]) @ factor.T
+    sd, mean = np.linspace(0.3, 3, dimension), np.linspace(-1, 2, dimension)
+    covariance *= np.outer(sd, sd)
+    source = """
+    data { int D; vector[D] m; matrix[D, D] L; }
+    parameters { vector[D] x; }
+    model { target += 5 + multi_normal_cholesky_lpdf(x | m, L); }
+    """
+    return source, mean, covariance
+
+
+def test_low_rank_by_name(seed: int) -> None:
+    source, mean, covariance = correlated(30)
+    data = {"D": 30, "m": mean, "L": np.linalg.cholesky(covariance)}
+    run = sampled(
+        "gibbs", target_of(source, data), base="low_rank", seed=seed, draws=500, **SETTINGS
+    )
+    assert isinstance(run.base, LowRankBase) and run.base.stretch.size >= 2
+    # Without the two directions the largest would be 7.8.
+    ratios = np.linalg.eigvals(np.linalg.solve(run.base.covariance, covariance)).real
+    assert ratios.min() > 0.15 and ratios.max() < 2.5
+    assert abs(run.evidence.log_z - 5) < 4 * run.evidence.std_error < 0.2
+    found = run.expect("x")
+    assert np.all(np.abs(found.value - mean) < 4 * found.std_error)
+    assert np.all(found.std_error < 0.15 * np.sqrt(np.diag(covariance)))
+
+
+def test_low_rank_where_pilots_stay_apart(seed: int) -> None:
+    """Scouts give the width, as they do for the dense base of the same seed."""
+    target = target_of(TWO_MODES.source)
+    low, full = (
+        fit_base(target, name, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+        for name in ("low_rank", "pilot")
+    )
+    assert low.separated and full.separated and low.log_zeta == full.log_zeta
+    assert isinstance(low.base, LowRankBase)
+    assert np.diag(low.base.covariance) == pytest.approx(np.diag(full.base.covariance))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_messages_recommend_is_accepted(method: str) -> None:
+    """A mixture where the method draws from its base; elsewhere the message says what will do."""
+    if method in MIXTURE_METHODS:
+        run = line_run(method, base="mixture", draws=32, warmup=32)
+        assert isinstance(run.base, MixtureBase)
+    else:
+        with pytest.raises(SamplingError, match="would not cross") as refused:
+            line_run(method, base="mixture")
+        assert all(name in str(refused.value) for name in (*MIXTURE_METHODS, *GAUSSIAN_BASES))
+    settings = {"draws": 32, "warmup": 32} if method == "simulated_tempering" else {}
+    assert line_run(method, base="low_rank", **settings).base.dimension == 2
+
+
+def test_names_of_bases(seed: int, tmp_path, capsys) -> None:
+    """Each is fitted; a wrong one is told of them all; and the command line takes them."""
+    target = target_of(LINE.source, LINE.data)
+    for name in BASES:
+        fitted = fit_base(target, name, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+        assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.2)
+    with pytest.raises(SamplingError, match="no base 'dense'") as refused:
+        line_run("gibbs", base="dense")
+    assert all(name in str(refused.value) for name in (*BASES, *MIXTURE_METHODS))
+    program = tmp_path / "two.stan"
+    program.write_text(TWO_MODES.source, encoding="utf-8")
+    command = ["evidence", str(program), "--method", "ais", "--base", "mixture", "--json"]
+    assert main([*command, "--quiet", "--seed", str(seed)]) == 0
+    assert '"log_z": 3.' in capsys.readouterr().out

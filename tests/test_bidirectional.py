@@ -63,7 +63,13 @@ def test_simulated_hierarchical_data_are_bracketed(seed: int) -> None:
     data, truth = simulated(np.random.default_rng(3))
     model = stanct.TemperedModel(Program.from_source(HIERARCHY, name="hierarchy"))
     found = model.bidirectional(
-        data, truth, base="laplace", seed=seed, temperatures=100, draws=96, progress=False
+        data,
+        truth,
+        stanct.AIS(temperatures=100),
+        base="laplace",
+        seed=seed,
+        draws=96,
+        progress=False,
     )
     log_z = exact_log_z(data["y"])
     assert found.lower - 4 * found.lower_error < log_z < found.upper + 4 * found.upper_error
@@ -77,9 +83,10 @@ def test_short_schedules_err_on_their_own_sides(seed: int) -> None:
     # As wide as the target: weights from a target to a wider base have heavy tails.
     base = stanct.GaussianBase(case.mean + np.sqrt(case.variance), np.diag(np.sqrt(case.variance)))
     short, long = (
-        sampled("bidirectional", case.target,
-            lambda rng: case.mean + np.sqrt(case.variance) * rng.standard_normal(20),
-            base=base, seed=seed, temperatures=count, draws=96, threads=1, progress=False,
+        sampled(
+            "bidirectional", case.target,
+            exact=lambda rng: case.mean + np.sqrt(case.variance) * rng.standard_normal(20),
+            base=base, seed=seed + 1, temperatures=count, draws=96, threads=1, progress=False,
         )
         for count in (4, 40)
     )  # fmt: skip
@@ -98,7 +105,9 @@ def test_both_directions_are_unbiased() -> None:
     base = stanct.GaussianBase(case.mean + 0.7 * sd, np.diag(sd))
     ratios = []
     for k in range(30):
-        found = sampled("bidirectional", case.target, lambda rng: case.mean + sd * rng.standard_normal(2), base=base, seed=k,
+        found = sampled(
+            "bidirectional", case.target,
+            exact=lambda rng: case.mean + sd * rng.standard_normal(2), base=base, seed=k,
             temperatures=3, draws=16, island=8, chains=2, warmup=2, threads=1, progress=False,
         )  # fmt: skip
         ratios.append((np.exp(found.lower - case.log_z), np.exp(case.log_z - found.upper)))
@@ -111,20 +120,26 @@ def test_impossible_draws(seed: int) -> None:
     case = gaussian(3)
     settings = {"base": case.base, "threads": 1, "progress": False, "seed": seed}
     with pytest.raises(SamplingError, match="shape"):
-        sampled("bidirectional", case.target, np.zeros(2), **settings)
+        sampled("bidirectional", case.target, exact=np.zeros(2), **settings)
     with pytest.raises(SamplingError, match="by name"):
-        sampled("bidirectional", case.target, {"x": 1}, **settings)
+        sampled("bidirectional", case.target, exact={"x": 1}, **settings)
     half = FunctionTarget(FunctionDensity(lambda x: (-np.inf, 0 * x), 3))
     with pytest.raises(SamplingError, match="vanishes"):
-        sampled("bidirectional", half, np.zeros(3), **settings)
+        sampled("bidirectional", half, exact=np.zeros(3), **settings)
     data, truth = simulated(np.random.default_rng(3))
     model = stanct.TemperedModel(Program.from_source(HIERARCHY, name="hierarchy"))
     with pytest.raises(SamplingError, match="no value of the program's parameters"):
         model.bidirectional(data, truth | {"tau": -1.0})
-    with pytest.raises(SamplingError, match="'bidirectional' has no setting 'rungs'"):
-        model.bidirectional(data, truth, rungs=3)
+    with pytest.raises(SamplingError, match="There is no option 'rungs'"):
+        model.bidirectional(data, truth, rungs=3)  # pyright: ignore[reportCallIssue]
     found = sampled(
-        "bidirectional", case.target, np.zeros(3), **settings, draws=32, temperatures=4, warmup=2
+        "bidirectional",
+        case.target,
+        exact=np.zeros(3),
+        **settings,
+        draws=32,
+        temperatures=4,
+        warmup=2,
     )
     with pytest.raises(StanctError, match="between 0 and 1"):
         found.bounds(95)

@@ -11,19 +11,20 @@ from conftest import ROOT
 
 import stanct
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Block
 from stanct.engines.homes import Home
 from stanct.samplers._chains import FEWEST, SHORT_STEPS, TOLERATED, StepSizes
+from stanct.samplers._nuts import NutsDraws
 from stanct.stan.program import Program
 
 SCHOOLS = ROOT / "examples" / "eight_schools"
-SHORT = {"draws": 300, "warmup": 200, "engine": "embedded", "progress": False}
+SHORT = {"draws": 300, "warmup": 200, "progress": False}
 
 
-def block(rejected: int, size: int = 200) -> Block:
+def block(rejected: int, size: int = 200) -> NutsDraws:
     acceptance = np.full((4, size // 4), 0.9)
     acceptance.ravel()[:rejected] = 0.05
-    return Block({}, {"accept_stat__": acceptance})
+    nothing = np.zeros((4, size // 4, 0))
+    return NutsDraws(nothing, nothing, nothing, {"accept_stat__": acceptance})
 
 
 def test_steps_stay_as_adapted_while_few_are_rejected() -> None:
@@ -54,28 +55,28 @@ def factors_of(run: Any) -> set[float]:
 
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
-    ("method", "settings"), [("joint", {}), ("pseudo_extended", {"copies": 2})]
+    "method", [stanct.Joint(), stanct.PseudoExtended(copies=2)], ids=lambda method: method.name
 )
 def test_only_a_funnel_has_short_steps(
-    method: str, settings: dict, cmdstan_home: Home, seed: int
+    method: stanct.Method[Any], cmdstan_home: Home, seed: int
 ) -> None:
     """What the rounds saw holds for the draws, so that none of these is of a long step."""
     engine = CmdStan(cmdstan_home)
     data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
     funnel = stanct.temper(SCHOOLS / "centred.stan")
-    shared = {**SHORT, **settings, "method": method, "seed": seed, "engine": engine}
-    found = factors_of(funnel.sample(data, **shared))
+    shared: dict[str, Any] = {**SHORT, "seed": seed, "engine": engine}
+    found = factors_of(funnel.sample(data, method, **shared))
     assert set(SHORT_STEPS) <= found, found
     program = "parameters { vector[5] x; } model { x ~ normal(0, [1, 2, 3, 4, 5]'); }"
     easy = stanct.TemperedModel(Program.from_source(program, name="model"))
-    assert factors_of(easy.sample(**shared)) == {1.0}
+    assert factors_of(easy.sample(None, method, **shared)) == {1.0}
 
 
 def test_compiled_kernels_halve_steps_in_a_funnel_instead(seed: int) -> None:
     """No transition is rejected, and one that comes down into the neck takes far more gradients."""
     data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
     funnel = stanct.temper(SCHOOLS / "centred.stan")
-    run = funnel.sample(data, seed=seed, **{**SHORT, "draws": 1500, "engine": "embedded"})
+    run = funnel.sample(data, seed=seed, draws=1500, warmup=200, engine="embedded", progress=False)
     assert factors_of(run) == {1.0}
     statistics = run.statistics
     assert np.mean(statistics["accept_stat__"] < 0.1) < 1e-3

@@ -18,10 +18,10 @@ from conftest import ROOT, target_of
 from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same, draws
 
+from stanct.bases.fits import FittedBase
 from stanct.errors import CheckpointError
-from stanct.kernels.records import make_gibbs_out, make_table
+from stanct.kernels import make_gibbs_out, make_table
 from stanct.path.gaussian import GaussianBase
-from stanct.samplers._rounds import Start
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work import checkpoint
 from stanct.work.checkpoint import CheckpointWarning, Journal, as_recorded, fingerprint
@@ -62,7 +62,7 @@ def test_a_run_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path)
 def test_values_come_back_as_they_were(rng) -> None:
     rng.standard_normal(3)
     value = {
-        "start": Start(GaussianBase(np.array([1.0, 2.0]), np.eye(2)), -0.1, 7),
+        "start": FittedBase(GaussianBase(np.array([1.0, 2.0]), np.eye(2)), -0.1, 7),
         "table": make_table(2),
         "out": make_gibbs_out(3, 2),
         "list": [None, True, 2, 0.1 + 0.2, "é", np.inf, (1, 2)],
@@ -94,6 +94,21 @@ def test_only_what_is_known_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
         as_recorded({"a": {1}})
     with pytest.raises(CheckpointError, match="no record"):
         checkpoint.decode({"class": "stanct.cli:main", "fields": {}}, [])
+
+
+def test_a_record_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    @dataclass
+    class Lane:
+        x: int
+
+    journal = Journal(tmp_path / "here", {"seed": 1})
+    with pytest.raises(CheckpointError, match=r"Lane'.*not stanct's.*tuples, lists"):
+        journal.put((0, 0, 0), "step", {"class": [1, (2, Lane(3))]})
+    journal.put((0, 0, 0), "step", {"class": [1, (2, 3)]})
+    journal.close()
+    again = Journal(tmp_path / "here", {"seed": 1})
+    assert again.find((0, 0, 0), "step") == {"class": [1, (2, 3)]}
+    again.close()
 
 
 def test_a_finished_run_comes_back_without_a_gradient(
@@ -207,7 +222,7 @@ def test_a_full_disk_does_not_stop_the_run(short, tmp_path: Path, full_disk) -> 
         done = short(checkpoint=tmp_path)
     assert len(caught) == 1
     assert_same(done, short())
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.json", "lock"}
+    assert {path.name for path in tmp_path.iterdir()} - {"lock"} == {"checkpoint.json"}
 
 
 def test_what_waited_is_written_when_there_is_room(target, tmp_path: Path, full_disk) -> None:

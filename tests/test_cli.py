@@ -41,7 +41,25 @@ def test_evidence_json(
     assert wanted <= set(found)
     assert abs(found["log_z"] - SKEWED.log_z) < 4 * found["std_error"] < 0.4
     assert found["engine"] == "embedded" and found["gradients"] > 2000
-    assert stanct.load(save).evidence.log_z == found["log_z"]
+    saved = stanct.load(save)
+    assert isinstance(saved, stanct.EvidenceRun) and saved.evidence.log_z == found["log_z"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_method_without_evidence_says_so(
+    model: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    """The posterior is printed all the same; in JSON no log Z is better than a false one."""
+    arguments = ["evidence", str(model), str(model.with_name("counts.data.json")), "--quiet"]
+    arguments += ["--method", "tact", "--draws", "50", "--warmup", "100", "--seed", "1"]
+    assert main([*arguments, *["--json"] * as_json]) == 0
+    out = capsys.readouterr().out
+    if as_json:
+        found = json.loads(out)
+        assert "log_z" not in found and found["sampler"] == "tact" and found["draws"] == 50
+        assert "effective_size" in found["warnings"]
+    else:
+        assert out.startswith("No log Z: tact estimates no evidence.\n") and "Posterior" in out
 
 
 def test_evidence_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +158,7 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
 def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
-    short = [*arguments, "--draws", "8", "--warmup", "150", "--bootstrap", "0", "--quiet"]
+    short = [*arguments, "--draws", "8", "--warmup", "150", "--set", "bootstrap=0", "--quiet"]
     assert main([*short, "--report", str(tmp_path / "short.html")]) == 0
     captured = capsys.readouterr()
     assert "Warning, effective_size" in captured.err and "Warning" not in captured.out

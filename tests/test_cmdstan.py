@@ -23,6 +23,7 @@ from targets import LINE, SKEWED, TWO_MODES, Exact
 from stanct.arrays import Array
 from stanct.audit.doctor import OPENCL_PACKAGES, opencl_devices
 from stanct.bases.fits import fit_base
+from stanct.bases.modes import FitSeeds, find_modes
 from stanct.cli import main
 from stanct.engines import cmdstan, homes
 from stanct.engines.cmdstan import CACHE_VARIABLE, CmdStan
@@ -33,10 +34,11 @@ from stanct.model import temper
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.resources import resource_folder
+from stanct.samplers.joint import Joint
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
 NO_POINT = 'parameters { real x; } model { reject("no such ", "point"); }'
@@ -161,6 +163,19 @@ def test_a_cache_that_cannot_be_written(home: Home, monkeypatch: pytest.MonkeyPa
         CmdStan(home).compiled(SOURCE)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
+def test_the_cache_lies_where_the_system_keeps_caches(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(monkeypatch, [])
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "caches/stanct/cmdstan"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "me/.cache/stanct/cmdstan"
+
+
 def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An official CmdStan outranks the assembled one; a home without stanc is none."""
     monkeypatch.delenv("CMDSTAN", raising=False)
@@ -181,18 +196,15 @@ def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = temper(GAUSSIAN)
+    model, data = temper(GAUSSIAN), GAUSSIAN.with_name("gaussian.data.json")
     with pytest.raises(EngineError, match=r"No CmdStan was found.*`stanct install-cmdstan`"):
-        model.sample(engine="cmdstan", draws=100)
-    with pytest.raises(SamplingError, match=r"no engine 'julia'.*auto, embedded, cmdstan"):
-        model.sample(engine="julia")
+        model.sample(data, engine="cmdstan", draws=100)
+    with pytest.raises(SamplingError, match=r"engine must be 'auto', .* or a CmdStan, not 'julia'"):
+        model.sample(data, engine="julia")
     with pytest.raises(SamplingError, match="'ais' runs on the embedded engine alone"):
-        model.sample(method="ais", engine="cmdstan")
+        model.sample(data, method="ais", engine="cmdstan")
     asked: list[object] = []
-    monkeypatch.setitem(
-        sys.modules["stanct.model"].METHODS, "joint", lambda _t, **s: asked.append(s["engine"])
-    )
-    data = GAUSSIAN.with_name("gaussian.data.json")
+    monkeypatch.setattr(Joint, "run", lambda _method, job: asked.append(job.engine))
     model.sample(data)
     monkeypatch.setattr(homes, "find", lambda: home)
     model.sample(data)
@@ -322,7 +334,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def model_target(name: str) -> Target:
+def model_target(name: str) -> ProgramTarget:
     """A model of `MODELS` with its data, by default those beside it."""
     program, data = MODELS[name]
     return temper(program).target(program.with_name(f"{name}.data.json") if data is None else data)
@@ -466,12 +478,14 @@ def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> 
 def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
     """A Gaussian has one mode, which each of CmdStan's own approximations finds with its mass."""
     target = target_of(LINE.source, LINE.data)
-    fitted = fit_base(
-        target, base, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts(), engine=engine
+    nuts, seeds = Nuts(), [np.random.SeedSequence(seed) for _ in range(2)]
+    fitted = fit_base(target, base, chains=2, seed=seeds[0], nuts=nuts, engine=engine)
+    modes = find_modes(
+        target, base, chains=2, seeds=FitSeeds.of(seeds[1]), nuts=nuts, engine=engine
     )
     assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
     sd = np.sqrt(np.diag(fitted.base.covariance))
-    assert len(fitted.fits) == 1
+    assert len(modes.fits) == 1
     assert fitted.base.mean == pytest.approx(LINE.means["b"], abs=0.5 * sd.max())
 
 

@@ -75,7 +75,12 @@ def test_the_constant_is_that_of_the_formula() -> None:
     prior = -0.5 * (x[0] / 2) ** 2 - np.log(2) - 0.5 * x[1:] @ x[1:] - 1.5 * np.log(2 * np.pi)
     density = target.density
     with density.borrow() as borrowed:
-        for own in (density, density.clone(), pickle.loads(pickle.dumps(density)), borrowed):
+        for own in (
+            density,
+            Density(density.recipe),
+            pickle.loads(pickle.dumps(density)),
+            borrowed,
+        ):
             assert np.isclose(own.log_density(x), likelihood + prior, rtol=1e-12)
 
 

@@ -11,7 +11,7 @@ import pytest
 from stanct.errors import DataError
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 SOURCE = """data {
   int<lower=1> N;
@@ -75,7 +75,7 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
     """A covariance matrix that is not symmetric: the engine objects, we say where."""
     data = read_data(GOOD | {"S": [[1, 0.5], [0, 1]]}, PROGRAM)
     with pytest.raises(DataError, match=r"counts.stan:6:\d+: Stan refuses `S`"):
-        _ = Target(PROGRAM, data).density
+        _ = ProgramTarget(PROGRAM, data).density
 
 
 @pytest.mark.parametrize(

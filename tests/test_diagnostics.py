@@ -12,7 +12,7 @@ from targets import LINE, TWO_MODES
 
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import Check, base_check, refit, round_trips
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -50,6 +51,25 @@ def test_the_tutorial_tells_the_truth(source: Path) -> None:
     assert (source / "radon.html").stat().st_size < 3e6
 
 
+def test_the_first_page_shows_what_it_says(source: Path) -> None:
+    shown = outputs(source / "index.md")
+    log_z, error = re.findall(r"log Z = (-?[\d.]+) ± ([\d.]+)", shown)[0]
+    assert abs(float(log_z)) < 4 * float(error) < 0.5
+    share, error = re.findall(r"^([\d.]+) ± ([\d.]+)", shown, re.M)[0]
+    assert abs(float(share) - 0.6) < 4 * float(error) < 0.3
+    assert shown.rstrip().endswith("True")
+    assert (source / "first.svg").stat().st_size > 5000
+
+
+def test_a_method_of_ones_own_is_right(source: Path) -> None:
+    shown = outputs(source / "own_method.md")
+    found = re.search(r"log Z = (-?[\d.]+) ± ([\d.]+)\n", shown)
+    assert found is not None and abs(float(found[1])) < 4 * float(found[2]) < 1
+    assert shown.startswith("elliptical run of") and "warnings" not in shown
+    assert "Did you mean moves=1?" in shown
+    assert (source / "elliptical.svg").stat().st_size > 5000
+
+
 def test_the_failing_run_fails_and_the_next_one_does_not(source: Path) -> None:
     first, second, third, wide, unseen = re.findall(
         r"^```text\n(.*?)^```", (source / "chains_disagree.md").read_text("utf-8"), re.S | re.M
@@ -65,9 +85,9 @@ def test_the_comparison_is_decided_as_by_quadrature(source: Path) -> None:
 
 
 def test_every_method_has_its_page(source: Path) -> None:
-    for method in METHODS:
+    for method, kind in METHODS.items():
         page = source / "methods" / f"{method}.md"
-        assert f'`method="{method}"`' in page.read_text("utf-8")
+        assert f'`stanct.{kind.__name__}()`, or `method="{method}"`' in page.read_text("utf-8")
         assert f"{method} run of" in outputs(page) and "warnings" not in outputs(page)
         assert (source / "methods" / f"{method}.svg").stat().st_size > 5000
 
@@ -79,6 +99,12 @@ def test_a_page_whose_code_fails_is_an_error(tmp_path: Path) -> None:
         build.with_outputs("```sh\nstanct report no-such-run\n```\n")
     with build.workplace(tmp_path), pytest.raises(RuntimeError, match="must be its name"):
         build.with_outputs("```stan\nmodel {}\n```\n")
+    module = "```python\n# own_module.py\nanswer = 42\n```\n"
+    with build.workplace(tmp_path):
+        shown = build.with_outputs(
+            f"{module}```python\nimport own_module\nown_module.answer\n```\n"
+        )
+    assert shown.endswith("```text\n42\n```\n") and str(tmp_path) not in sys.path
     assert build.with_outputs("```python\nx = 2\nprint('a')\nx\n```\n").endswith(
         "```\n\n```text\na\n2\n```\n"
     )

@@ -14,7 +14,8 @@ from scipy.stats import norm
 
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.path import PathEstimator, expectation, weighted_quantile
-from stanct.path.bias import Bias, beta_grid
+from stanct.path.bias import Bias
+from stanct.path.course import beta_grid
 
 
 @dataclass(frozen=True)

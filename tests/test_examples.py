@@ -1,4 +1,4 @@
-"""The examples run as their READMEs say, and end near their truths."""
+"""The examples run as their READMEs say, and their results are near the exact ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(script: str, *arguments: str, cwd: Path) -> str:
 
 
 def test_beta_binomial(tmp_path: Path) -> None:
-    """Four powers of the likelihood and the path's own curve: ten z-scores below 4."""
+    """Four powers of the likelihood and ten points of the path have z-scores below 4."""
     out = run("beta_binomial/run.py", cwd=tmp_path)
     rows = re.findall(r"^ +[\d.]+ +-[\d.]+ ± ([\d.]+) +-[\d.]+ +([+-][\d.]+)$", out, flags=re.M)
     assert len(rows) == 14
@@ -58,7 +58,7 @@ def test_exact_radon(tmp_path: Path) -> None:
 
 
 def test_tact_in_short(tmp_path: Path) -> None:
-    """Even few draws are nearer the truth on the line than those of the ablations."""
+    """On the line even few draws of TACT-HMC are nearer the truth than those of its ablations."""
     out = run("tact/run.py", "--quick", "--out", str(tmp_path), cwd=tmp_path)
     times = [float(number) for number in re.findall(r"\( *([\d.]+) ×\)", out)]
     assert len(times) == 10 and times[0] == times[4] == times[7] == 1
@@ -68,7 +68,7 @@ def test_tact_in_short(tmp_path: Path) -> None:
 
 
 def test_adiabatic_in_short(tmp_path: Path) -> None:
-    """The weighted curve at twenty β, the mean of every method, and the picture of them all."""
+    """The weighted curve is right at twenty β, and the mean is right for every method."""
     out = run("adiabatic/run.py", "--quick", "--out", str(tmp_path / "five.png"), cwd=tmp_path)
     rows = re.findall(r"^[\d.]+ +-[\d.]+ .*\(([+-][\d.]+) ± ([\d.]+)\)$", out, flags=re.M)
     assert len(rows) == 20
@@ -81,7 +81,7 @@ def test_adiabatic_in_short(tmp_path: Path) -> None:
 
 
 def test_logistic_in_short(tmp_path: Path) -> None:
-    """Mini-batches agree with NUTS on all data: twelve z-scores below 4."""
+    """Mini-batches agree with NUTS on all rows: twelve z-scores are below 4."""
     out = run("logistic/run.py", "--quick", cwd=tmp_path)
     largest = re.search(r"largest \|z\| of 12: ([\d.]+)", out)
     assert largest is not None and float(largest[1]) < 4, out
@@ -90,7 +90,7 @@ def test_logistic_in_short(tmp_path: Path) -> None:
 
 
 def test_perceptron_in_short(tmp_path: Path) -> None:
-    """On synthetic images, which the output says; the optimisers learn them."""
+    """The output says that the images are synthetic, and Adam learns them."""
     out = run("tact_mlp/run.py", "--quick", "--data", str(tmp_path), cwd=tmp_path)
     assert "SYNTHETIC" in out
     learned = re.search(r"^Adam +([\d.]+)", out, flags=re.M)
@@ -110,7 +110,7 @@ def test_perceptron_without_data_says_where_to_get_them(
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Import an example's `run.py`, and what it imports, apart from those of the others."""
+    """Import an example's `run.py` and its modules, and forget them after the test."""
     names = ("run", "exact", "genes")
 
     def load(folder: str) -> ModuleType:
@@ -123,13 +123,13 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleT
 
 
 def test_mixture20_in_short(example: Callable[[str], ModuleType]) -> None:
-    """Exact moments are the paper's; few draws of five copies find most of the modes."""
+    """The exact moments are the paper's, and few draws of five copies find most of the modes."""
     mixture = example("mixture20")
     exact = {name: mixture.exact_moments(mixture.scenario_data(name)) for name in "ab"}
     np.testing.assert_allclose(exact["a"], [4.478, 4.905, 25.60468, 33.91964], atol=1e-5)
     np.testing.assert_allclose(exact["b"], [4.687614, 5.030235, 25.667715, 31.487669], atol=1e-5)
     outcome = mixture.work(mixture.Job("b", "PE 5", draws=500, warmup=200, seed=1))
-    # Three times what the paper's errors come to for a hundredth of its draws.
+    # Three times the paper's errors, scaled to a hundredth of its draws.
     bounds = 3 * np.array([0.04, 0.02, 0.18, 0.36]) * np.sqrt(100)
     assert np.all(np.abs(outcome.moments - exact["b"]) < bounds), outcome.moments
     data = mixture.scenario_data("b")
@@ -140,7 +140,7 @@ def test_mixture20_in_short(example: Callable[[str], ModuleType]) -> None:
 def test_mixture20_goes_on_where_it_was_stopped(
     example: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
-    """Runs of a file are not made again, and come back as they were."""
+    """Runs in the file are not repeated, and they are read back unchanged."""
     mixture = example("mixture20")
     kept = tmp_path / "runs.jsonl"
     jobs = [mixture.Job("a", "HMC", draws=200, warmup=200, seed=seed) for seed in (1, 2)]
@@ -157,16 +157,16 @@ def test_mixture20_goes_on_where_it_was_stopped(
 def test_eight_schools_in_short(
     example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two methods within four standard errors of quadrature, which are bounded themselves."""
+    """Two methods are within four standard errors of quadrature, and those errors are bounded."""
     schools = example("eight_schools")
     data = json.loads((schools.HERE / "eight_schools.data.json").read_text(encoding="utf-8"))
     truth = json.loads((schools.HERE / "truth.json").read_text(encoding="utf-8"))
     model = stanct.temper(schools.HERE / "non_centred.stan")
     runs = {
         ("non-centred", name): model.sample(
-            data, chains=2, draws=400, warmup=300, seed=1, progress=False, **settings
+            data, method, chains=2, draws=400, warmup=300, seed=1, progress=False
         )
-        for name, settings in schools.METHODS.items()
+        for name, method in schools.METHODS.items()
     }
     schools.table(runs, truth)
     out = capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_eight_schools_in_short(
 def test_lasso_in_short(
     example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three samplers predict alike, and the two that know the evidence agree on it."""
+    """Three samplers predict alike, and the two that estimate the evidence agree on it."""
     lasso = example("lasso_horseshoe")
     monkeypatch.setattr(lasso, "WARMUP", 300)
     monkeypatch.setattr(lasso, "CHAINS", 2)
@@ -196,7 +196,7 @@ def test_lasso_in_short(
 
 
 def test_boltzmann_in_short(tmp_path: Path) -> None:
-    """Six methods on one small system, the CSV, the picture; a second call repeats no run."""
+    """Six methods run on one small system, and a second call repeats no run."""
     out = run("boltzmann/run.py", "--quick", cwd=tmp_path)
     methods = re.findall(r"^(\w+) +[\d,]+ +([\d.]+|nan) +[\d.]+ +[\d.]+$", out, flags=re.M)
     assert len(methods) == 6, out
@@ -209,6 +209,7 @@ def test_boltzmann_in_short(tmp_path: Path) -> None:
 
 
 def test_table_of_errors_in_short(tmp_path: Path) -> None:
+    """Two methods are within four standard errors of the exact log Z."""
     out = run("boltzmann/table.py", "--quick", cwd=tmp_path)
     lines = re.findall(r"^(\w+), Boltzmann +1 +([\d.]+) +\S+ +([\d.]+)", out, flags=re.M)
     assert [name for name, *_ in lines] == ["parallel_tempering", "gibbs"], out

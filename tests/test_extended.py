@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from analytic import gaussian, skewed
 from conftest import target_of
+from sampled import sampled
 from scipy.stats import ks_2samp, kstest
 from targets import LINE, SKEWED
 
+from stanct import kernels
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import make_extended, make_nuts_out, make_scratch, make_subtrees
+from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers import _nuts as extended
-from stanct.samplers import joint, pseudo_extended
-from stanct.samplers._nuts import ExtendedSampler, nuts_sampler
+from stanct.samplers._nuts import CompiledNuts
 from stanct.targets.density import Density
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -85,18 +85,18 @@ def test_density_and_gradient_are_those_of_the_generated_program(
 
 @pytest.mark.parametrize("fixed", [None, np.array([0.2, 0.9])], ids=["estimated", "fixed"])
 def test_copies_run_one_after_another(fixed: Array | None) -> None:
-    """With vanishing steps chains stay where they began, in the layout of Stan's matrices."""
+    """With vanishing steps chains stay where they began, each copy in its own place."""
     base = GaussianBase(np.zeros(3), np.eye(3))
     density = FunctionDensity(gaussian(3).function, 3)
-    sampler = ExtendedSampler(density, base, OF_COPIES, "ct_", 2, fixed)
+    sampler = CompiledNuts(density, base, OF_COPIES, 2, fixed)
     size = 6 if fixed is not None else 8
     starts = np.arange(2.0 * size).reshape(2, size) / 10
     still: Any = {"step_size": 1e-14, "inv_metric": np.ones(size), "seed": 1}
     block = sampler.draw(starts, draws=2, nuts=Nuts(max_depth=1), **still)
-    np.testing.assert_allclose(sampler.position(block), starts, atol=1e-9)
-    np.testing.assert_allclose(block.variables["ct_z"][0, 1, :, 1], [0.3, 0.4, 0.5], atol=1e-9)
-    assert block.variables["ct_delta"].shape == (2, 2, 2)
-    assert ("ct_u" in block.variables) == (fixed is None)
+    np.testing.assert_allclose(block.end, starts, atol=1e-9)
+    np.testing.assert_allclose(block.z[0, 1, 1], [0.3, 0.4, 0.5], atol=1e-9)
+    assert block.z.shape == (2, 2, 2, 3) and block.delta.shape == (2, 2, 2)
+    assert block.u.shape == (2, 2, 2 if fixed is None else 0)
 
 
 LOG_ZETA, WIDTH = 0.7, 0.4
@@ -133,6 +133,7 @@ def moved(
     trees, scratch, out = make_subtrees(6, 2, 1), make_scratch(1), make_nuts_out(5, 2, 1)
     z, beta = exact_joint(rng, 40_000)
     ends, gradients, metric = np.empty((z.size, 2)), 0.0, np.array([0.5, 3.0])
+    orbit = kernels.Orbit(ours, metric, trees, scratch)
     point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
     scalars = trees.scalars[kernels.STATE]
     for n in range(z.size):
@@ -140,7 +141,7 @@ def moved(
         scalars[kernels.LOG_DENSITY] = kernels.evaluate_extended(
             ours, point, gradient, scalars[kernels.DELTA :], scratch
         )
-        kernels.nuts_draws(ours, step, metric, most_depth, halving, rng, trees, scratch, out)
+        kernels.nuts_draws(orbit, step, most_depth, halving, rng, out)
         ends[n] = out.w[-1]
         gradients += out.statistics[:, 4].mean() / z.size
     mine = ends[:, 0], 1 / (1 + np.exp(-ends[:, 1]))
@@ -185,19 +186,14 @@ def test_invariance_test_fails_another_density(rng) -> None:
 def test_long_chains_have_the_exact_moments(rng) -> None:
     """Trees of many doublings: β = 1 fixed twice makes both copies the target's."""
     case = gaussian(4)
-    sampler = ExtendedSampler(
-        FunctionDensity(case.function, 4),
-        case.base,
-        CopyBias.linear(0.0),
-        "",
-        2,
-        np.array([1.0, 1.0]),
+    sampler = CompiledNuts(
+        FunctionDensity(case.function, 4), case.base, CopyBias.linear(0.0), 2, np.array([1.0, 1.0])
     )
     starts = rng.standard_normal((4, 8))
     block = sampler.draw(
         starts, step_size=0.1, inv_metric=np.ones(8), seed=3, draws=1000, nuts=Nuts()
     )
-    x = case.base.unwhiten(np.swapaxes(block.variables["z"], 2, 3)).reshape(-1, 4)
+    x = case.base.unwhiten(block.z).reshape(-1, 4)
     assert block.statistics["treedepth__"].mean() > 4
     assert block.statistics["accept_stat__"].mean() > 0.98
     for k in range(4):
@@ -214,7 +210,7 @@ def test_chains_adapt_and_move_as_stan_s_do(exact: Any, seed: int) -> None:
     dimension = target.density.dimension
     base, bias = GaussianBase(np.zeros(dimension), np.eye(dimension)), Bias.linear(0.0)
     starts, nuts = np.full((16, dimension + 1), 0.8), Nuts(0.9)
-    sampler = ExtendedSampler(target.density, base, bias, "ct_")
+    sampler = CompiledNuts(target.density, base, bias)
     mine = sampler.adapt(starts, seed=seed, warmup=500, nuts=nuts)
     step, metric = float(np.median(mine.step_size)), np.exp(np.log(mine.inv_metric).mean(axis=0))
     drawn: Any = {"step_size": step, "inv_metric": metric, "seed": seed + 1, "draws": 500}
@@ -237,7 +233,7 @@ def test_chains_adapt_and_move_as_stan_s_do(exact: Any, seed: int) -> None:
 
 def test_draws_are_the_same_for_any_number_of_threads(rng, seed: int) -> None:
     density = target_of(LINE.source, LINE.data).density
-    sampler = ExtendedSampler(density, GaussianBase(np.zeros(2), np.eye(2)), BIAS, "")
+    sampler = CompiledNuts(density, GaussianBase(np.zeros(2), np.eye(2)), BIAS)
     starts = rng.standard_normal((5, 3))
 
     def run(threads: int) -> Array:
@@ -251,7 +247,7 @@ def test_draws_are_the_same_for_any_number_of_threads(rng, seed: int) -> None:
             draws=20,
             nuts=nuts,
         )
-        return block.variables["z"]
+        return block.z
 
     one, four = run(1), run(4)
     assert np.array_equal(one, four)
@@ -261,14 +257,14 @@ def test_draws_are_the_same_for_any_number_of_threads(rng, seed: int) -> None:
 def test_a_point_that_stan_rejects_ends_a_trajectory() -> None:
     """Counted as divergent, with no draw beyond it."""
     source = "parameters { real x; } model { x ~ normal(0, 1); if (x > 0.5) reject(x); }"
-    sampler = ExtendedSampler(
-        target_of(source).density, GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0), ""
+    sampler = CompiledNuts(
+        target_of(source).density, GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0)
     )
     block = sampler.draw(
         np.zeros((2, 2)), step_size=0.3, inv_metric=np.ones(2), seed=1, draws=500, nuts=Nuts()
     )
-    assert block.variables["z"].max() <= 0.5
-    assert np.isfinite(block.variables["delta"]).all()
+    assert block.z.max() <= 0.5
+    assert np.isfinite(block.delta).all()
     assert 0.05 < block.statistics["divergent__"].mean() < 0.95
     starts = np.array([[0.0, 0.0], [0.7, 0.0]])
     with pytest.raises(EngineError, match="rejects the point where a chain begins"):
@@ -279,14 +275,14 @@ def test_a_gradient_that_is_not_a_number_ends_a_trajectory() -> None:
     def function(x: Array) -> tuple[float, Array]:
         return -0.5 * float(x @ x), np.where(x > 1, np.nan, -x)
 
-    sampler = ExtendedSampler(
-        FunctionDensity(function, 1), GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0), ""
+    sampler = CompiledNuts(
+        FunctionDensity(function, 1), GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0)
     )
     block = sampler.draw(
         np.zeros((1, 2)), step_size=0.3, inv_metric=np.ones(2), seed=1, draws=500, nuts=Nuts()
     )
     assert block.statistics["divergent__"].mean() > 0.05
-    assert np.isfinite(block.variables["z"]).all() and block.variables["z"].max() < 1
+    assert np.isfinite(block.z).all() and block.z.max() < 1
 
 
 def test_an_interrupt_ends_every_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,22 +296,22 @@ def test_an_interrupt_ends_every_warm_up(monkeypatch: pytest.MonkeyPatch) -> Non
     original = extended._Lane.warm_up
 
     def interrupted(lane: Any, warmup: int, *settings: Any) -> Any:
-        if lane.trees.vectors[kernels.STATE, kernels.POINT, 0] == 0:
+        if lane.orbit.trees.vectors[kernels.STATE, kernels.POINT, 0] == 0:
             raise KeyboardInterrupt
         return original(lane, warmup, *settings)
 
     monkeypatch.setattr(extended._Lane, "warm_up", interrupted)
     density = FunctionDensity(slow, 1)
-    sampler = ExtendedSampler(density, GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0), "")
+    sampler = CompiledNuts(density, GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0))
     with pytest.raises(KeyboardInterrupt):
         sampler.adapt(np.array([[0.0, 0.0], [0.1, 0.0]]), seed=1, warmup=100_000, nuts=Nuts())
 
 
-@pytest.mark.parametrize("method", [joint.sample, pseudo_extended.sample])
-def test_python_functions_can_be_tempered(method: Any, seed: int) -> None:
+@pytest.mark.parametrize("method", ["joint", "pseudo_extended"])
+def test_python_functions_can_be_tempered(method: str, seed: int) -> None:
     case = skewed()
     settings = {"base": case.base, "seed": seed, "draws": 800, "progress": False}
-    run = method(case.target, **settings)
+    run = sampled(method, case.target, **settings)
     assert run.engine == "python" and run.programs == {}
     assert abs(run.evidence.log_z - case.log_z) < 4 * run.evidence.std_error < 0.2
     mean = run.expect("x")
@@ -327,4 +323,4 @@ def test_cmdstan_runs_no_functions() -> None:
     target = FunctionTarget(FunctionDensity(gaussian(2).function, 2))
     engine = CmdStan(Home("nowhere", "2.39.0", False))  # type: ignore[arg-type]
     with pytest.raises(SamplingError, match="this target is none"):
-        nuts_sampler(target, engine, GaussianBase(np.zeros(2), np.eye(2)), BIAS)
+        sampled("joint", target, engine=engine, base=GaussianBase(np.zeros(2), np.eye(2)))

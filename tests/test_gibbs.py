@@ -11,11 +11,12 @@ from analytic import Analytic, bimodal, gaussian, skewed
 from sampled import sampled
 
 import stanct
+from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
+from stanct.sampling import method_with
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -125,6 +126,7 @@ def test_a_stan_program_from_its_own_pilot(seed: int, tmp_path) -> None:
     assert abs(float(ahead.value) - 1.2) < 4 * float(ahead.std_error) < 0.5
     done.save(tmp_path / "run")
     again = load(tmp_path / "run")
+    assert isinstance(again, TemperedRun)
     assert again.evidence == evidence and again.method == "gibbs"
     assert set(again.programs) == {"density"}
     assert done.to_arviz() is not None
@@ -174,10 +176,10 @@ def test_error_bars_are_calibrated() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"chains": 0}, "chains must be a whole number from 1"),
-        ({"draws": 2}, "draws must be a whole number from 8"),
-        ({"target_accept": 1.0}, "target_accept"),
-        ({"bootstrap": -1}, "bootstrap"),
+        ({"chains": 0}, "chains must be a whole number of at least 1"),
+        ({"draws": 2}, "draws must be a whole number of at least 8"),
+        ({"target_accept": 1.0}, "target_accept must be a number between 0 and 1"),
+        ({"bootstrap": -1}, "bootstrap must be a whole number of at least 0"),
     ],
 )
 def test_impossible_settings(settings: dict[str, Any], words: str) -> None:
@@ -192,5 +194,7 @@ def test_a_function_needs_a_base() -> None:
 
 def test_a_setting_of_another_method_is_refused() -> None:
     model = stanct.TemperedModel(Program.from_source(PROGRAM, name="pair"))
-    with pytest.raises(SamplingError, match="'gibbs' has no setting 'max_depth'"):
-        model.sample({"y": 1.5}, method="gibbs", max_depth=3)
+    with pytest.raises(SamplingError, match="There is no option 'max_depth'"):
+        model.sample({"y": 1.5}, method="gibbs", max_depth=3)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(SamplingError, match="There is no gibbs setting 'max_depth'"):
+        method_with("gibbs", {"max_depth": 3})

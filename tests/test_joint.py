@@ -19,9 +19,8 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import ProgramError, SamplingError
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import METHODS
-from stanct.samplers._nuts import ExtendedSampler
+from stanct.runs.tempered import TemperedRun
+from stanct.samplers._nuts import CompiledNuts
 from stanct.samplers._watch import Watch
 
 
@@ -138,7 +137,7 @@ def test_functions_that_add_to_the_target(seed: int) -> None:
 
 
 def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = ExtendedSampler.draw, []
+    original, calls = CompiledNuts.draw, []
 
     def interrupted(*args, **settings):
         calls.append(settings["draws"])
@@ -146,11 +145,11 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return original(*args, **settings)
 
-    monkeypatch.setattr(ExtendedSampler, "draw", interrupted)
+    monkeypatch.setattr(CompiledNuts, "draw", interrupted)
     run = run_of(LINE, seed, draws=600)
     assert run.provenance["interrupted"] and "interrupted" in run.evidence.warnings
     assert run.draws == 150  # 16 blocks of the round, 3 of the run, then the interrupt
-    monkeypatch.setattr(ExtendedSampler, "draw", original)
+    monkeypatch.setattr(CompiledNuts, "draw", original)
     assert np.array_equal(run.z, run_of(LINE, seed, draws=600).z[:, :150])
 
 
@@ -171,7 +170,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_args, **_settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ExtendedSampler, "adapt", interrupted)
+    monkeypatch.setattr(CompiledNuts, "adapt", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_of(LINE, seed)
 
@@ -179,15 +178,15 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"chains": 0}, "chains must be a whole number from 1"),
-        ({"draws": 2.5}, "draws must be a whole number from 1"),
-        ({"warmup": 20}, "too short"),
-        ({"target_accept": 1.0}, "between 0 and 1"),
-        ({"base": "variational"}, "no base 'variational'"),
+        ({"chains": 0}, "chains must be a whole number of at least 1"),
+        ({"draws": 2.5}, "draws must be a whole number of at least 8"),
+        ({"warmup": 20}, "warmup must be a whole number of at least 150"),
+        ({"target_accept": 1.0}, "target_accept must be a number between 0 and 1"),
+        ({"base": "variational"}, "base must be .*'advi' or a base of your own, not 'variational'"),
         ({"base": GaussianBase(np.zeros(3), np.eye(3))}, "3 dimensions, the program 2"),
         ({"log_zeta": 1.0}, "log_zeta belongs to a base of your own"),
-        ({"bootstrap": -1}, "must not be negative"),
-        ({"seed": -1}, "seed"),
+        ({"bootstrap": -1}, "bootstrap must be a whole number of at least 0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
     ],
 )
 def test_impossible_settings(settings: dict, words: str) -> None:
@@ -205,14 +204,14 @@ def test_random_transformed_data_are_refused(method: str) -> None:
     model { x ~ normal(q, 1); }
     """
     with pytest.raises(ProgramError, match=r"model.stan:2:33: `normal_rng` makes"):
-        METHODS[method](target_of(source), seed=1, progress=False)
+        sampled(method, target_of(source), seed=1, progress=False)
 
 
 @pytest.mark.parametrize("method", ["gibbs", "parallel_tempering", "ais"])
 @pytest.mark.parametrize("wrong", [-1, 1.5, True])
 def test_every_method_refuses_an_impossible_seed(method: str, wrong: Any) -> None:
-    with pytest.raises(SamplingError, match="seed must be a whole number from 0"):
-        METHODS[method](target_of(LINE.source, LINE.data), seed=wrong, progress=False)
+    with pytest.raises(SamplingError, match="seed must be a whole number of at least 0"):
+        sampled(method, target_of(LINE.source, LINE.data), seed=wrong, progress=False)
 
 
 def test_runs_from_another_thread(seed: int) -> None:

@@ -10,8 +10,7 @@ from analytic import gaussian, skewed
 from conftest import target_of
 from scipy.stats import kstest
 
-from stanct.kernels import loops as kernels
-from stanct.kernels import records as workspace
+from stanct import kernels
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.function_target import FunctionDensity
 
@@ -32,9 +31,10 @@ def stan_density():
 
 def leap(density, z: Array, momentum: Array, beta: float, step: float, steps: int):
     """A trajectory from z; returns where it ends and its energy error."""
-    problem = workspace.make_problem(density, BASE)
-    state, scratch = kernels.make_state(problem, z), workspace.make_scratch(z.size)
+    problem = kernels.make_problem(density, BASE)
+    state, scratch = kernels.make_state(problem, z), kernels.make_scratch(z.size)
     p = momentum.copy()
+    phase = kernels.Phase(state.z, p, state.gradient, state.value)
 
     def energy() -> float:
         log_base = kernels.base_terms(problem, state.z, scratch)
@@ -42,7 +42,7 @@ def leap(density, z: Array, momentum: Array, beta: float, step: float, steps: in
 
     before = energy()
     status, gradients = kernels.leapfrog(
-        problem, state.z, p, state.gradient, state.value, beta, step, steps, scratch
+        problem, phase, kernels.Trajectory(beta, step, steps), scratch
     )
     assert (status, gradients) == (kernels.OK, steps)
     return state.z, p, energy() - before
@@ -50,7 +50,7 @@ def leap(density, z: Array, momentum: Array, beta: float, step: float, steps: in
 
 def test_value_and_gradient_in_whitened_coordinates(stan_density, rng) -> None:
     z, small = rng.standard_normal(3), 1e-6
-    problem = workspace.make_problem(stan_density, BASE)
+    problem = kernels.make_problem(stan_density, BASE)
     state = kernels.make_state(problem, z)
     log_density = stan_density.log_density(BASE.unwhiten(z))
     assert state.value[0] == pytest.approx(log_density + BASE.log_det_scale, rel=1e-12)
@@ -60,7 +60,7 @@ def test_value_and_gradient_in_whitened_coordinates(stan_density, rng) -> None:
         for e in np.eye(3)
     ]  # fmt: skip
     assert state.gradient == pytest.approx(differences, rel=1e-6, abs=1e-6)
-    assert kernels.delta_of(problem, state.value[0], z, workspace.make_scratch(3)) == pytest.approx(
+    assert kernels.delta_of(problem, state.value[0], z, kernels.make_scratch(3)) == pytest.approx(
         BASE.delta(z, log_density), rel=1e-12
     )
 
@@ -73,7 +73,7 @@ def test_triangular_products_in_any_dimension(dimension: int, rng) -> None:
     base = GaussianBase(rng.standard_normal(dimension), scale)
     z = rng.standard_normal(dimension)
     density = FunctionDensity(target.function, dimension)
-    state = kernels.make_state(workspace.make_problem(density, base), z)
+    state = kernels.make_state(kernels.make_problem(density, base), z)
     value, gradient = target.function(base.unwhiten(z))
     assert state.value[0] == pytest.approx(value + base.log_det_scale, rel=1e-12)
     assert state.gradient == pytest.approx(scale.T @ gradient, rel=1e-10, abs=1e-10)
@@ -117,12 +117,12 @@ def moved(kernel: Callable[[Array, np.random.Generator], Array], rng: np.random.
 def our_kernel(beta: float = 1.0, function: Callable | None = None):
     case = skewed()
     density = FunctionDensity(function or case.function, 2)
-    problem, scratch = workspace.make_problem(density, case.base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, case.base), kernels.make_scratch(2)
 
     def kernel(x: Array, rng: np.random.Generator) -> Array:
         assert density.failure is None  # and keeps alive what the problem points to
         state = kernels.make_state(problem, case.base.whiten(x))
-        kernels.transition(problem, state, beta, 0.6, 3, rng, scratch)
+        kernels.transition(problem, state, kernels.Trajectory(beta, 0.6, 3), rng, scratch)
         return case.base.unwhiten(state.z)
 
     return kernel
@@ -170,33 +170,32 @@ def test_step_size_is_learned_along_beta(rng) -> None:
     case = gaussian(5)
     base = GaussianBase(case.mean, 8 * case.base.scale)
     density = FunctionDensity(case.function, 5)
-    problem, scratch = workspace.make_problem(density, base), workspace.make_scratch(5)
-    ladder, table = np.linspace(0, 1, 9), workspace.make_table(5)
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(5)
+    ladder, table = np.linspace(0, 1, 9), kernels.make_table(5)
     states = [kernels.make_state(problem, np.zeros(5)) for _ in ladder]
 
-    def sweep(table: workspace.StepTable, learn: bool) -> list[float]:
+    def sweep(table: kernels.StepTable, learn: bool) -> list[float]:
+        mover = kernels.Mover(kernels.Moves(1.5, 20, 0.8, learn), table, rng, scratch)
         return [
-            kernels.tempered_move(
-                problem, state, beta, table, workspace.Moves(1.5, 20, 0.8, learn), rng, scratch
-            )[0]
+            kernels.tempered_move(problem, state, beta, mover)[0]
             for state, beta in zip(states, ladder, strict=True)
         ]
 
     for _ in range(500):
         sweep(table, True)
-    frozen = workspace.pool_tables([table])
+    frozen = kernels.pool_tables([table])
     accept = np.mean([sweep(frozen, False) for _ in range(400)], axis=0)
     assert np.all((accept > 0.65) & (accept < 0.92)), accept
     steps = [kernels.step_at(frozen.log_step, beta) for beta in ladder]
     assert steps[0] > 4 * steps[-1]  # a target twelve times narrower than the base
-    assert np.array_equal(frozen.log_step, workspace.pool_tables([table]).log_step)
+    assert np.array_equal(frozen.log_step, kernels.pool_tables([table]).log_step)
 
 
 def test_pooled_tables_fill_what_was_never_seen() -> None:
-    one, two = workspace.make_table(1), workspace.make_table(1)
+    one, two = kernels.make_table(1), kernels.make_table(1)
     one.log_step[:], two.log_step[:] = -1.0, -3.0
     one.visits[:4], two.visits[2:8] = 30.0, 10.0
-    pooled = workspace.pool_tables([one, two])
+    pooled = kernels.pool_tables([one, two])
     assert pooled.log_step[0] == -1.0 and pooled.log_step[-1] == -3.0
     assert pooled.log_step[2] == pytest.approx(-1.5)
 
@@ -217,11 +216,11 @@ def test_faults_are_counted_and_never_accepted(fault: str, rng) -> None:
         return {"nan": np.nan, "inf": np.inf}.get(fault, value) if bad else value, gradient
 
     density = FunctionDensity(function, 2)
-    problem, scratch = workspace.make_problem(density, case.base), workspace.make_scratch(2)
+    problem, scratch = kernels.make_problem(density, case.base), kernels.make_scratch(2)
     state = kernels.make_state(problem, case.base.whiten(case.mean - 0.3))
-    events = []
+    events, short = [], kernels.Trajectory(1.0, 0.3, 4)
     for _ in range(300):
-        _, status, gradients = kernels.transition(problem, state, 1.0, 0.3, 4, rng, scratch)
+        _, status, gradients = kernels.transition(problem, state, short, rng, scratch)
         events.append(status)
         assert np.isfinite(state.value[0]) and 1 <= gradients <= 4
         assert case.base.unwhiten(state.z)[0] <= case.mean[0]
@@ -235,17 +234,18 @@ def test_stan_reject_is_counted(rng) -> None:
     density = target_of(
         'parameters { real x; } model { if (x > 0) reject("right half"); x ~ normal(0, 1); }'
     ).density
-    problem = workspace.make_problem(density, GaussianBase(np.zeros(1), np.eye(1)))
-    state, scratch = kernels.make_state(problem, np.array([-0.5])), workspace.make_scratch(1)
-    events = [kernels.transition(problem, state, 1.0, 0.3, 4, rng, scratch)[1] for _ in range(200)]
+    problem = kernels.make_problem(density, GaussianBase(np.zeros(1), np.eye(1)))
+    state, scratch = kernels.make_state(problem, np.array([-0.5])), kernels.make_scratch(1)
+    short = kernels.Trajectory(1.0, 0.3, 4)
+    events = [kernels.transition(problem, state, short, rng, scratch)[1] for _ in range(200)]
     assert 20 < events.count(kernels.REJECTED) < 180
     assert state.z[0] <= 0
 
 
-def test_function_density_clone_pickles_and_values() -> None:
+def test_function_densities_have_callbacks_of_their_own() -> None:
     density = gaussian(3)
-    one = FunctionDensity(density.function, 3)
+    one, other = (FunctionDensity(density.function, 3) for _ in range(2))
     x = np.array([0.1, 0.2, 0.3])
-    assert one.clone().log_density(x) == one.log_density(x) == density.function(x)[0]
-    assert one.clone().address != one.address
+    assert one.log_density(x) == other.log_density(x) == density.function(x)[0]
+    assert one.address != other.address
     assert one.log_densities(np.stack([x, x])).shape == (2,)

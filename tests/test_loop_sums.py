@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from conftest import target_of
 
-from stanct.audit.verify import compare
-from stanct.targets.program_target import Target
+from stanct.audit.verify import verify
+from stanct.targets.program_target import ProgramTarget
 
 DATA = {"N": 12, "M": 11, "y": [0.3, -1.2, 0.8, 2.0, 0.1, -0.6, 1.4, 0.0, -0.3, 0.9, 2.2, -1.1]}
 # Only a mixture keeps its loop: any other density would leave it.
@@ -97,13 +97,13 @@ NOT_SUMMED = {
 }
 
 
-def loop(body: str) -> Target:
+def loop(body: str) -> ProgramTarget:
     return target_of(PROGRAM % body, DATA)
 
 
-def agrees(target: Target) -> bool:
+def agrees(target: ProgramTarget) -> bool:
     kinds = ("joint", "pseudo_extended", "extended_hamiltonian")
-    return all(compare(target, kind, points=4).passed for kind in kinds)
+    return all(verify(target, kind, points=4).passed for kind in kinds)
 
 
 @pytest.mark.parametrize("name", FILLED_AT_ONCE)
@@ -145,7 +145,7 @@ def test_a_comment_stays_with_its_loop(branch: str, opening: str, closing: str) 
     sums = [k for k, line in enumerate(lines) if "sum(ct_terms" in line]
     last = max(sums) if opening else min(sums)
     assert [k for k, line in enumerate(lines) if line.endswith("// of all")] == [last - 1]
-    assert compare(target, "pseudo_extended").passed
+    assert verify(target, "pseudo_extended").passed
 
 
 def test_terms_that_are_all_equal() -> None:

@@ -43,7 +43,7 @@ def test_the_wheel_works_alone(tmp_path: Path) -> None:
         archive.extractall(site)
     assert (site / "stanct" / "py.typed").exists()
     for name in ("makefile", "README.md", "src/main.cpp", "examples/bernoulli/bernoulli.stan"):
-        assert (site / "stanct" / "cmdstan_home" / name).exists()
+        assert (site / "stanct" / "engines" / "cmdstan_home" / name).exists()
     assert not (site / "templates").exists()
     model = tmp_path / "line.stan"
     model.write_text("parameters { real<lower=0> s; } model { s ~ exponential(1); }")

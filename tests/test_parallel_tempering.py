@@ -13,7 +13,7 @@ from sampled import sampled
 import stanct
 from stanct.errors import SamplingError
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
-from stanct.runs.ladder_run import LadderRun
+from stanct.runs.ladder import LadderRun
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -137,8 +137,8 @@ def test_threads_stan_and_saving(seed: int, tmp_path) -> None:
     base = stanct.GaussianBase(np.array([0.5]), np.array([[1.5]]))
     runs = [
         model.sample(
-            {"y": 1.5}, method="parallel_tempering", base=base, seed=seed, draws=300, warmup=96,
-            bootstrap=1, threads=threads, progress=False,
+            {"y": 1.5}, stanct.ParallelTempering(bootstrap=1), base=base, seed=seed, draws=300,
+            warmup=96, threads=threads, progress=False,
         )
         for threads in (1, 2, 4)
     ]  # fmt: skip
@@ -188,7 +188,7 @@ def test_error_bars_are_calibrated() -> None:
 
 
 def test_impossible_settings() -> None:
-    with pytest.raises(SamplingError, match="two or more rungs"):
+    with pytest.raises(SamplingError, match="rungs must be a whole number of at least 2"):
         run(gaussian(1), rungs=1)
-    with pytest.raises(SamplingError, match="chains must be a whole number"):
+    with pytest.raises(SamplingError, match="chains must be a whole number of at least 1"):
         run(gaussian(1), chains=True)

@@ -10,7 +10,8 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 
 from stanct.errors import StanctError
-from stanct.path.bias import Bias, Course, beta_grid
+from stanct.path.bias import Bias
+from stanct.path.course import Course, beta_grid
 
 LINEAR = Bias.linear(-3.0)
 TABLE = Bias(np.array([0.0, 0.1, 0.35, 1.0]), np.array([0.0, -2.0, -2.5, 1.0]))

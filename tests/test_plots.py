@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from runs import line_run
 
 from stanct import plots
-from stanct.pages.panels import PANELS
+from stanct.pages.panels import PANELS, panels_of
 from stanct.plots.canvas import CHAIN_COLOURS, plain
 from stanct.plots.weights import coordinate_names
 from stanct.runs.diagnostics import round_trips
@@ -40,7 +40,7 @@ def line(axes: Axes, label: str) -> np.ndarray:
 
 def test_every_panel_that_fits_draws_on_the_given_axes(run: Any) -> None:
     before = dict(mpl.rcParams)
-    fitting = [panel for panel in PANELS if panel.fits(run)]
+    fitting = panels_of(run)
     assert len(fitting) >= 4
     for panel in fitting:
         axes = Figure().add_subplot()
@@ -48,6 +48,12 @@ def test_every_panel_that_fits_draws_on_the_given_axes(run: Any) -> None:
         assert axes.has_data() or axes.child_axes
         assert any(letter.isdigit() for letter in panel.words(run)), panel.title
     assert dict(mpl.rcParams) == before
+
+
+def test_a_panel_is_named_after_its_picture() -> None:
+    """So that `run.shows` names what `stanct.plots` can draw."""
+    assert all(panel.draw is getattr(plots, panel.needs) for panel in PANELS)
+    assert {panel.needs for panel in PANELS} == set(plots.__all__) - {"most_multimodal"}
 
 
 def test_public_names_are_documented() -> None:

@@ -31,18 +31,23 @@ def test_declarations_of_data_and_parameters() -> None:
     assert len(program.source_hash) == 64
 
 
-def test_locate_points_at_the_name() -> None:
+def located(program: Program, name: str) -> tuple[str, int, int]:
+    """Path, line and column of a variable's declaration."""
+    (found,) = (each for each in (*program.data, *program.parameters) if each.name == name)
+    return found.path, found.line, found.column
+
+
+def test_a_declaration_points_at_its_name() -> None:
     program = Program.from_source("data {\n  int<lower=1> N, M;\n}\n" + BODY, name="two")
-    assert program.locate("M") == ("two.stan", 2, 19)
-    assert program.locate("x") == ("two.stan", 4, 19)
-    assert program.locate("y") is None
+    assert located(program, "M") == ("two.stan", 2, 19)
+    assert located(program, "x") == ("two.stan", 4, 19)
 
 
 def test_includes_are_resolved_and_mapped_back() -> None:
     program = Program.from_file(PROGRAMS / "includes.stan")
     assert program.data_names == ("N",)
-    assert program.locate("N") == (str(PROGRAMS / "include/data.stan"), 2, 16)
-    path, line, _ = program.locate("tau") or ("", 0, 0)
+    assert located(program, "N") == (str(PROGRAMS / "include/data.stan"), 2, 16)
+    path, line, _ = located(program, "tau")
     assert (path, line) == (str(PROGRAMS / "includes.stan"), 6)
     assert "real scale()" in program.expanded
     assert "real scale()" not in program.source

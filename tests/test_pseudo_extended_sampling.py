@@ -18,11 +18,12 @@ from stanct.cli import main
 from stanct.errors import ProgramError, SamplingError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.copies import CopyEstimator, copy_log_weights
-from stanct.path.bias import CopyBias, Course
+from stanct.path.bias import CopyBias
+from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
+from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.samplers import pseudo_extended
-from stanct.samplers._nuts import ExtendedSampler
+from stanct.samplers._nuts import CompiledNuts
 
 UNIT = GaussianBase(np.zeros(2), np.eye(2))
 
@@ -184,7 +185,7 @@ def test_functions_that_add_to_the_target(seed: int) -> None:
 
 
 def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = ExtendedSampler.draw, []
+    original, calls = CompiledNuts.draw, []
 
     def interrupted(*args, **settings):
         calls.append(settings["draws"])
@@ -192,7 +193,7 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return original(*args, **settings)
 
-    monkeypatch.setattr(ExtendedSampler, "draw", interrupted)
+    monkeypatch.setattr(CompiledNuts, "draw", interrupted)
     run = run_of(LINE, seed, base=UNIT, log_zeta=-7.0, bootstrap=0)
     assert run.draws == 100 and run.variables["b"].shape == (4, 300, 2)
     assert "interrupted" in run.warnings
@@ -201,14 +202,14 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"copies": 1}, "copies must be a whole number from 2"),
-        ({"copies": 2.5}, "copies must be a whole number"),
-        ({"fixed_beta": [0.1, 0.9]}, r"fixed_beta must hold 3 numbers in \[0, 1\]"),
-        ({"fixed_beta": [0.1, 0.9, 1.1]}, "fixed_beta must hold 3"),
+        ({"copies": 1}, "copies must be a whole number of at least 2"),
+        ({"copies": 2.5}, "copies must be a whole number of at least 2"),
+        ({"fixed_beta": [0.1, 0.9]}, "fixed_beta must be 3 numbers, one for each copy"),
+        ({"fixed_beta": [0.1, 0.9, 1.1]}, "fixed_beta must be numbers from 0 to 1, or None"),
         ({"fixed_beta": [1, 1, 1]}, "nothing is tempered"),
-        ({"bootstrap": -1}, "must not be negative"),
-        ({"chains": 0}, "chains must be"),
-        ({"seed": -1}, "seed"),
+        ({"bootstrap": -1}, "bootstrap must be a whole number of at least 0"),
+        ({"chains": 0}, "chains must be a whole number of at least 1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
         ({"base": GaussianBase(np.zeros(3), np.eye(3))}, "3 dimensions, the program 2"),
     ],
 )
@@ -231,7 +232,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (tmp_path / "skewed.stan").write_text(SKEWED.source)
     (tmp_path / "data.json").write_text(json.dumps({"N": 2, "y": [0, 1]}))
     arguments = ["evidence", str(tmp_path / "skewed.stan"), str(tmp_path / "data.json")]
-    arguments += ["--method", "pseudo_extended", "--copies", "2", "--draws", "200", "--seed", "1"]
+    arguments += ["--method", "pseudo_extended", "--set", "copies=2"]
+    arguments += ["--draws", "200", "--seed", "1"]
     assert main([*arguments, "--base", "laplace", "--quiet", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["sampler"] == "pseudo_extended" and record["draws"] == 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import inspect
 import json
 import re
 import time
@@ -16,17 +15,34 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser, faults_of
-from runs import EVIL, KINDS, SHORT, far_run, hostile_run, large_run, line_run, unknown_run
+from runs import (
+    EVIL,
+    KINDS,
+    SHORT,
+    Swinging,
+    Unknown,
+    far_run,
+    hostile_run,
+    large_run,
+    line_run,
+    unknown_run,
+)
+from sampled import split
 from targets import LINE
 
 import stanct
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.pages.page import HtmlPage, number, signed, with_error
-from stanct.pages.report import command_line, python_lines, remedies, verdict
+from stanct.pages.panels import panels_of
+from stanct.pages.report import remedies, verdict
+from stanct.pages.reproduction import command_line, python_lines
+from stanct.path.gaussian import GaussianBase
+from stanct.path.low_rank import LowRankBase
 from stanct.runs.diagnostics import Check, failures
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import METHODS
+from stanct.sampling import named_method
 
 
 class Reader(HTMLParser):
@@ -36,13 +52,23 @@ class Reader(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
+        self.texts: list[tuple[str, str]] = []
         self.feed(page)
 
+    @property
+    def panels(self) -> list[str]:
+        """Headings of the pictures, from the top of the page."""
+        return [text for tag, text in self.texts if tag == "figure h3"]
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        before = self.tags[-1][0] if self.tags else ""
         self.tags.append((tag, dict(attrs)))
+        self.texts.append((f"{before} {tag}", ""))
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self.texts:
+            self.texts[-1] = (self.texts[-1][0], self.texts[-1][1] + data.strip())
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         """Attributes of every element of that name."""
@@ -188,15 +214,39 @@ def test_its_first_remedy_makes_the_next_page_reliable(failing_page: HtmlPage) -
     assert "Reliable" in page and not first_remedy(page)
 
 
-WANTED = {
-    "joint": ("β along the chains", "Base check"),
-    "gibbs": ("β along the chains", "Base check"),
-    "parallel_tempering": ("Rejected swaps", "Stepping stones, up and down", "Barrier Λ"),
-    "ais": ("Weights at β = 1", "Schedule of β", "Running log Z"),
-    "pseudo_extended": ("Time at each β", "The heaviest copy", "Weights at β = 1"),
-    "tact": ("λ along the chains", "Time at each |ξ|", "Thermostats", "trips to high temperature"),
-    "adiabatic": ("Mean of δ, cooling and heating", "Free-energy curve"),
+LEAST = "The parameters least like one mode"
+PATH = (
+    "Free-energy curve", "Running log Z", "Time at each β", "β along the chains",
+    "Weights at β = 1", "Base check", "Base against target", LEAST,
+)  # fmt: skip
+PICTURES = {
+    "joint": PATH,
+    "gibbs": PATH,
+    "simulated_tempering": PATH,
+    "parallel_tempering": (
+        "Free-energy curve", "Running log Z", "Stepping stones, up and down", "Rejected swaps",
+        "Schedule of β", "Base against target", LEAST,
+    ),
+    "ais": (
+        "Running log Z", "Schedule of β", "Weights at β = 1", "Base against target", LEAST,
+    ),
+    "pseudo_extended": ("Time at each β", "The heaviest copy", "Weights at β = 1", LEAST),
+    "tact": (
+        "λ along the chains", "Time at each |ξ|", "Thermostats", "Base against target", LEAST,
+    ),
+    "adiabatic": (
+        "Free-energy curve", "Cooling and heating", "Mean of δ, cooling and heating",
+        "Weights at β = 1", "Base against target", LEAST,
+    ),
+}  # fmt: skip
+"""Kind of run to the pictures of its report, from the top of the page."""
+WORDS = {
+    "joint": ("Rao–Blackwell, tempered chains alone", "round trips", "divergences"),
+    "parallel_tempering": ("Barrier Λ", "stepping stones down", "round trips"),
+    "pseudo_extended": ("gradients", "divergences"),
+    "tact": ("This method estimates no evidence", "trips to high temperature"),
 }
+"""What else a kind's report says of itself."""
 
 
 @pytest.mark.parametrize("method", KINDS)
@@ -205,17 +255,21 @@ def test_each_kind_s_page(method: str, tmp_path: Path, request: pytest.FixtureRe
     run = line_run(method)
     page = run.report()
     reader = Reader(page)
-    for words in WANTED[method]:
+    assert tuple(reader.panels) == PICTURES[method]
+    for words in WORDS.get(method, ()):
         assert words in reader.text
-    assert ("β along the chains" in reader.text) == (method in ("joint", "gibbs"))
     lines = python_lines(run)
     assert lines is not None
-    asked: dict[str, Any] = {}
-    sampler = SimpleNamespace(sample=lambda data, **settings: asked.update(settings))
-    space = {"data": None, "model": sampler}
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def sample(data: None, method: Any = "joint", **options: Any) -> None:
+        asked.append((named_method(method) if isinstance(method, str) else method, options))
+
+    space = {"data": None, "model": SimpleNamespace(sample=sample)}
     exec(re.sub(r"model = .*", "", lines), space)
-    inspect.signature(METHODS[asked.pop("method")]).bind(None, **asked)
-    assert asked == {**SHORT[method], "seed": run.provenance["settings"]["seed"]}
+    own, options = split(method, SHORT[method])
+    seed = run.provenance["settings"]["seed"]
+    assert asked == [(METHODS[method](**own), {**options, "seed": seed})]
     assert faults_of(request.getfixturevalue("browser"), page, tmp_path / "page.html") == []
 
 
@@ -223,6 +277,45 @@ def test_a_run_of_an_unknown_kind_without_evidence(unknown_page: HtmlPage) -> No
     reader = Reader(unknown_page)
     assert "This method estimates no evidence" in reader.text and "log Z" not in reader.text
     assert "b[1]" in reader.text and "Provenance" in reader.text
+    assert tuple(reader.panels) == ("Base against target", LEAST)
+
+
+def test_a_kind_from_outside_is_shown_as_it_says(run: TemperedRun) -> None:
+    reader = Reader(unknown_run(run, Swinging).report())
+    assert tuple(reader.panels) == ("Schedule of β", LEAST)
+    assert "Longest swing" in reader.text and "1.25" in reader.text
+    assert "swings" in reader.text and "73" in reader.text
+
+
+def test_a_picture_that_there_is_not(run: TemperedRun) -> None:
+    class Boastful(Unknown):
+        @property
+        def shows(self) -> tuple[str, ...]:
+            return ("pair", "fireworks")
+
+    with pytest.raises(StanctError, match=r"Boastful.*shows fireworks.*may name free_energy, "):
+        unknown_run(run, Boastful).report()
+
+
+def test_tact_shows_what_it_ran() -> None:
+    run = line_run("tact")
+    for setting, value, missing in (
+        ("tempering", False, ["λ along the chains", "Time at each |ξ|"]),
+        ("thermostat", None, ["Thermostats"]),
+    ):
+        own = {**run.method_settings, setting: value}
+        other = dataclasses.replace(run, provenance={**run.provenance, "method_settings": own})
+        left = [title for title in PICTURES["tact"] if title not in missing]
+        assert [panel.title for panel in panels_of(other)] == left
+
+
+def test_a_base_of_low_rank_is_shown(run: TemperedRun) -> None:
+    """Its panel needs the base's standard deviations alone."""
+    sd = np.array([0.3, 0.2])
+    flat = LowRankBase(np.ones(2), sd, np.zeros((2, 0)), np.zeros(0))
+    dense = GaussianBase(np.ones(2), np.diag(sd))
+    low, same = (dataclasses.replace(run, base=base).report() for base in (flat, dense))
+    assert tuple(Reader(low).panels) == PATH and low == same
 
 
 def test_size(large_page: HtmlPage) -> None:
@@ -281,6 +374,58 @@ def test_reproduction_lines(run: TemperedRun) -> None:
     compile(python, "lines", "exec")
     assert '    "it\'s.json",\n' in python
     assert "base=base," in (python_lines(far_run()) or "")
+
+
+def made_by(run: Any, method: str, common: dict[str, Any], own: dict[str, Any]) -> Any:
+    """A run as a method with settings of its own would leave it."""
+    record = {
+        **run.provenance,
+        "program": "m.stan",
+        "data_origin": "d.json",
+        "settings": common,
+        "method_settings": own,
+    }
+    return dataclasses.replace(run, method=method, provenance=record)
+
+
+def test_a_method_with_its_own_settings(run: TemperedRun) -> None:
+    found = made_by(run, "gibbs", {"chains": 2, "draws": 2500, "seed": 1, "threads": 3},
+                    {"transitions": 8, "max_steps": 64})  # fmt: skip
+    assert command_line(found) == (
+        "stanct evidence m.stan d.json --method gibbs --set transitions=8 --chains 2 --seed 1"
+    )
+    assert (python_lines(found) or "").split("\n")[2:] == [
+        "model = stanct.temper('m.stan')",
+        "run = model.sample(",
+        "    'd.json',",
+        "    stanct.Gibbs(transitions=8),",
+        "    chains=2,",
+        "    seed=1,",
+        ")",
+    ]
+
+
+def test_settings_that_have_parts(run: TemperedRun) -> None:
+    """A part is written by what differs in it; the command cannot say it."""
+    coupling = {**dataclasses.asdict(stanct.Coupling()), "plateau": 0.5}
+    hills = dataclasses.asdict(stanct.Hills())
+    found = made_by(run, "tact", {"seed": 1, "base": "given"},
+                    {"coupling": coupling, "hills": hills, "bias": "hills"})  # fmt: skip
+    assert command_line(found) is None
+    lines = (python_lines(found) or "").split("\n")
+    assert "    stanct.TACT(bias='hills', coupling=stanct.Coupling(plateau=0.5))," in lines
+    assert "# base is the one that you passed" in lines and "    base=base," in lines
+
+
+def test_resampled_annealing_is_repeated_as_ais() -> None:
+    lines = python_lines(line_run("ais", resample=True)) or ""
+    assert "stanct.AIS(resample=True)" in lines
+
+
+def test_a_method_of_the_user_s_own_cannot_be_repeated(run: TemperedRun) -> None:
+    found = dataclasses.replace(run, method="mine")
+    assert python_lines(found) is None and command_line(found) is None
+    assert "To repeat it" not in found.report()
 
 
 def test_the_python_lines_repeat_the_run(tmp_path: Path) -> None:

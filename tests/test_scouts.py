@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import ROOT, target_of
+from sampled import sampled
 from scipy.integrate import trapezoid
+from test_base import fit_with_modes
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
-from stanct.bases import fits
+from stanct.bases import fits, modes
 from stanct.bases.boltzmann import BoltzmannMachine, Moments
-from stanct.bases.fits import STARTS, FittedBase, fit_base
+from stanct.bases.fits import LEAST_SHRINKAGE, fit_base
+from stanct.bases.local import LocalFit, moment_match
+from stanct.bases.modes import STARTS
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
+from stanct.path.base import Base
 from stanct.path.bias import Bias
-from stanct.path.gaussian import GaussianBase, LocalFit, moment_match
-from stanct.runs.tempered_run import TemperedRun
-from stanct.samplers import _alternation as alternation
-from stanct.samplers import joint, parallel_tempering
-from stanct.samplers._rounds import LEAST_SHRINKAGE, Round, refit_base
+from stanct.path.gaussian import GaussianBase
+from stanct.runs.tempered import TemperedRun
+from stanct.samplers._rounds import Round, refit_base
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity
 from stanct.work.execution import Borrow
@@ -74,18 +76,18 @@ def test_scouts_outside_the_support_are_left_out(seed: int) -> None:
 def test_one_mode_needs_no_scouts(seed: int) -> None:
     """The pilots asked for, each of 600 iterations, and nothing more."""
     target = target_of(ONE_MODE)
-    fitted = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    fitted, found = fit_with_modes(target, "pilot", seed, chains=2)
     assert not fitted.separated
-    assert len(fitted.fits) == 1 and len(fitted.fits[0].points) == 600
+    assert len(found.fits) == 1 and len(found.fits[0].points) == 600
     np.testing.assert_allclose(np.diag(fitted.base.covariance), 4.0, rtol=0.4)
 
 
 def test_a_mode_too_good_to_be_skipped_gets_a_pilot(seed: int) -> None:
     """One pilot from the better mode would say that there is only one."""
     target = target_of(TWO_MODES)
-    fitted = fit_base(target, "pilot", chains=1, seed=np.random.SeedSequence(seed), nuts=Nuts())
-    assert fitted.separated and len(fitted.fits) == 2
-    assert fitted.base.scale[0, 0] == pytest.approx(9, abs=1.5)
+    fitted, found = fit_with_modes(target, "pilot", seed, chains=1)
+    assert fitted.separated and len(found.fits) == 2
+    assert fitted.base.dense().scale[0, 0] == pytest.approx(9, abs=1.5)
 
 
 @pytest.mark.parametrize(("method", "way"), [("pilot", "pathfinder"), ("laplace", "mode")])
@@ -105,10 +107,8 @@ def test_a_mode_that_all_first_starts_miss_is_found(
             seed += 1
 
     monkeypatch.setattr(embedded, way, right_at_first)
-    fitted = fit_base(
-        target_of(TWO_MODES), method, chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts()
-    )
-    assert len(fitted.fits) == 2 and len(set(seeds)) == 2 * STARTS
+    fitted, found = fit_with_modes(target_of(TWO_MODES), method, seed)
+    assert len(found.fits) == 2 and len(set(seeds)) == 2 * STARTS
     if method == "pilot":
         assert fitted.separated
 
@@ -118,7 +118,7 @@ def test_a_second_look_that_finds_nothing_changes_nothing(
 ) -> None:
     target, found = target_of(ONE_MODE), []
     twice = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
-    look = fits._approximate
+    look = modes._approximate
 
     def once(*arguments: Any) -> list[LocalFit]:
         if found:
@@ -126,9 +126,12 @@ def test_a_second_look_that_finds_nothing_changes_nothing(
         found.extend(look(*arguments))
         return found
 
-    monkeypatch.setattr(fits, "_approximate", once)
+    monkeypatch.setattr(modes, "_approximate", once)
     one = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
-    assert np.array_equal(twice.base.scale, one.base.scale) and twice.log_zeta == one.log_zeta
+    assert (
+        np.array_equal(twice.base.dense().scale, one.base.dense().scale)
+        and twice.log_zeta == one.log_zeta
+    )
     assert twice.evaluations == one.evaluations + sum(len(fit.points) for fit in found)
 
 
@@ -138,13 +141,13 @@ def test_hidden_modes_widen_the_base(seed: int) -> None:
         machine = BoltzmannMachine(arrays["weights"][0], arrays["biases"][0])
         truth = machine.relaxed(Moments(0.0, arrays["mean"][0], arrays["covariance"][0]))
     target = stanct.temper(PROGRAM).target(machine.stan_data())
-    fitted = fit_base(target, "pilot", chains=4, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    fitted, found = fit_with_modes(target, "pilot", seed)
     assert fitted.separated and fitted.gradients < 600_000
 
-    def narrowness(base: GaussianBase) -> float:
+    def narrowness(base: Base) -> float:
         return np.linalg.eigvals(np.linalg.solve(base.covariance, truth.covariance)).real.max()
 
-    assert narrowness(moment_match(fitted.fits)[0]) > 10
+    assert narrowness(moment_match(found.fits)[0]) > 10
     assert narrowness(fitted.base) < 8
 
 
@@ -156,33 +159,20 @@ def test_where_modes_hide_refits_do_not_narrow(rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize(("program", "floor"), [(TWO_MODES, 1.0), (ONE_MODE, LEAST_SHRINKAGE)])
-@pytest.mark.parametrize(
-    ("method", "place", "name"),
-    [
-        ("gibbs", alternation, "refit_base"),
-        ("parallel_tempering", parallel_tempering, "refitted"),
-        ("joint", joint, "refit_base"),
-    ],
-)
+@pytest.mark.parametrize("method", ["gibbs", "parallel_tempering", "joint", "pseudo_extended"])
 def test_refits_know_whether_modes_hide(
-    program: str,
-    floor: float,
-    method: str,
-    place: ModuleType,
-    name: str,
-    seed: int,
-    monkeypatch: pytest.MonkeyPatch,
+    program: str, floor: float, method: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refit, floors = getattr(place, name), []
+    refit, floors = GaussianBase.refitted, []
 
-    def spied(*arguments: Any, **settings: float) -> GaussianBase:
-        floors.append(settings.get("least_shrinkage", arguments[-1]))
-        return refit(*arguments, **settings)
+    def spied(*arguments: Any, least_shrinkage: float) -> GaussianBase:
+        floors.append(least_shrinkage)
+        return refit(*arguments, least_shrinkage=least_shrinkage)
 
-    monkeypatch.setattr(place, name, spied)
+    monkeypatch.setattr(GaussianBase, "refitted", spied)
     model = stanct.TemperedModel(Program.from_source(program, name="model"))
     settings = {"draws": 8, "warmup": 150, "chains": 2, "bootstrap": 1, "engine": "embedded"}
-    model.sample(method=method, seed=seed, progress=False, **settings)
+    sampled(method, model.target(), seed=seed, progress=False, **settings)
     assert floors == [floor]
 
 
@@ -192,7 +182,7 @@ def test_where_modes_lie_apart_chains_stay_where_the_path_is_fast(
 ) -> None:
     """Half of the density of β under the bias is ∝ the speed's power 1.3, by sums over x."""
     model = stanct.TemperedModel(Program.from_source(TWO_MODES, name="model"))
-    run = model.sample(method=method, seed=seed, engine="embedded", progress=False, **settings)
+    run = sampled(method, model.target(), seed=seed, engine="embedded", progress=False, **settings)
     assert isinstance(run, TemperedRun) and run.base is not None
     grid = np.linspace(0.005, 1, 200)
     x = np.linspace(-60, 60, 6001)[:, None]
@@ -249,14 +239,16 @@ def test_scouts_go_again_while_they_come_to_lie_farther_apart(
     points = [rng.normal(4.0 * k, 0.3, size=(300, 1)) for k in seen]
     pilots = [LocalFit(p.mean(axis=0), np.cov(p.T).reshape(1, 1), 0.0, p) for p in points]
     seeds = np.random.SeedSequence(seed)
-    found = fits._scouted(target_of(COMB, {"D": 1}), pilots, unseen, seeds, Nuts(), 0, 0)
+    found = fits._scouted(
+        target_of(COMB, {"D": 1}), tuple(pilots), unseen=unseen, seed=seeds, nuts=Nuts()
+    )
     teeth = [set(np.round(scouts.points[:, 0] / 4)) for scouts in done]
     assert starts[0] == pytest.approx(np.sqrt(4 if unseen else 2) * np.std(points), rel=0.01)
     assert len(teeth[-1] & set(range(11))) >= 9
     assert (len(done) > 1 and len(teeth[0]) < 9) == unseen
     assert found.gradients == sum(scouts.gradients for scouts in done)
     # That of the whole comb is 12.6.
-    assert 8 < found.base.scale[0, 0] < 17
+    assert 8 < np.std(found.points) < 17
 
 
 @pytest.mark.parametrize(("program", "unseen"), [(TWO_MODES, False), (COMB, True)])
@@ -266,9 +258,9 @@ def test_modes_that_one_start_found_tell_of_more(
     """In the plane the comb has 121 modes, more than there are starts."""
     told, scouted = [], fits._scouted
 
-    def spied(*arguments: Any) -> FittedBase:
-        told.append(arguments[2])
-        return scouted(*arguments)
+    def spied(*arguments: Any, unseen: bool, **settings: Any) -> Scouts:
+        told.append(unseen)
+        return scouted(*arguments, unseen=unseen, **settings)
 
     monkeypatch.setattr(fits, "_scouted", spied)
     seeds = np.random.SeedSequence(seed)

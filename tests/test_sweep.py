@@ -19,7 +19,7 @@ from stanct.cli import main
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
 from stanct.errors import StanctError
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.isolation import NoAnswerError, Worker
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
@@ -87,9 +87,9 @@ def test_verdicts_are_written_as_they_come(tmp_path: Path) -> None:
 
 def test_a_fault_is_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case, _ = find_cases(folder, with_data=True)
-    honest = Target.code
+    honest = ProgramTarget.code
     monkeypatch.setattr(
-        Target, "code", lambda self, kind: honest(self, kind).replace("y | m, 1", "y | m, 2")
+        ProgramTarget, "code", lambda self, kind: honest(self, kind).replace("y | m, 1", "y | m, 2")
     )
     (verdict,) = examine(case, ["density"])
     assert (verdict.outcome, verdict.reason) == ("differs", "not its formula")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import SEED, target_of
@@ -10,25 +12,25 @@ from stanct.arrays import Array
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, Walker
 from stanct.path.gaussian import GaussianBase
-from stanct.samplers.tact import Coupling, Hills, TactSettings
+from stanct.samplers.tact import TACT, Coupling, Hills
 from stanct.targets.batches import Batches, make_potential
 
 COUPLING = Coupling()
 SKEW = "parameters { vector[2] x; } model { x[1] ~ normal(1, 2); x[2] ~ normal(x[1]^2, 3); }"
 
 
-def settings(**changes: object) -> TactSettings:
-    known: dict = {
-        "chains": 1, "draws": 8, "warmup": 0, "thin": 1, "step": 0.1, "tempering_step": 0.05,
-        "friction": 0.1, "tempering_friction": 0.1, "inertia": 1.0, "tempering_inertia": 1.0,
-        "tempering": True, "thermostat": "scalar", "bias": "force", "bins": 50, "hills": Hills(),
-        "coupling": COUPLING, "integrator": "symmetric", "resample_every": 0, "patience": 50,
-        "noise": (0.0, 0.0), "threads": None,
+def settings(**changes: Any) -> TACT:
+    """Every setting as the tests here were worked out for, whatever the defaults."""
+    known: dict[str, Any] = {
+        "thin": 1, "step": 0.1, "tempering_step": 0.05, "friction": 0.1, "tempering_friction": 0.1,
+        "inertia": 1.0, "tempering_inertia": 1.0, "tempering": True, "thermostat": "scalar",
+        "bias": "force", "bins": 50, "hills": Hills(), "coupling": COUPLING,
+        "integrator": "symmetric", "resample_every": 0, "patience": 50, "noise": (0.0, 0.0),
     }  # fmt: skip
-    return TactSettings(**{**known, **changes})
+    return TACT(**{**known, **changes})
 
 
-def dynamics(**changes: object) -> Dynamics:
+def dynamics(**changes: Any) -> Dynamics:
     return settings(**changes).dynamics(learn=True, offset=0.0)
 
 
@@ -63,16 +65,16 @@ def test_slope_of_the_coupling(xi: float) -> None:
 
 def test_whitened_gradient_is_the_slope_of_the_energy() -> None:
     potential, _ = skew_potential()
-    rng, room, value = np.random.default_rng(SEED), np.zeros((4, 2)), np.zeros(2)
+    rng, reading = np.random.default_rng(SEED), compiled.make_reading(2)
 
     def energy(z: Array) -> float:
-        assert compiled.energy_at(potential, z, rng, room, value)
-        return float(value[0])
+        assert compiled.energy_at(potential, z, rng, reading)
+        return float(reading.value[0])
 
     z, h = np.array([0.3, -0.8]), 1e-5
     slopes = [(energy(z + h * e) - energy(z - h * e)) / (2 * h) for e in np.eye(2)]
     energy(z)
-    assert room[0] == pytest.approx(np.array(slopes), rel=1e-6)
+    assert reading.rows[0] == pytest.approx(np.array(slopes), rel=1e-6)
 
 
 def test_biasing_force_averages_over_a_bins_own_visits() -> None:
@@ -118,16 +120,16 @@ def test_sgld_is_one_line() -> None:
     """With friction 1 and no thermostat a published step is θ − η ∇U + √(2η) n."""
     potential, _ = skew_potential()
     z = np.array([0.3, -0.8])
-    room, value = np.zeros((4, 2)), np.zeros(2)
-    assert compiled.energy_at(potential, z, np.random.default_rng(1), room, value)
-    gradient = room[0].copy()
+    reading = compiled.make_reading(2)
+    assert compiled.energy_at(potential, z, np.random.default_rng(1), reading)
+    gradient = reading.rows[0].copy()
     walker = Walker(
         z.copy(), np.array([0.5, -0.2]), np.ones(1), np.array([0.0, 0.0, 0.1]),
         np.zeros(3, np.int64),
     )  # fmt: skip
     plain = dynamics(tempering=False, thermostat=None, friction=1.0, integrator="published")
     rng = np.random.Generator(np.random.PCG64(SEED))
-    compiled.move(potential, walker, empty_bias(), plain, rng, room, value)
+    compiled.move(potential, walker, empty_bias(), plain, rng, reading)
     noise = np.random.Generator(np.random.PCG64(SEED)).standard_normal(2)
     assert walker.z == pytest.approx(z - 0.01 * gradient + np.sqrt(0.02) * noise)
 
@@ -140,8 +142,8 @@ def test_walls_are_elastic() -> None:
         bias="force", thermostat=None, tempering_friction=0.0,
         coupling=Coupling(1.6, 100.0, 3.0, 5 / 3),
     )  # fmt: skip
-    room, value = np.zeros((4, 2)), np.zeros(2)
-    compiled.move(potential, walker, empty_bias(), free, np.random.default_rng(1), room, value)
+    reading = compiled.make_reading(2)
+    compiled.move(potential, walker, empty_bias(), free, np.random.default_rng(1), reading)
     assert state[0] == pytest.approx(2 * 5 / 3 - 1.71, abs=1e-4)
     assert state[1] == pytest.approx(-0.05, abs=1e-4)
 
@@ -157,10 +159,8 @@ def test_a_rejected_point_is_counted_and_left() -> None:
     walker = Walker(
         np.array([1.05]), np.array([0.1]), np.zeros(1), np.zeros(3), np.zeros(3, np.int64)
     )
-    room, value = np.zeros((4, 1)), np.zeros(2)
-    compiled.move(
-        potential, walker, empty_bias(), dynamics(), np.random.default_rng(1), room, value
-    )
+    reading = compiled.make_reading(1)
+    compiled.move(potential, walker, empty_bias(), dynamics(), np.random.default_rng(1), reading)
     assert (walker.z[0], walker.momentum[0]) == pytest.approx((0.95, -0.1))
     assert walker.clock[1] == 1
 

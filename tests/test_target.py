@@ -10,12 +10,12 @@ import pytest
 from conftest import target_of
 from scipy.stats import kstest, norm
 
-from stanct.engines.embedded import Block, CompilerMessageError, compile_program
+from stanct.engines.embedded import CompilerMessageError, DrawBlock, compile_program
 from stanct.errors import EngineError, ProgramError
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.program import Program
-from stanct.targets.program_target import Target, check_program, make_density
+from stanct.targets.program_target import ProgramTarget, check_program, make_density
 
 SHAPES = """
 parameters {
@@ -32,7 +32,7 @@ model { to_vector(m) ~ std_normal(); to_array_1d(s) ~ exponential(1); L ~ lkj_co
 def test_unconstrain_inverts_every_shape(rng: np.random.Generator) -> None:
     target = target_of(SHAPES)
     points = rng.standard_normal((1, 7, target.density.dimension))
-    block = Block(target.density.variables(points, seed=1), {})
+    block = DrawBlock(target.density.variables(points, seed=1), {})
     assert block.variables["m"].shape == (1, 7, 2, 3)
     assert block.variables["p"].shape == (1, 7, 2, 3)
     assert block.variables["t"].shape == (1, 7, 2, 2)
@@ -45,7 +45,7 @@ def test_a_unit_vector_gets_its_length_back(rng: np.random.Generator) -> None:
     """Only the direction is known; the length of a standard normal vector is drawn anew."""
     target = target_of("parameters { real a; unit_vector[3] v; } model { a ~ std_normal(); }")
     points = rng.standard_normal((1, 3000, 4))
-    block = Block(target.density.variables(points, seed=1), {})
+    block = DrawBlock(target.density.variables(points, seed=1), {})
     found = target.unconstrain(block, 0, rng)
     assert found[:, 0] == pytest.approx(points[0, :, 0])
     length = np.linalg.norm(points[0, :, 1:], axis=1, keepdims=True)
@@ -74,7 +74,7 @@ def test_programs_read_a_diagonal_base_as_its_diagonal(
 
 def test_values_on_a_bound_are_left_out(rng: np.random.Generator) -> None:
     target = target_of("parameters { real<lower=0> s; } model { s ~ exponential(1); }")
-    block = Block({"s": np.array([[1.0, 0.0, -1.0, 2.0]])}, {})
+    block = DrawBlock({"s": np.array([[1.0, 0.0, -1.0, 2.0]])}, {})
     kept = target.unconstrain(block, 0, rng)[:, 0]
     assert kept[np.isfinite(kept)] == pytest.approx(np.log([1.0, 2.0]))
 
@@ -115,7 +115,7 @@ _BLANKS = {k: " " for k in range(32, 0x250)}  # tabs stay
 
 
 def test_a_fault_of_ours_says_so() -> None:
-    target: Target = target_of("parameters { real x; } model { x ~ std_normal(); }")
+    target: ProgramTarget = target_of("parameters { real x; } model { x ~ std_normal(); }")
     broken = type(target.density_recipe)("parameters { real x; } model { y ~ std_normal(); }", "{}")
     with pytest.raises(CompilerMessageError):
         compile_program(broken.source)

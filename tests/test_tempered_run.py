@@ -17,7 +17,7 @@ from targets import LINE
 
 from stanct import load
 from stanct.errors import SavedRunError, StanctError
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,7 @@ def test_save_and_load(run: TemperedRun, tmp_path: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert names == {"run.json", "draws.npz", "data.json", "density.stan", "joint.stan"}
     again = load(folder)
+    assert isinstance(again, TemperedRun)
     assert again.evidence == run.evidence
     assert again.provenance == json.loads(json.dumps(run.provenance))
     for name, values in run.variables.items():
@@ -140,7 +141,7 @@ def test_a_failed_save_leaves_the_old_run(
     with pytest.raises(SavedRunError, match="No space left"):
         run.save(tmp_path / "line")
     assert [path.name for path in tmp_path.iterdir()] == ["line"]
-    assert load(tmp_path / "line").evidence == run.evidence
+    assert TemperedRun.load(tmp_path / "line").evidence == run.evidence
 
 
 def test_load_refuses_what_is_not_a_run(run: TemperedRun, tmp_path: Path) -> None:

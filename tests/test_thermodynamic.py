@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from analytic import bimodal, gaussian
+from sampled import sampled
 
 from stanct.estimates.path import PathEstimator
 from stanct.estimates.thermodynamic import ladder_integral, path_integral
-from stanct.path.bias import Bias, LadderBias, beta_grid, sigmoidal_ladder
+from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
+from stanct.path.course import beta_grid
 from stanct.runs.diagnostics import agreement_check
-from stanct.samplers import gibbs, parallel_tempering
 
 # Base N(0, 1), target exp(1.5) N(1, 0.3²): π_β is normal with precision 1 + β (1/0.09 − 1).
 LOG_Z, CENTRE, SD = 1.5, 1.0, 0.3
@@ -104,8 +105,8 @@ def test_draws_at_the_wrong_beta_are_named(rng) -> None:
 
 def test_it_is_there_for_every_tempered_run(seed: int) -> None:
     settings = {"seed": seed, "draws": 200, "warmup": 120, "threads": 1, "progress": False}
-    for case, sampler in ((bimodal(), gibbs), (gaussian(20), parallel_tempering)):
-        run = sampler.sample(case.target, base=case.base, **settings)
+    for case, method in ((bimodal(), "gibbs"), (gaussian(20), "parallel_tempering")):
+        run = sampled(method, case.target, base=case.base, **settings)
         evidence = run.thermodynamic_evidence
         assert abs(evidence.log_z - case.log_z) < 4 * evidence.std_error < 1.2
         assert "thermodynamic" in [check.name for check in run.diagnostics]

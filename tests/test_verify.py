@@ -11,7 +11,7 @@ import pytest
 from generated import DATA, PROGRAMS
 
 from stanct import temper
-from stanct.audit.verify import compare
+from stanct.audit.verify import verify
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.stan import codegen
@@ -19,7 +19,7 @@ from stanct.stan.codegen import KINDS, generate
 from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 NAMES = ["captures", "eight_schools", "loops", "split", "truncation"]
 
@@ -27,7 +27,7 @@ NAMES = ["captures", "eight_schools", "loops", "split", "truncation"]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_generated_programs_pass(name: str, kind: str) -> None:
-    comparison = compare(temper(PROGRAMS / f"{name}.stan").target(DATA[name]), kind, points=6)
+    comparison = verify(temper(PROGRAMS / f"{name}.stan").target(DATA[name]), kind, points=6)
     assert comparison.passed
     assert comparison.points == 6 or name == "truncation"
     assert f"The {kind} program agrees" in str(comparison)
@@ -58,7 +58,7 @@ def test_a_wrong_program_does_not(
         return code.replace(old, new)
 
     monkeypatch.setattr("stanct.targets.program_target.generate", faulty)
-    comparison = compare(target, kind, points=6)
+    comparison = verify(target, kind, points=6)
     assert not comparison.passed
     assert "DOES NOT agree" in str(comparison)
 
@@ -67,17 +67,17 @@ def test_a_gradient_that_is_all_rounding() -> None:
     """Ripples too small to see make a slope that the last digit of the parameter turns round."""
     ripples = "target += std_normal_lpdf(x) + 1e-13 * sum(sin(1e13 * x));"
     program = Program.from_source(f"parameters {{ vector[3] x; }} model {{ {ripples} }}")
-    comparison = compare(Target(program, read_data(None, program)), "joint")
+    comparison = verify(ProgramTarget(program, read_data(None, program)), "joint")
     assert comparison.passed and "with the last digit of the parameters" in str(comparison)
     assert comparison.gradient_rounding > comparison.gradient_error / 10 > 1e-6
 
 
 def test_nothing_to_compare() -> None:
     program = Program.from_source("parameters { real x; } model { target += negative_infinity(); }")
-    comparison = compare(Target(program, read_data(None, program)), "joint", points=3)
+    comparison = verify(ProgramTarget(program, read_data(None, program)), "joint", points=3)
     assert not comparison.passed and "no random point" in str(comparison)
     with pytest.raises(StanctError, match=r"no kind 'sideways'.*(?s:.)*'density'"):
-        compare(Target(program, read_data(None, program)), "sideways")
+        verify(ProgramTarget(program, read_data(None, program)), "sideways")
 
 
 def test_check_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

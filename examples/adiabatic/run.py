@@ -1,9 +1,10 @@
 """Betancourt's Beta–Binomial by annealing, tempering on three ladders, and adiabatic Monte Carlo.
 
-Repeats section III and the experiment of Betancourt (2014): from a prior near one to a posterior
-near a fifth. The rate is a quantile of its prior, θ = F⁻¹(Φ(x)), so that the prior of x is standard
-normal, the base of every path to the posterior. Prints log Z(β) along the adiabatic flow beside
-quadrature, and the posterior mean that each method finds; the picture shows how each one travels.
+The script repeats section III and the experiment of Betancourt (2014), with a prior near one and a
+posterior near a fifth. The rate is a quantile of its prior, θ = F⁻¹(Φ(x)), so the prior of x is
+standard normal. This prior is the base of every path. The script prints log Z(β) along the
+adiabatic flow beside quadrature, and the posterior mean that each method finds. The picture shows
+how each method moves between prior and posterior.
 
     python run.py [--quick] [--seed 1] [--out adiabatic.png]
 """
@@ -23,16 +24,18 @@ from scipy.stats import beta as beta_distribution
 
 import stanct
 from stanct.runs.diagnostics import round_trips
-from stanct.samplers import adiabatic, ais, simulated_tempering
-from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
 PRIOR, TRIALS, SUCCESSES = (9, 0.75), 550, 115
 CONJUGATE = (PRIOR[0] + SUCCESSES, PRIOR[1] + TRIALS - SUCCESSES)
 HALF_LOG_2PI, LOG_BETA = 0.5 * math.log(2 * math.pi), float(betaln(*PRIOR))
 LOG_CHOOSE = -math.log(TRIALS + 1) - float(betaln(SUCCESSES + 1, TRIALS - SUCCESSES + 1))
 BETAS = np.append(np.geomspace(0.001, 0.1, 8), np.linspace(0.175, 1, 12))
-LADDERS = {"coarse": ("sigmoidal", 4), "fine": ("sigmoidal", 200), "tuned": ("equal", None)}
-BLUE, GREY = "#0072b2", "#999999"  # of Okabe & Ito, and grey
+LADDERS = {
+    "coarse": stanct.SimulatedTempering(ladder="sigmoidal", rungs=4),
+    "fine": stanct.SimulatedTempering(ladder="sigmoidal", rungs=200),
+    "tuned": stanct.SimulatedTempering(),
+}
+BLUE = "#0072b2"  # Okabe & Ito's palette
 
 
 def rate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +45,10 @@ def rate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_posterior(x: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log density of x and k with its gradient, shape (1,); plain numbers, for speed."""
+    """log p(x, k) and its gradient, shape (1,).
+
+    Plain Python numbers are faster here than arrays.
+    """
     (a, b), u = PRIOR, float(x[0])
     theta = float(betaincinv(a, b, ndtr(u)))
     rest = 1 - theta if theta < 0.5 else float(betaincinv(b, a, ndtr(-u)))
@@ -78,7 +84,7 @@ def exact_log_z(power: float) -> float:
 
 
 def curve_table(run: stanct.AdiabaticRun) -> None:
-    """log Z(β) at twenty β: quadrature, the flow's own curve, and the weighted one."""
+    """Print log Z at twenty β: by quadrature, by the flow itself, and by the weighted draws."""
     nodes, flow, weighted = run.betas, run.flow_curve(), run.curve()
     print("  beta       exact    flow            weighted")
     worst = 0.0
@@ -91,27 +97,27 @@ def curve_table(run: stanct.AdiabaticRun) -> None:
             cells.append(f"{value:10.4f} ({value - exact:+.4f} ± {error:.4f})")
         worst = max(worst, abs(_between(power, nodes, flow.log_z, run.means) - exact))
         print(f"{power:6.4f} {exact:11.4f} {'  '.join(cells)}")
-    print(f"the flow's curve is within {worst:.4f} of the exact one")
+    print(f"The flow's curve is within {worst:.4f} of the exact one.")
 
 
 def _between(power: float, nodes: np.ndarray, log_z: np.ndarray, means: np.ndarray) -> float:
-    """log z between nodes, with E_β[δ] = −d log z / dβ linear there."""
+    """log z between nodes, where E_β[δ] = −d log z / dβ is taken as linear."""
     k = int(np.clip(np.searchsorted(nodes, power) - 1, 0, nodes.size - 2))
     width, along = nodes[k + 1] - nodes[k], power - nodes[k]
     slope = (means[k + 1] - means[k]) / width
-    # The cubic's ends agree with both nodes: what the trapezium misses is spread evenly.
+    # What the trapezium misses is spread evenly, so that the curve agrees with both nodes.
     missed = log_z[k + 1] - log_z[k] + 0.5 * width * (means[k] + means[k + 1])
     return float(log_z[k] - along * (means[k] + 0.5 * slope * along) + missed * along / width)
 
 
 def posterior(axes: Axes) -> None:
-    """The exact posterior density of θ, as a line."""
+    """Draw the exact posterior density of θ as a line."""
     theta = np.linspace(0.12, 0.3, 300)
     axes.plot(theta, beta_distribution.pdf(theta, *CONJUGATE), color="black", lw=1)
 
 
 def draw(runs: dict[str, stanct.Run]) -> Figure:
-    """Above how each method moves between prior and posterior, below where it arrives."""
+    """How each method moves between prior and posterior, and below that where it arrives."""
     figure = Figure(figsize=(2.7 * len(runs), 5), layout="constrained")
     upper, lower = figure.subplots(2, len(runs))
     for axes, (name, run) in zip(upper, runs.items(), strict=True):
@@ -122,7 +128,7 @@ def draw(runs: dict[str, stanct.Run]) -> Figure:
         elif isinstance(run, stanct.AdiabaticRun):
             paths = run.kinetic[0, :12].T
             axes.plot(run.betas, paths, color=BLUE, lw=0.6)
-            # δ spreads most, and trajectories tarry, where β is small.
+            # Trajectories spend most of their time at small β, where δ spreads most.
             axes.set_xscale("symlog", linthresh=0.001)
             axes.set_xticks([0, 0.001, 0.01, 0.1, 1], ["0", ".001", ".01", ".1", "1"])
             axes.set(xlabel="β of twelve trajectories", ylabel="kinetic energy")
@@ -133,7 +139,7 @@ def draw(runs: dict[str, stanct.Run]) -> Figure:
     for axes, (name, run) in zip(lower, runs.items(), strict=True):
         theta, log_weights = rate(run.variables["x"])[0].ravel(), run.target_log_weights.ravel()
         if name == "annealing":
-            log_weights = np.zeros(theta.size)  # simulated annealing knows no weights
+            log_weights = np.zeros(theta.size)  # simulated annealing has no weights
         weights = np.exp(log_weights - log_weights.max())
         axes.hist(theta, bins=60, range=(0.12, 0.3), weights=weights, density=True, color=BLUE,
                   alpha=0.5)  # fmt: skip
@@ -143,7 +149,7 @@ def draw(runs: dict[str, stanct.Run]) -> Figure:
 
 
 def mean_table(runs: dict[str, stanct.Run]) -> None:
-    """Posterior mean of θ and log Z by each method."""
+    """Print the posterior mean of θ and log Z by each method."""
     mean = beta_distribution(*CONJUGATE).mean()
     print(f"\n{'':<20}mean of theta           log Z              gradients  round trips")
     print(f"{'exact':<20}{mean:.5f}               {exact_log_z(1.0):9.4f}")
@@ -165,27 +171,27 @@ def mean_table(runs: dict[str, stanct.Run]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Annealing, tempering and adiabatic Monte Carlo.")
-    parser.add_argument("--quick", action="store_true", help="few draws, in seconds")
+    parser.add_argument("--quick", action="store_true", help="few draws, seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("adiabatic.png"), help="the picture")
     options = parser.parse_args()
-    target = FunctionTarget(FunctionDensity(log_posterior, 1), "beta_binomial")
+    target = stanct.FunctionTarget(stanct.FunctionDensity(log_posterior, 1), "beta_binomial")
     prior = stanct.GaussianBase(np.zeros(1), np.eye(1))
     common = {"base": prior, "seed": options.seed, "progress": False}
 
     runs: dict[str, stanct.Run] = {}
-    # Annealing ignores the weights, so that a schedule that is too quick leaves it behind.
-    runs["annealing"] = ais.sample(
-        target, temperatures=20, draws=64 if options.quick else 512, **common
+    # Annealing ignores the weights, so a schedule that is too fast shows in its mean.
+    runs["annealing"] = stanct.sample(
+        target, stanct.AIS(temperatures=20), draws=64 if options.quick else 512, **common
     )
-    for name, (ladder, rungs) in LADDERS.items():
-        runs[f"tempering, {name}"] = simulated_tempering.sample(
-            target, ladder=ladder, rungs=rungs, bootstrap=0,
-            draws=250 if options.quick else 2500, warmup=250 if options.quick else 500, **common,
+    for name, method in LADDERS.items():
+        runs[f"tempering, {name}"] = stanct.sample(
+            target, method, draws=250 if options.quick else 2500,
+            warmup=250 if options.quick else 500, **common,
         )  # fmt: skip
-    runs["adiabatic"] = flow = adiabatic.sample(
-        target, draws=32 if options.quick else 128, warmup=16 if options.quick else 256,
-        duration=10.0 if options.quick else 80.0, **common,
+    runs["adiabatic"] = flow = stanct.sample(
+        target, stanct.Adiabatic(duration=10.0 if options.quick else 80.0),
+        draws=32 if options.quick else 128, warmup=16 if options.quick else 256, **common,
     )  # fmt: skip
     curve_table(flow)
     mean_table(runs)

@@ -15,26 +15,10 @@ from pathlib import Path
 import numpy as np
 
 import stanct
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import Problem, make_problem, make_scratch
+from stanct import kernels
+from stanct.kernels import Phase, Trajectory, make_problem, make_scratch
 
 ROUNDS, STEPS = 300, 300
-
-
-@kernels.compiled
-def bare_loop(
-    problem: Problem, points: np.ndarray, value: np.ndarray, gradient: np.ndarray
-) -> float:
-    """Call the density at every row of `points`, nothing else."""
-    total = 0.0
-    for n in range(points.shape[0]):
-        x = points[n]
-        problem.call(
-            problem.handle, True, True, x.ctypes.data, value.ctypes.data, gradient.ctypes.data,
-            np.uintp(0),
-        )  # fmt: skip
-        total += value[0]
-    return total
 
 
 def main() -> None:
@@ -49,28 +33,25 @@ def main() -> None:
     start, momentum = rng.standard_normal((2, dimension))
 
     def trajectory(steps: int, keep: np.ndarray | None = None) -> float:
-        state, p = kernels.make_state(problem, start), momentum.copy()
+        state = kernels.make_state(problem, start)
+        phase = Phase(state.z, momentum.copy(), state.gradient, state.value)
         begun = time.thread_time()
         if keep is None:
-            kernels.leapfrog(
-                problem, state.z, p, state.gradient, state.value, 0.5, 1e-3, steps, scratch
-            )
+            kernels.leapfrog(problem, phase, Trajectory(0.5, 1e-3, steps), scratch)
         else:
             for row in keep:
-                kernels.leapfrog(
-                    problem, state.z, p, state.gradient, state.value, 0.5, 1e-3, 1, scratch
-                )
-                row[:] = base.unwhiten(state.z)
+                kernels.leapfrog(problem, phase, Trajectory(0.5, 1e-3, 1), scratch)
+                row[:] = base.unwhiten(phase.z)
         return (time.thread_time() - begun) / steps * 1e6
 
     points = np.empty((STEPS, dimension))
     trajectory(STEPS, points)
     value, gradient = np.empty(1), np.empty(dimension)
-    bare_loop(problem, points[:1], value, gradient)
+    kernels.repeat_density(problem.call, problem.handle, points, value, gradient, 1)
 
     def bare() -> float:
         begun = time.thread_time()
-        bare_loop(problem, points, value, gradient)
+        kernels.repeat_density(problem.call, problem.handle, points, value, gradient, 1)
         return (time.thread_time() - begun) / STEPS * 1e6
 
     times = np.array([(bare(), trajectory(STEPS)) for _ in range(ROUNDS)])

@@ -1,10 +1,17 @@
-"""What `reduce_sum` gains from threads: seconds a gradient with 1 thread and with 2.
+"""How much `reduce_sum` gains from a second thread, in seconds per gradient.
 
-The density programs of a Boltzmann machine and of a decoder of images, built by CmdStan. Joint
-programs keep `reduce_sum`, but in the decoder's thousands of dimensions the product with the base's
-dense scale, which one thread does, would hide what it gains. Two runs of one chain that differ only
-in their number of draws are timed, so that reading data and starting up drop out; both numbers of
-threads take turns, and the best of each counts. Needs a CmdStan: `stanct install-cmdstan`.
+CmdStan builds the density programs of a Boltzmann machine and of a decoder of images. The script
+times two runs of one chain that differ only in their number of draws. The difference between them
+leaves out the time for starting up and reading data. Runs with 1 and with 2 threads take turns, and
+the fastest of each counts.
+
+The joint programs use `reduce_sum` too. They are not timed, because the decoder has thousands of
+dimensions: there a single thread multiplies by the base's dense scale matrix, and that product
+would hide the gain.
+
+The script needs CmdStan: run `stanct install-cmdstan` first.
+
+    python run.py [--units 2000] [--images 100] [--repeats 3]
 """
 
 from __future__ import annotations
@@ -23,14 +30,16 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
 from stanct.resources import resource_folder
 
-# Program, data, shape of its parameter x, and draws that take some seconds.
+# The program, its data, the shape of its parameter x, and a number of draws that takes seconds.
 Case = tuple[Path, dict[str, Any], tuple[int, ...], int]
 SHORT = 5
 DEPTH = 4
 
 
 def boltzmann(units: int, rng: np.random.Generator) -> Case:
-    dimension = max(2, units // 4)  # relaxations have nearly as many as units; less data to write
+    """The relaxation of a random Boltzmann machine."""
+    # A real relaxation has nearly as many dimensions as units. Fewer keep the data file small.
+    dimension = max(2, units // 4)
     data = {
         "B": units,
         "D": dimension,
@@ -42,6 +51,7 @@ def boltzmann(units: int, rng: np.random.Generator) -> Case:
 
 
 def decoder(images: int, rng: np.random.Generator) -> Case:
+    """A decoder with random weights that has to explain random images."""
     sizes = (50, 200, 200, 784)
     weights = [rng.normal(scale=n**-0.5, size=(m, n)) for n, m in itertools.pairwise(sizes)]
     data = {
@@ -57,7 +67,7 @@ def decoder(images: int, rng: np.random.Generator) -> Case:
 def seconds_per_gradient(
     engine: CmdStan, recipe: Recipe, shape: tuple[int, ...], long: int, threads: int
 ) -> float:
-    """Of a program with the one parameter x of that shape."""
+    """Time a program whose only parameter is x, of the given shape."""
     size = math.prod(shape)
     spent, gradients = [], []
     for draws in (SHORT, long):
@@ -78,10 +88,10 @@ def seconds_per_gradient(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--units", type=int, default=2000, help="of the Boltzmann machine")
-    parser.add_argument("--images", type=int, default=100, help="that the decoder explains")
-    parser.add_argument("--repeats", type=int, default=3, help="of each, in turn; the best counts")
+    parser = argparse.ArgumentParser(description="Gradients with one thread and with two.")
+    parser.add_argument("--units", type=int, default=2000, help="units of the Boltzmann machine")
+    parser.add_argument("--images", type=int, default=100, help="images for the decoder")
+    parser.add_argument("--repeats", type=int, default=3, help="timings; the fastest counts")
     options = parser.parse_args()
     rng = np.random.default_rng(1)
     engine = CmdStan.here()
@@ -95,8 +105,8 @@ def main() -> None:
                 found.append(seconds_per_gradient(engine, recipe, shape, long, threads))
         one, two = min(seconds[1]), min(seconds[2])
         print(
-            f"{program.stem}, {math.prod(shape)} parameters: {1e3 * one:.2f} ms a gradient with 1 "
-            f"thread, {1e3 * two:.2f} ms with 2: {one / two:.2f} times faster",
+            f"{program.stem}, {math.prod(shape)} parameters: {1e3 * one:.2f} ms per gradient with "
+            f"1 thread, {1e3 * two:.2f} ms with 2, a speed-up of {one / two:.2f}",
             flush=True,
         )
 

@@ -1,9 +1,11 @@
 """Two paths to one evidence: from the prior, and from a fitted base.
 
-The program takes a power of its likelihood as data, so that its evidence is a point of the curve
-from the prior (power 0) to the posterior (power 1), known in closed form. For the full likelihood
-the run also knows the geometric path from its own Gaussian base; in one dimension quadrature
-checks that curve.
+The program raises its likelihood to a power, which is part of the data. At power 0 it is the prior,
+at power 1 the posterior, and the evidence at every power is known in closed form. The script runs
+joint continuous tempering at four powers.
+
+The run at power 1 also estimates the whole curve from its own Gaussian base to the posterior. The
+program has one parameter, so the script checks that curve by quadrature.
 
     python run.py [--seed 1]
 """
@@ -24,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def path_by_quadrature(density: Density, run: stanct.TemperedRun) -> np.ndarray:
-    """log z(β) = log ∫ exp(−β φ − (1 − β) ψ) dx of the run's base, at 0.1, 0.2, …, 1."""
-    # Wide and fine: the target's tails are exponential, the base's Gaussian.
+    """log z(β) = log ∫ exp(−β φ − (1 − β) ψ) dx for the run's base, at β = 0.1, 0.2, …, 1."""
+    # The grid is wide because the target's tails are exponential.
     z = np.linspace(-25, 25, 5001)[:, None]
     x = run.base.unwhiten(z)
     delta = run.base.delta(z, density.log_densities(x))
@@ -40,24 +42,25 @@ def line(label: float, estimate: float, std_error: float, exact: float) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Beta-binomial: log z along two paths.")
+    parser = argparse.ArgumentParser(description="Beta–binomial: log z along two paths.")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     data = json.loads((HERE / "beta_binomial.data.json").read_text(encoding="utf-8"))
     truth = json.loads((HERE / "truth.json").read_text(encoding="utf-8"))
     model = stanct.temper(HERE / "beta_binomial.stan")
 
-    print("From prior to posterior: log z(power), a run for each")
+    print("From the prior to the posterior: log z(power), one run for each power")
     print(f"{'power':>7} {'estimate':>12}   {'SE':<8} {'exact':>12} {'z':>6}")
     for power, exact in truth["log_z_of_power"].items():
-        run = model.sample({**data, "power": float(power)}, seed=options.seed, progress=False)
+        data["power"] = float(power)
+        run = model.sample(data, seed=options.seed, progress=False)
         print(line(float(power), run.evidence.log_z, run.evidence.std_error, exact))
 
-    # The last run is that of the posterior itself.
-    print("\nFrom the fitted base to the posterior: log z(β), one run")
+    # The last run has power 1.
+    print("\nFrom the fitted base to the posterior: log z(β), all from the last run")
     print(f"{'β':>7} {'estimate':>12}   {'SE':<8} {'quadrature':>12} {'z':>6}")
     curve = run.curve(np.linspace(0.1, 1, 10))
-    exact_curve = path_by_quadrature(model.density({**data, "power": 1.0}), run)
+    exact_curve = path_by_quadrature(model.density(data), run)
     for point in zip(curve.beta, curve.log_z, curve.std_error, exact_curve, strict=True):
         print(line(*point))
 

@@ -1,7 +1,7 @@
-"""Two modes twelve standard deviations apart: plain NUTS and continuous tempering.
+"""Two modes twelve standard deviations apart, by plain NUTS and by continuous tempering.
 
-Repeats section 7.1 of Graham & Storkey (2017) on bimodal.stan, with their base, and draws the four
-panels of their Figure 1.
+The script repeats section 7.1 of Graham & Storkey (2017) with the program bimodal.stan and the
+paper's base. It draws the four panels of their Figure 1.
 
     python run.py [--seed 1] [--out bimodal.png]
 """
@@ -25,11 +25,11 @@ from stanct.engines.embedded import Nuts, run_nuts
 HERE = Path(__file__).resolve().parent
 CHAINS, DRAWS = 4, 2500
 
-BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#bbbbbb"  # of Okabe & Ito, and grey
-TRAJECTORY = 40  # draws joined by lines in the first panel
-TRACE = 1000  # draws shown in the last
+BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#bbbbbb"  # Okabe & Ito's palette
+TRAJECTORY = 40  # draws that the first panel joins by lines
+TRACE = 1000  # draws in the last panel
 X = np.linspace(-40, 40, 801)
-SHOWN = (-24, 24)  # of x
+SHOWN = (-24, 24)  # range of x in the panels
 
 
 def target_density(x: np.ndarray) -> np.ndarray:
@@ -38,14 +38,14 @@ def target_density(x: np.ndarray) -> np.ndarray:
 
 
 def joint_panel(axes: Axes, run: stanct.TemperedRun, base_density: np.ndarray) -> None:
-    """p(x, β) with the chain's draws, some of them joined in their order."""
+    """p(x, β) and the draws of one chain; a line joins those around the first change of mode."""
     beta = np.linspace(0, 1, 201)[:, None]
     density = target_density(X) ** beta * base_density ** (1 - beta)
-    # The square root brings out the low density at the base's end, where the chain crosses.
+    # The square root makes the low density near β = 0 visible, which is where the chain crosses.
     axes.pcolormesh(X, beta[:, 0], np.sqrt(density), cmap="Greys", vmax=0.8)
     x, betas = run.variables["x"][0], run.beta[0]
     axes.plot(x[:TRACE], betas[:TRACE], ".", color=BLUE, ms=3, mew=0, label="draws")
-    # Where the chain first goes from one mode to the other.
+    # The place where the chain first goes from one mode to the other.
     in_mode = np.flatnonzero(np.abs(x) > 5)
     crossing = in_mode[np.argmax(np.diff(np.signbit(x[in_mode])))]
     shown = slice(max(0, crossing - TRAJECTORY // 2), crossing + TRAJECTORY // 2)
@@ -56,14 +56,14 @@ def joint_panel(axes: Axes, run: stanct.TemperedRun, base_density: np.ndarray) -
         color=ORANGE,
         lw=0.8,
         ms=4,
-        label=f"{TRAJECTORY} in succession",
+        label=f"{TRAJECTORY} successive draws",
     )
     axes.set(xlim=SHOWN, ylim=(0, 1), xlabel="x", ylabel="inverse temperature β")
     legend_above(axes)
 
 
 def beta_panel(axes: Axes, run: stanct.TemperedRun, base_density: np.ndarray) -> None:
-    """Histogram of β beside its density, which is z(β) by quadrature."""
+    """Histogram of β, with its exact density: z(β) by quadrature, normalised."""
     beta = np.linspace(0, 1, 101)
     path = target_density(X) ** beta[:, None] * base_density ** (1 - beta[:, None])
     z = trapezoid(path, X)
@@ -76,7 +76,7 @@ def beta_panel(axes: Axes, run: stanct.TemperedRun, base_density: np.ndarray) ->
 
 
 def density_panel(axes: Axes, run: stanct.TemperedRun, base_density: np.ndarray) -> None:
-    """Base, target, and the draws weighted to the target."""
+    """The base, the target, and the draws weighted to the target."""
     weights = np.exp(run.log_weights()).ravel()
     axes.hist(
         run.variables["x"].ravel(),
@@ -95,7 +95,7 @@ def density_panel(axes: Axes, run: stanct.TemperedRun, base_density: np.ndarray)
 
 
 def trace_panel(figure: Figure, axes: Axes, run: stanct.TemperedRun) -> None:
-    """x over the iterations of one chain, coloured by β."""
+    """x over the iterations of one chain, with β as the colour."""
     x, beta = run.variables["x"][0, :TRACE], run.beta[0, :TRACE]
     points = np.column_stack([np.arange(TRACE), x])
     lines = np.stack([points[:-1], points[1:]], axis=1)
@@ -106,7 +106,7 @@ def trace_panel(figure: Figure, axes: Axes, run: stanct.TemperedRun) -> None:
 
 
 def legend_above(axes: Axes) -> None:
-    """Put the legend beside the title, clear of the data."""
+    """Put the legend beside the title, where it hides no data."""
     axes.legend(
         loc="lower right",
         bbox_to_anchor=(1.01, 0.99),
@@ -139,7 +139,7 @@ def draw(run: stanct.TemperedRun) -> Figure:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="NUTS and tempering on two isolated modes.")
+    parser = argparse.ArgumentParser(description="Plain NUTS and tempering on two isolated modes.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("bimodal.png"), help="the picture")
     options = parser.parse_args()
@@ -155,21 +155,26 @@ if __name__ == "__main__":
         draws=DRAWS,
         nuts=Nuts(),
     )
-    # A chain may still change modes while its warm-up tries long steps; after that it is stuck.
-    print(f"Plain NUTS, {DRAWS} draws a chain: share of draws with x < 0 (exact: 0.6)")
+    # A chain can still change modes while its warm-up tries long steps. After that it is stuck.
+    print(f"Plain NUTS, {DRAWS} draws per chain: share of the draws with x < 0 (exact: 0.6)")
     for start, chain in zip(starts[:, 0], block.variables["x"], strict=True):
         print(f"  started at {start:+.0f}: {np.mean(chain < 0):.3f}")
 
-    # The paper's base: a Gaussian with the target's own mean and standard deviation.
+    # The paper's base is a Gaussian with the target's own mean and standard deviation.
     base = stanct.GaussianBase(truth["mean"]["x"] * np.ones(1), truth["sd"]["x"] * np.eye(1))
     run = model.sample(
-        chains=CHAINS, draws=DRAWS, seed=options.seed, base=base, log_zeta=0.0, bootstrap=0
+        method=stanct.Joint(bootstrap=0),  # no round refits the base
+        chains=CHAINS,
+        draws=DRAWS,
+        seed=options.seed,
+        base=base,
+        log_zeta=0.0,
     )
-    print(f"\nContinuous tempering, {DRAWS} draws a chain: share of weight with x < 0")
+    print(f"\nContinuous tempering, {DRAWS} draws per chain: share of the weight with x < 0")
     for chain, log_weights in zip(run.variables["x"], run.log_weights(), strict=True):
         print(f"  {np.average(chain < 0, weights=np.exp(log_weights)):.3f}")
     left, mean = run.expect(lambda draws: draws["x"] < 0), run.expect("x")
-    print(f"  together {left.value:.4f} ± {left.std_error:.4f}, exact 0.6")
+    print(f"  all chains together {left.value:.4f} ± {left.std_error:.4f}, exact 0.6")
     print(f"mean of x: {mean.value:.3f} ± {mean.std_error:.3f}, exact {truth['mean']['x']:g}")
     print(f"{run.evidence}\nexact: {truth['log_z']:g}")
 

@@ -1,10 +1,11 @@
 """Figure 2 of Graham & Storkey (2017): errors of six methods on Boltzmann machine relaxations.
 
-Every run has a stream of its own and the same base, the moment-matched mixture of mean-field fits
-of [GS] 7.2, or with `--base scouts` the one that stanct finds by itself. Root mean square errors of
-log Z, of the means and of the covariances are relative to those of that base, so that 1 is what is
-known before sampling. Gradients count warm-up. Each run is a line of a CSV file as soon as it is
-finished, and a run that the file has is not repeated.
+All runs on a system share one base: the moment-matched mixture of mean-field fits of the paper's
+section 7.2, or with `--base scouts` the base that stanct finds by itself. The script prints root
+mean square errors of log Z, of the means and of the covariances. They are relative to the errors of
+that base, so 1 is what is known before sampling. The gradients include warm-up.
+
+Each finished run is added to a CSV file at once. A run that the file already has is not repeated.
 
     python run.py --quick        # one small generated system, seconds
     python run.py                # the five published systems, see README.md
@@ -13,12 +14,12 @@ finished, and a run that the file has is not repeated.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from rows import appending, rows_of
 from systems import COUNT, PROGRAM, System, generated, published
 from tqdm import tqdm
 
@@ -30,7 +31,7 @@ MEASURES = {"log_z": "log Z", "mean": "E[x]", "covariance": "Cov[x]"}
 COLUMNS = (
     "base", "system", "repeat", "method", "length", "gradients", "cpu_seconds", *MEASURES
 )  # fmt: skip
-# Of Okabe & Ito.
+# Okabe & Ito's palette.
 COLOURS = {
     "hmc": "#999999",
     "simulated_tempering": "#e69f00",
@@ -43,16 +44,25 @@ LENGTHS = (1, 3, 10)
 CHAINS = 4
 
 
-def settings(method: str, length: int) -> dict[str, int]:
-    """Of `TemperedModel.sample`, so that all methods spend alike at equal length."""
-    if method == "ais":
-        return {"draws": 32, "temperatures": 50 * length}
-    draws = {"simulated_tempering": 300, "gibbs": 300, "parallel_tempering": 200, "joint": 300}
-    return {"draws": draws[method] * length, "warmup": 150 + 50 * length, "bootstrap": 0}
+# No method refits the base.
+CHAIN_METHODS = {
+    "simulated_tempering": (stanct.SimulatedTempering(bootstrap=0), 300),
+    "parallel_tempering": (stanct.ParallelTempering(bootstrap=0), 200),
+    "gibbs": (stanct.Gibbs(bootstrap=0), 300),
+    "joint": (stanct.Joint(bootstrap=0), 300),
+}
+
+
+def chosen(name: str, length: int) -> tuple[stanct.Method, dict[str, int]]:
+    """A method and its number of draws; methods of equal length cost about the same."""
+    if name == "ais":
+        return stanct.AIS(temperatures=50 * length), {"draws": 32}
+    method, draws = CHAIN_METHODS[name]
+    return method, {"draws": draws * length, "warmup": 150 + 50 * length}
 
 
 def moments(x: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and covariance of draws, shape (chains, draws, D)."""
+    """Weighted mean and covariance of draws of shape (chains, draws, D)."""
     weights = np.exp(log_weights - log_weights.max()).ravel()
     weights /= weights.sum()
     flat = x.reshape(weights.size, -1)
@@ -61,7 +71,7 @@ def moments(x: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def errors(system: System, log_z: float, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Root mean square errors of the three measures; NaN for a log Z that a method lacks."""
+    """Root mean square errors of the three measures, NaN for log Z if `log_z` is NaN."""
     truth = system.truth
     pairs = ((log_z, truth.log_z), (mean, truth.mean), (covariance, truth.covariance))
     return np.array([np.sqrt(np.mean(np.square(a - b))) for a, b in pairs])
@@ -71,13 +81,13 @@ def sampled(
     model: stanct.TemperedModel,
     system: System,
     base: FittedBase,
-    method: str,
+    name: str,
     length: int,
     seed: int,
 ) -> tuple[np.ndarray, int]:
-    """Errors of one run, and its gradients."""
+    """Errors and gradients of one run of the method called `name`."""
     data = system.machine.stan_data()
-    if method == "hmc":
+    if name == "hmc":
         target = model.target(data)
         rng = np.random.default_rng(seed)
         starts = base.base.unwhiten(base.base.draw(rng, CHAINS))
@@ -86,16 +96,17 @@ def sampled(
         )
         x = block.variables["x"]
         return errors(system, np.nan, *moments(x, np.zeros(x.shape[:2]))), gradients
+    method, length_of_chains = chosen(name, length)
     run = model.sample(
         data,
-        method=method,
+        method,
         engine="embedded",
         chains=CHAINS,
         seed=seed,
         base=base.base,
         log_zeta=base.log_zeta,
         progress=False,
-        **settings(method, length),
+        **length_of_chains,
     )
     found = moments(run.variables["x"], run.target_log_weights)
     return errors(system, run.evidence.log_z, *found), run.gradients
@@ -111,26 +122,14 @@ def first_base(
     return fit_base(target, "pilot", chains=CHAINS, seed=seed, nuts=Nuts())
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """What the file has so far."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def run_all(systems: list[System], options: argparse.Namespace) -> None:
-    """Make the runs that the file lacks."""
+    """Do the runs that the file lacks."""
     model = stanct.temper(PROGRAM)
     done = {(r["base"], r["system"], int(r["repeat"]), r["method"], int(r["length"]))
             for r in rows_of(options.out)}  # fmt: skip
     wanted = [(method, length) for length in options.lengths for method in COLOURS]
     seeds = np.random.SeedSequence(options.seed).spawn(options.repeats)
-    new = not options.out.exists()
-    with options.out.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
+    with appending(options.out, COLUMNS) as add:
         bar = tqdm(total=options.repeats * len(systems) * len(wanted), unit="run", disable=None)
         for repeat, repeat_seed in enumerate(seeds):
             for system, child in zip(systems, repeat_seed.spawn(len(systems)), strict=True):
@@ -147,14 +146,13 @@ def run_all(systems: list[System], options: argparse.Namespace) -> None:
                     row = (options.base, system.name, repeat, method, length, gradients,
                            f"{time.process_time() - started:.2f}",
                            *(f"{value:.5f}" for value in found / scale))  # fmt: skip
-                    writer.writerow(dict(zip(COLUMNS, row, strict=True)))
-                    file.flush()
+                    add(dict(zip(COLUMNS, row, strict=True)))
 
 
 def averages(rows: list[dict[str, str]]) -> dict[str, np.ndarray]:
-    """Method to its line: gradients and three relative errors at each length, shape (lengths, 4).
+    """Each method's gradients and three relative errors at each length, shape (lengths, 4).
 
-    Errors are squared before they are averaged over repetitions, then averaged over systems.
+    The errors are root mean squares over repetitions, averaged over systems.
     """
     lines = {}
     for method in COLOURS:
@@ -178,7 +176,7 @@ def averages(rows: list[dict[str, str]]) -> dict[str, np.ndarray]:
 
 
 def picture(lines: dict[str, np.ndarray]) -> Figure:
-    """Three panels of relative errors against gradients."""
+    """Relative errors against gradients, one panel for each measure."""
     figure = Figure(figsize=(9.5, 3.4), layout="constrained")
     panels = figure.subplots(1, 3, sharex=True)
     for column, (axes, label) in enumerate(zip(panels, MEASURES.values(), strict=True), start=1):
@@ -196,12 +194,14 @@ def picture(lines: dict[str, np.ndarray]) -> Figure:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Figure 2 of Graham & Storkey (2017).")
     parser.add_argument("--repeats", type=int, default=3, help="runs on each system")
-    parser.add_argument("--systems", type=int, default=COUNT, help="published ones, up to 5")
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--systems", type=int, default=COUNT, help="published systems, 1 to 5")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=list(LENGTHS), help="lengths of the runs"
+    )
     parser.add_argument("--base", choices=("mean-field", "scouts"), default="mean-field")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("figure2.csv"), help="CSV of all runs")
-    parser.add_argument("--picture", type=Path, default=Path("figure2.png"))
+    parser.add_argument("--out", type=Path, default=Path("figure2.csv"), help="file of all runs")
+    parser.add_argument("--picture", type=Path, default=Path("figure2.png"), help="the picture")
     parser.add_argument("--quick", action="store_true", help="one small system, short runs")
     options = parser.parse_args()
     if options.quick:

@@ -1,8 +1,8 @@
 """The five published systems of Graham & Storkey (2017), section 7.2, with exact answers.
 
 `published.npz` holds weights and biases from the authors' repository (MIT licence, see
-LICENSE.published), the exact log Z, E[s] and Cov[s] of the machines, found by
-`BoltzmannMachine.exact` in a minute each, and some of the authors' own numbers for the tests.
+LICENSE.published). It also holds the exact log Z, E[s] and Cov[s] of each machine, which
+`BoltzmannMachine.exact` found in a minute, and some of the authors' own numbers for the tests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class System:
 
 
 def published(number: int) -> System:
-    """One of the five, 0 to 4."""
+    """A published system, numbered from 0 to 4."""
     with np.load(HERE / "published.npz") as arrays:
         machine = BoltzmannMachine(arrays["weights"][number], arrays["biases"][number])
         signs = Moments(*(arrays[name][number] for name in ("log_z", "mean", "covariance")))
@@ -37,6 +37,6 @@ def published(number: int) -> System:
 
 
 def generated(units: int, seed: int) -> System:
-    """A random one, small enough that its exact moments take a moment."""
+    """A random system, small enough for quick exact moments."""
     machine = BoltzmannMachine.random(units, np.random.default_rng(seed))
     return System(f"generated {units}", machine, machine.relaxed(machine.exact()))

@@ -1,10 +1,11 @@
-"""Errors of log Z by default settings, everything counted, where modes hide and where they do not.
+"""Errors of log Z with default settings, where modes hide and where they do not.
 
-Every run fits its own base; its gradients are those of pilots, scouts, adaptation and sampling
-together. The errors are against exact answers. RMSE is averaged over the five systems of 30 units;
-"covered" is the share of runs within two reported standard errors, "or warned" counts those with a
-named warning too. Each run is a line of a CSV file as soon as it is finished, and a run that the
-file has is not repeated.
+Every run fits its own base. Its gradients are those of pilots, scouts, adaptation and sampling
+together. The errors are differences from exact answers. RMSE is averaged over the five systems of
+30 units. "≤ 2 SE" is the share of runs within two reported standard errors, and "or warned" also
+counts the runs with a named warning.
+
+Each finished run is added to a CSV file at once. A run that the file already has is not repeated.
 
     python table.py                               # two methods, 5 seeds a system, about 10 minutes
     python table.py --methods gibbs --seeds 20
@@ -14,13 +15,13 @@ file has is not repeated.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from rows import appending, rows_of
 from systems import COUNT, PROGRAM, System, generated, published
 from tqdm import tqdm
 
@@ -33,8 +34,8 @@ COLUMNS = (
 )  # fmt: skip
 RADON = PROGRAM.parents[2] / "examples" / "radon"
 
-# Adaptive tempered SMC of BlackJAX, AIS, PyMC's sample_smc and dynesty on a relaxation of 26
-# dimensions, measured once, one thread: RMSE of log Z, gradients, CPU seconds.
+# Other packages on a relaxation of 26 dimensions, measured once with one thread: RMSE of log Z,
+# gradients and CPU seconds.
 PEERS = (
     ("BlackJAX adaptive SMC", 0.28, 1.7e6, 0.8),
     ("plain AIS", 0.29, 1.25e6, 2.2),
@@ -45,7 +46,7 @@ PEERS = (
 
 
 def acceptance(run: stanct.Run) -> tuple[float, float]:
-    """The least and the largest mean acceptance in any tenth of β, or on any rung."""
+    """The smallest and the largest mean acceptance in any tenth of β or on any rung."""
     if isinstance(run, stanct.LadderRun):
         bins = run.acceptance
     elif isinstance(run, stanct.TemperedRun) and run.method == "joint":
@@ -60,7 +61,7 @@ def acceptance(run: stanct.Run) -> tuple[float, float]:
 def measured(
     target: str, log_z: float, run: stanct.Run, cpu: float, seed: int
 ) -> dict[str, object]:
-    """A run as a row."""
+    """The row of a run."""
     low, high = acceptance(run)
     return {
         "method": run.method,
@@ -79,7 +80,7 @@ def measured(
 def targets(
     systems: list[System], radon: bool
 ) -> Iterator[tuple[str, stanct.TemperedModel, dict, float]]:
-    """Name, model, data and exact log Z."""
+    """Name, model, data and exact log Z of each target."""
     model = stanct.temper(PROGRAM)
     for system in systems:
         yield system.name, model, system.machine.stan_data(), system.truth.log_z
@@ -89,16 +90,8 @@ def targets(
         yield "radon", stanct.temper(RADON / "radon.stan"), data, truth["log_z"]
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """What the file has so far."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def run_all(options: argparse.Namespace, systems: list[System]) -> None:
-    """Make the runs that the file lacks, seed by seed."""
+    """Do the runs that the file lacks, seed by seed."""
     done = {(row["method"], row["target"], row["seed"]) for row in rows_of(options.out)}
     jobs = [
         (method, name, model, data, log_z, seed)
@@ -107,21 +100,16 @@ def run_all(options: argparse.Namespace, systems: list[System]) -> None:
         for method in options.methods
         if (method, name, str(seed)) not in done
     ]
-    new = not options.out.exists()
-    with options.out.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
+    with appending(options.out, COLUMNS) as add:
         for method, name, model, data, log_z, seed in tqdm(jobs, unit="run", disable=None):
             started = time.process_time()
-            run = model.sample(data, method=method, seed=seed, engine="embedded", progress=False)
+            run = model.sample(data, method, seed=seed, engine="embedded", progress=False)
             cpu = time.process_time() - started
-            writer.writerow(measured(name, log_z, run, cpu, seed))
-            file.flush()
+            add(measured(name, log_z, run, cpu, seed))
 
 
 def line(name: str, rows: list[dict[str, str]]) -> str:
-    """A line of the table."""
+    """The table's line for these runs."""
     error, size = (np.array([float(row[key]) for row in rows]) for key in ("error", "std_error"))
     of = np.array([row["target"] for row in rows])
     rmse = np.mean([np.sqrt(np.mean(error[of == one] ** 2)) for one in np.unique(of)])
@@ -141,7 +129,7 @@ def line(name: str, rows: list[dict[str, str]]) -> str:
 
 
 def report(rows: list[dict[str, str]]) -> None:
-    """Print the table of all rows, and the peers below."""
+    """Print the table of all rows, with the other packages below."""
     print(
         f"{'':<28} {'runs':>4} {'RMSE':>7} {'bias':>7} {'SE':>7} {'≤ 2 SE':>8} {'or warned':>9} "
         f"{'10⁶ grad.':>9} {'CPU s':>6}   acceptance"
@@ -157,11 +145,11 @@ def report(rows: list[dict[str, str]]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Errors of log Z by default settings.")
+    parser = argparse.ArgumentParser(description="Errors of log Z with default settings.")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS[:2])
     parser.add_argument("--seeds", type=int, default=5, help="runs of each method on each target")
-    parser.add_argument("--radon", action="store_true", help="the radon posterior too")
-    parser.add_argument("--out", type=Path, default=Path("table.csv"), help="CSV of all runs")
+    parser.add_argument("--radon", action="store_true", help="also run on the radon posterior")
+    parser.add_argument("--out", type=Path, default=Path("table.csv"), help="file of all runs")
     parser.add_argument("--quick", action="store_true", help="one small system, one seed")
     options = parser.parse_args()
     if options.quick:

@@ -1,8 +1,9 @@
-"""Are the error bars honest? Repeat a sampler where the exact answer is known.
+"""Are the error bars honest? Repeated runs of a sampler where the exact answer is known.
 
-Each repetition has a seed of its own. For log Z and one posterior mean of each target the table
-shows the root mean square error, what the runs reported as their standard error, and how many of
-the errors lie within 1.96 of those: 95 % if the error bars are right.
+Each repetition has its own seed. The table has two lines for each target, one for log Z and one for
+a posterior mean. A line shows the root mean square error, the standard error that the runs
+reported, and the share of errors within 1.96 standard errors. That share is 95 % if the error bars
+are right.
 
     python run.py                                  # joint CT, three targets, 100 repetitions each
     python run.py --methods gibbs ais --targets two_modes funnel wide
@@ -26,30 +27,30 @@ from tqdm import tqdm
 import stanct
 
 ROOT = Path(__file__).resolve().parents[2]
-METHODS = ("joint", "gibbs", "simulated_tempering", "parallel_tempering", "ais")
-SHORT = {
-    "joint": {"draws": 500, "warmup": 300},
-    "gibbs": {"draws": 500, "warmup": 300},
-    "simulated_tempering": {"draws": 500, "warmup": 300},
-    "parallel_tempering": {"draws": 500},
-    "ais": {"draws": 64, "temperatures": 100},
+# Short runs: the method, and the length of its chains.
+SHORT: dict[str, tuple[stanct.Method, dict[str, int]]] = {
+    "joint": (stanct.Joint(), {"draws": 500, "warmup": 300}),
+    "gibbs": (stanct.Gibbs(), {"draws": 500, "warmup": 300}),
+    "simulated_tempering": (stanct.SimulatedTempering(), {"draws": 500, "warmup": 300}),
+    "parallel_tempering": (stanct.ParallelTempering(), {"draws": 500}),
+    "ais": (stanct.AIS(temperatures=100), {"draws": 64}),
 }
 
 
 @dataclass(frozen=True)
 class Target:
-    """A program with its exact answer, and the scalar whose posterior mean is checked too.
+    """A program with its exact answers.
 
     Attributes
     ----------
     model, data
-        What is sampled.
+        The program and its data.
     log_z, mean
-        Exact.
+        The exact log Z, and the exact posterior mean of a scalar.
     label, scalar
-        The scalar's name in the table, and how it is taken from a run's variables.
-    settings
-        Of `TemperedModel.sample`, by method; the defaults where a method is not named.
+        The scalar's name in the table, and the function that takes it from a run's variables.
+    short
+        Whether the runs are those of `SHORT`. Otherwise they have each method's defaults.
     """
 
     model: stanct.TemperedModel
@@ -58,11 +59,11 @@ class Target:
     mean: float
     label: str
     scalar: Callable[[Mapping[str, np.ndarray]], np.ndarray]
-    settings: Mapping[str, Mapping[str, int]]
+    short: bool = True
 
 
-def shipped(folder: str, name: str, settings: Mapping[str, Mapping[str, int]] = SHORT) -> Target:
-    """A folder with program, data and truth.json; the scalar is the first element of `name`."""
+def shipped(folder: str, name: str, *, short: bool = True) -> Target:
+    """A folder with program, data and truth.json. The scalar is the first element of `name`."""
     path = ROOT / folder
     data = path / f"{path.name}.data.json"
     truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
@@ -73,12 +74,12 @@ def shipped(folder: str, name: str, settings: Mapping[str, Mapping[str, int]] = 
         float(np.ravel(truth["mean"][name])[0]),
         name,
         lambda draws: draws[name].reshape(*draws[name].shape[:2], -1)[..., 0],
-        settings,
+        short,
     )
 
 
 def wide() -> Target:
-    """The regression of `stan_models/gaussian` with 100 slopes."""
+    """The regression in `stan_models/gaussian`, with 100 slopes."""
     rng = np.random.default_rng(1)
     design, noise = rng.normal(size=(150, 100)), 2.0
     y = design @ rng.normal(size=100) + noise * rng.normal(size=150)
@@ -90,7 +91,6 @@ def wide() -> Target:
         float(design[:, 0] @ np.linalg.solve(covariance, y)),
         "slope",
         lambda draws: draws["slope"][..., 0],
-        SHORT,
     )
 
 
@@ -100,7 +100,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "two_modes": lambda: shipped("stan_models/two_modes", "x"),
     "funnel": lambda: shipped("stan_models/funnel", "log_variance"),
     "wide": wide,
-    "radon": lambda: shipped("examples/radon", "beta", {}),
+    "radon": lambda: shipped("examples/radon", "beta", short=False),
 }
 
 
@@ -110,16 +110,15 @@ def repeat(target: Target, method: str, seeds: np.ndarray) -> dict[str, np.ndarr
     Returns
     -------
     dict
-        Name to an array over the runs: errors and standard errors of both quantities, gradients,
+        Arrays over the runs by name: errors and standard errors of both quantities, gradients,
         seconds, and whether a diagnostic failed.
     """
     rows = []
-    settings = target.settings.get(method, {})
+    chosen, length = SHORT[method] if target.short else (method, {})
     for seed in tqdm(seeds, desc=method, unit="run", leave=False, disable=None):
         started = time.perf_counter()
         run = target.model.sample(
-            target.data, method=method, seed=int(seed), engine="embedded", progress=False,
-            **settings,
+            target.data, chosen, seed=int(seed), engine="embedded", progress=False, **length
         )  # fmt: skip
         mean = run.expect(target.scalar)
         rows.append(
@@ -152,9 +151,9 @@ def report(heading: str, label: str, runs: dict[str, np.ndarray], within: float)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Coverage of stanct's error bars.")
-    parser.add_argument("--repeats", type=int, default=100, help="runs of each method and target")
-    parser.add_argument("--seed", type=int, default=1, help="of all seeds")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["joint"])
+    parser.add_argument("--repeats", type=int, default=100, help="runs of a method on a target")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all seeds")
+    parser.add_argument("--methods", nargs="+", choices=SHORT, default=["joint"])
     parser.add_argument(
         "--targets", nargs="+", choices=TARGETS, default=["gaussian", "skewed", "two_modes"]
     )

@@ -1,10 +1,10 @@
 """The exact evidence and posterior of the eight schools, by one-dimensional quadrature.
 
-Given tau the effects integrate out, y_j ~ N(mu, sigma_j² + tau²), and so does mu ~ N(0, 5²). What
-is left is an integral over log tau, whose integrand is smooth and decays at both ends, so that the
-trapezoidal rule converges exponentially fast.
+Given tau, the school effects integrate out: y_j ~ N(mu, sigma_j² + tau²). Then mu ~ N(0, 5²)
+integrates out too. An integral over log tau remains. Its integrand is smooth and decays at both
+ends, so the trapezoidal rule converges exponentially fast.
 
-Run `python exact.py` to print the numbers of truth.json for three grids.
+Run `python exact.py` to print the numbers in truth.json on three grids.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 LOG_2PI = np.log(2 * np.pi)
-LOG_TAU = (-34.0, 24.0)  # where the half-Cauchy density of log tau has fallen to nothing
+LOG_TAU = (-34.0, 24.0)  # outside, the half-Cauchy density is negligible
 MU_VARIANCE, TAU_SCALE = 25.0, 5.0
 
 
 def log_joint(log_tau: np.ndarray, y: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, ...]:
-    """log p(y, log tau), and the mean of mu given both, each of the shape of `log_tau`."""
+    """log p(y, log tau) and E[mu | y, tau], each with the shape of `log_tau`."""
     tau = np.exp(log_tau)
     precision = 1 / (np.square(sigma) + np.square(tau)[:, None])
-    # mu given y and tau: normal prior, normal observations.
+    # mu given y and tau has a normal prior and normal observations.
     variance = 1 / (1 / MU_VARIANCE + precision.sum(axis=1))
     mean = variance * (precision @ y)
     log_likelihood = 0.5 * (
@@ -39,9 +39,9 @@ def log_joint(log_tau: np.ndarray, y: np.ndarray, sigma: np.ndarray) -> tuple[np
 
 
 def exact_answer(data: dict, points: int) -> dict:
-    """log Z, posterior means of mu and theta, and the mean of log tau, on a grid of `points`.
+    """log Z, the posterior means of mu and theta, and that of log tau, on a grid of `points`.
 
-    tau itself has a mean too, but a heavy tail; log tau is the better thing to compare.
+    The posterior of tau has a heavy tail, so the mean of log tau is the better one to compare.
     """
     y, sigma = np.array(data["y"], float), np.array(data["sigma"], float)
     log_tau = np.linspace(*LOG_TAU, points)

@@ -1,8 +1,8 @@
 """Eight schools, centred and non-centred: two programs with one evidence.
 
-The centred program has the funnel in which plain NUTS gets stuck. Joint tempering and
-pseudo-extended MCMC run on both programs; log Z and posterior means stand beside quadrature, and
-the picture shows how far down the funnel each came.
+The centred program has a funnel, in which plain NUTS gets stuck. The script samples both programs
+by joint tempering and by pseudo-extended MCMC. It compares log Z and posterior means with
+quadrature. The picture shows how far down the funnel each sampler went.
 
     python run.py [--quick] [--seed 1] [--out eight_schools.png]
 """
@@ -19,18 +19,17 @@ from matplotlib.figure import Figure
 from scipy.integrate import trapezoid
 
 import stanct
-from stanct.engines.embedded import run_nuts
-from stanct.samplers._chains import ChainSettings
+from stanct.engines.embedded import Nuts, run_nuts
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = {"centred": "centred", "non-centred": "non_centred"}
-METHODS = {"joint": {"method": "joint"}, "PE, N = 3": {"method": "pseudo_extended", "copies": 3}}
-BLUE = "#0072b2"  # of Okabe & Ito
-SHOWN = (-4, 4)  # of log tau
+METHODS = {"joint": stanct.Joint(), "PE, N = 3": stanct.PseudoExtended(copies=3)}
+BLUE = "#0072b2"  # Okabe & Ito's palette
+SHOWN = (-4, 4)  # range of log tau in the panels
 
 
 def plain_nuts(model: stanct.TemperedModel, data: dict, draws: int, seed: int) -> np.ndarray:
-    """tau by four ordinary chains, flat."""
+    """Draws of tau from four ordinary chains, shape (4 × draws,)."""
     target = model.target(data)
     starts = np.random.default_rng(seed).uniform(-1, 1, size=(4, target.density.dimension))
     block, _ = run_nuts(
@@ -39,13 +38,13 @@ def plain_nuts(model: stanct.TemperedModel, data: dict, draws: int, seed: int) -
         seed=seed,
         warmup=500,
         draws=draws,
-        nuts=ChainSettings(4, 500, draws, 0.8).nuts,
+        nuts=Nuts(),
     )
     return block.variables["tau"].ravel()
 
 
 def table(runs: dict[tuple[str, str], stanct.Run], truth: dict) -> None:
-    """log Z and two means of every run, each with its distance from the truth in errors."""
+    """Print log Z and two means of every run, and how many standard errors each is off."""
     print(
         f"{'program':<12} {'method':<10} {'log Z':>20} {'mean log tau':>20} {'mean theta[1]':>20}"
     )
@@ -64,7 +63,7 @@ def table(runs: dict[tuple[str, str], stanct.Run], truth: dict) -> None:
 
 
 def compare(runs: dict[tuple[str, str], stanct.Run]) -> None:
-    """The two programs' evidences, which must be equal."""
+    """Print the difference between the two programs' evidences, which must be zero."""
     for method in METHODS:
         one, other = (runs[program, method].evidence for program in PROGRAMS)
         error = np.hypot(one.std_error, other.std_error)
@@ -73,7 +72,7 @@ def compare(runs: dict[tuple[str, str], stanct.Run]) -> None:
 
 
 def draw(columns: dict[str, dict[str, tuple]], data: dict) -> Figure:
-    """Histograms of log tau, one row a program; the line is the exact density."""
+    """Histograms of log tau, one row for each program, with the exact density as a line."""
     grid = np.linspace(*SHOWN, 401)
     log_density, _ = log_joint(grid, np.array(data["y"], float), np.array(data["sigma"], float))
     density = np.exp(log_density - log_density.max())
@@ -97,7 +96,7 @@ def draw(columns: dict[str, dict[str, tuple]], data: dict) -> Figure:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Two programs of one model, one evidence.")
+    parser = argparse.ArgumentParser(description="Two programs with one evidence.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the draws")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("eight_schools.png"), help="the picture")
@@ -108,14 +107,14 @@ if __name__ == "__main__":
 
     runs: dict[tuple[str, str], stanct.Run] = {}
     columns: dict[str, dict[str, tuple]] = {}
-    for program, name in PROGRAMS.items():
-        model = stanct.temper(HERE / f"{name}.stan")
+    for program, file in PROGRAMS.items():
+        model = stanct.temper(HERE / f"{file}.stan")
         columns[program] = {"plain NUTS": (plain_nuts(model, data, draws, options.seed), None)}
-        for method, settings in METHODS.items():
-            run = model.sample(data, draws=draws, seed=options.seed, **settings)
-            runs[program, method] = run
+        for name, method in METHODS.items():
+            run = model.sample(data, method, draws=draws, seed=options.seed)
+            runs[program, name] = run
             weights = np.exp(run.target_log_weights - run.target_log_weights.max()).ravel()
-            columns[program][method] = (run.variables["tau"].ravel(), weights)
+            columns[program][name] = (run.variables["tau"].ravel(), weights)
     table(runs, truth)
     compare(runs)
     draw(columns, data).savefig(options.out, dpi=150)

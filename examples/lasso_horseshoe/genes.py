@@ -1,4 +1,4 @@
-"""Gene expression data: read from a folder of the user's, split, screened and standardised."""
+"""Reads gene expression data, splits them, screens the genes and standardises them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Data set to the file in which it is published; README.md says where they come from.
+# The file in which each data set is published. README.md says where to get it.
 FILES = {
     "leukemia": "golub.RData",
     "colon": "alon.RData",
@@ -19,16 +19,16 @@ FILES = {
 
 
 def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Expressions, shape (samples, genes), and classes 0 or 1, shape (samples,).
+    """Read expressions, shape (samples, genes), and classes 0 or 1, shape (samples,).
 
     Raises
     ------
     SystemExit
-        The file is not there, or its reader is not installed.
+        The file is missing, or the package that reads it is not installed.
     """
     path = folder / FILES[name]
     if not path.is_file():
-        raise SystemExit(f"There is no {path}. README.md says where {name} can be had.")
+        raise SystemExit(f"There is no {path}. README.md says where to get {name}.")
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read(archive.namelist()[0]))
@@ -36,9 +36,9 @@ def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     try:
         import rdata
     except ImportError:
-        raise SystemExit(f"Reading {path.name} takes a package: pip install rdata") from None
+        raise SystemExit(f"To read {path.name}, first run: pip install rdata") from None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rdata tells of R attributes that it leaves out
+        warnings.simplefilter("ignore")  # rdata warns of R attributes that it leaves out
         content = rdata.read_rda(path)
     if name == "leukemia":
         return np.asarray(content["golub"], float).T, np.asarray(content["golub.cl"]).astype(int)
@@ -47,7 +47,7 @@ def read(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def simulate(samples: int, genes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Data of the same kind: correlated genes in groups of five, of which two groups matter."""
+    """Simulate data of the same kind: genes correlated in groups of five, of which two matter."""
     rng = np.random.default_rng(seed)
     groups = rng.standard_normal((samples, -(-genes // 5)))
     x = 0.7 * np.repeat(groups, 5, axis=1)[:, :genes] + 0.7 * rng.standard_normal((samples, genes))
@@ -56,10 +56,10 @@ def simulate(samples: int, genes: int, seed: int) -> tuple[np.ndarray, np.ndarra
 
 
 def split(x: np.ndarray, y: np.ndarray, genes: int, seed: int) -> dict:
-    """Data of the programs: a fifth of the samples held out, drawn by class.
+    """Hold out a fifth of each class, and return the data block of the programs.
 
-    The genes are those with the largest |t| between the classes among the training samples, and
-    are standardised by these; the held-out samples take no part in either.
+    The genes kept are those with the largest |t| between the classes. Both the t test and the
+    standardisation use the training samples only.
     """
     rng = np.random.default_rng(seed)
     held_out = np.zeros(y.size, bool)

@@ -1,7 +1,8 @@
-"""Which samples are cancer? Sparse logistic regressions by NUTS, pseudo-extended MCMC and joint CT.
+"""Which samples are cancer? Sparse logistic regressions by three samplers.
 
-The layout is that of section 4.3 of Nemeth et al. (2019): a fifth of the samples is held out, and
-the log predictive density of their classes compares the samplers, over random splits.
+The samplers are plain NUTS, pseudo-extended MCMC and joint continuous tempering. The layout is that
+of section 4.3 of Nemeth et al. (2019): a random fifth of the samples is held out, and the log
+predictive density of their classes compares the samplers.
 
     python run.py --quick                # simulated data, one split, seconds
     python run.py FOLDER                 # the data sets found in FOLDER; see README.md
@@ -19,19 +20,23 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import stanct
-from stanct.engines.embedded import run_nuts
-from stanct.samplers._chains import ChainSettings
+from stanct.engines.embedded import Nuts, run_nuts
 
 HERE = Path(__file__).resolve().parent
 PRIORS = ("horseshoe", "lasso")
-METHODS = ("HMC", "PE 2", "joint")
-COLOURS = {"HMC": "#999999", "PE 2": "#0072b2", "joint": "#d55e00"}  # of Okabe & Ito, and grey
+TEMPERED = {"PE 2": stanct.PseudoExtended(copies=2), "joint": stanct.Joint()}
+METHODS = ("HMC", *TEMPERED)
+COLOURS = {"HMC": "#999999", "PE 2": "#0072b2", "joint": "#d55e00"}  # Okabe & Ito's palette
 CHAINS, WARMUP = 4, 500
 
 
 @dataclass(frozen=True)
 class Result:
-    """One method on one split: log predictive density of the held-out samples, evidence, cost."""
+    """What one method found on one split.
+
+    `log_predictive` is the log predictive density of the held-out samples. `log_z` and `std_error`
+    are NaN for plain NUTS, which gives no evidence.
+    """
 
     data: str
     prior: str
@@ -43,7 +48,10 @@ class Result:
 
 
 def settings_of(prior: str, data: dict) -> dict:
-    """The prior's constants; the global scale expects three genes to matter (P. & V. 2017)."""
+    """Constants of the prior, with a global scale that expects three genes to matter.
+
+    The scale is that of Piironen & Vehtari (2017).
+    """
     wanted = min(3, data["d"] - 1)
     scale = wanted / (data["d"] - wanted) * 2 / np.sqrt(data["n"])
     constants = {"scale_intercept": 5.0, "scale_global": scale}
@@ -53,7 +61,7 @@ def settings_of(prior: str, data: dict) -> dict:
 
 
 def sample(name: str, prior: str, method: str, data: dict, draws: int, seed: int) -> Result:
-    """Run one method; NUTS knows no evidence."""
+    """Run one method on one split."""
     model = stanct.temper(HERE / f"{prior}.stan")
     data = data | settings_of(prior, data)
     log_z = std_error = np.nan
@@ -61,26 +69,32 @@ def sample(name: str, prior: str, method: str, data: dict, draws: int, seed: int
         target = model.target(data)
         rng = np.random.default_rng(seed)
         starts = rng.uniform(-2, 2, size=(CHAINS, target.density.dimension))
-        nuts = ChainSettings(CHAINS, WARMUP, draws).nuts
         block, gradients = run_nuts(
-            target.density_recipe, starts, seed=seed, warmup=WARMUP, draws=draws, nuts=nuts
+            target.density_recipe,
+            starts,
+            seed=seed,
+            warmup=WARMUP,
+            draws=draws,
+            nuts=Nuts(target_accept=0.9),  # as in the tempered methods
         )
         predictive = np.exp(block.variables["log_predictive"]).mean(axis=(0, 1))
     else:
-        settings = {"chains": CHAINS, "draws": draws, "warmup": WARMUP, "seed": seed}
-        settings["progress"] = False
-        if method == "joint":
-            run = model.sample(data, method="joint", **settings)
-        else:
-            copies = int(method.split()[1])
-            run = model.sample(data, method="pseudo_extended", copies=copies, **settings)
+        run = model.sample(
+            data,
+            TEMPERED[method],
+            chains=CHAINS,
+            draws=draws,
+            warmup=WARMUP,
+            seed=seed,
+            progress=False,
+        )
         predictive = run.expect(lambda values: np.exp(values["log_predictive"])).value
         gradients, log_z, std_error = run.gradients, run.evidence.log_z, run.evidence.std_error
     return Result(name, prior, method, float(np.log(predictive).sum()), log_z, std_error, gradients)
 
 
 def table(results: list[Result]) -> None:
-    """Means over the splits, and log Z of the first."""
+    """Print means over the splits, and log Z of the first split."""
     print(
         f"{'data':<10} {'prior':<10} {'method':<6} {'log predictive':>18} {'log Z':>18} gradients"
     )
@@ -97,7 +111,10 @@ def table(results: list[Result]) -> None:
 
 
 def draw(results: list[Result]) -> Figure:
-    """Log predictive densities, a panel a data set: a dot a split, the bar their mean."""
+    """Log predictive densities, one panel for each data set.
+
+    A dot is a split, and a bar is the mean over the splits.
+    """
     names = list(dict.fromkeys(r.data for r in results))
     figure = Figure(figsize=(1 + 3.2 * len(names), 3.4), layout="constrained")
     panels = figure.subplots(1, len(names), squeeze=False)[0]
@@ -122,13 +139,15 @@ def draw(results: list[Result]) -> Figure:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Held-out log predictive densities.")
-    parser.add_argument("folder", nargs="?", type=Path, help="holds " + ", ".join(FILES.values()))
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="has any of " + ", ".join(FILES.values())
+    )
     parser.add_argument("--quick", action="store_true", help="simulated data, one split")
-    parser.add_argument("--sets", nargs="+", choices=FILES, help="default: all that FOLDER holds")
+    parser.add_argument("--sets", nargs="+", choices=FILES, help="by default all in FOLDER")
     parser.add_argument("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
-    parser.add_argument("--genes", type=int, default=50, help="kept by the t test in each split")
+    parser.add_argument("--genes", type=int, default=50, help="genes kept in each split")
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--draws", type=int, default=1000, help="of each of four chains")
+    parser.add_argument("--draws", type=int, default=1000, help="draws of each of four chains")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("lasso_horseshoe.png"), help="the picture")
     options = parser.parse_args()
@@ -136,11 +155,11 @@ if __name__ == "__main__":
         options.splits, options.draws, options.genes = 1, 250, 10
         sets = {"simulated": simulate(60, 40, options.seed)}
     elif options.folder is None or not options.folder.is_dir():
-        parser.error("pass the folder of the data sets (README.md says where they are), or --quick")
+        parser.error("pass the folder of the data sets, which README.md lists, or --quick")
     else:
         names = options.sets or [k for k, v in FILES.items() if (options.folder / v).is_file()]
         if not names:
-            parser.error(f"{options.folder} holds none of {', '.join(FILES.values())}")
+            parser.error(f"{options.folder} has none of {', '.join(FILES.values())}")
         sets = {name: read(options.folder, name) for name in names}
 
     seeds = np.random.SeedSequence(options.seed).generate_state(options.splits) % 2**30

@@ -1,6 +1,6 @@
-"""Logistic regression on 100,000 rows: TACT-HMC on mini-batches beside NUTS on all data.
+"""Logistic regression on 100,000 rows: TACT-HMC on mini-batches, and NUTS on all rows.
 
-python run.py [--seed 1] [--rows 100000] [--batch 1000] [--quick]
+python run.py [--quick] [--seed 1] [--rows 100000] [--batch 1000]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHAINS = 2
 
 
 def simulate(rows: int, seed: int) -> dict[str, object]:
-    """Standard normal predictors, intercept 0.3, and the weights above."""
+    """Simulate data with standard normal predictors, the intercept 0.3 and `WEIGHTS`."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((rows, WEIGHTS.size))
     y = rng.random(rows) < 1 / (1 + np.exp(-0.3 - x @ WEIGHTS))
@@ -29,7 +29,7 @@ def simulate(rows: int, seed: int) -> dict[str, object]:
 
 
 def moments(draws: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean, its standard error, sd and its standard error, of a (chains, draws) array."""
+    """Mean and sd of a (chains, draws) array, each followed by its standard error."""
     mean, sd = float(draws.mean()), float(draws.std())
     squares = (draws - mean) ** 2
     error = squares.std() / np.sqrt(effective_size(squares)) / (2 * sd)
@@ -37,10 +37,10 @@ def moments(draws: np.ndarray) -> tuple[float, float, float, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Mini-batches against all data.")
+    parser = argparse.ArgumentParser(description="Mini-batches and all rows.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--batch", type=int, default=1000, help="rows of a mini-batch")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of the data")
+    parser.add_argument("--batch", type=int, default=1000, help="rows in a mini-batch")
     parser.add_argument("--quick", action="store_true", help="2,000 rows in batches of 100")
     options = parser.parse_args()
     rows, batch = (2000, 100) if options.quick else (options.rows, options.batch)
@@ -49,12 +49,12 @@ if __name__ == "__main__":
 
     started = time.perf_counter()
     run = model.sample(
-        data, method="tact", minibatch=stanct.MiniBatch("N", batch), chains=CHAINS,
+        data, stanct.TACT(minibatch=stanct.MiniBatch("N", batch)), chains=CHAINS,
         draws=500 if options.quick else 2000, warmup=500, seed=options.seed, progress=False,
     )  # fmt: skip
     print(f"TACT-HMC, batches of {batch} of {rows} rows: {time.perf_counter() - started:.1f} s")
     print(run)
-    print(f"rows read, in passes through the data: {run.gradients * batch / rows:.0f}\n")
+    print(f"{run.gradients * batch / rows:.0f} passes through the data\n")
 
     started = time.perf_counter()
     block, _ = run_nuts(
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     )  # fmt: skip
     passes = int(block.statistics["n_leapfrog__"].sum())
     print(f"NUTS on all rows: {time.perf_counter() - started:.1f} s")
-    print(f"passes through the data, warm-up apart: {passes}\n")
+    print(f"{passes} passes through the data, not counting warm-up\n")
 
     print("            mean, TACT-HMC        NUTS            z     sd, TACT-HMC         NUTS   z")
     worst = 0.0

@@ -1,9 +1,9 @@
 """Twenty isolated modes: errors of plain NUTS, pseudo-extended MCMC and joint tempering.
 
-Repeats section 4.1 of Nemeth et al. (2019): root mean square errors of four moments over repeated
-runs, their Table 1, and a scatter picture of one run of each method.
+The script repeats section 4.1 of Nemeth et al. (2019). It prints root mean square errors of four
+moments over repeated runs beside the paper's Table 1. The picture shows one run of each method.
 
-    python run.py --quick                  # one short run of a few methods, under a minute
+    python run.py --quick                  # one short run of four methods, under a minute
     python run.py --resume runs.jsonl      # 20 runs of 50,000 iterations: hours, see README.md
 """
 
@@ -27,19 +27,23 @@ import stanct
 from stanct.engines.embedded import Nuts, run_nuts
 
 HERE = Path(__file__).resolve().parent
-METHODS = ("HMC", "PE 2", "PE 5", "PE 10", "PE 20", "joint")
+TEMPERED = {
+    **{f"PE {copies}": stanct.PseudoExtended(copies=copies) for copies in (2, 5, 10, 20)},
+    "joint": stanct.Joint(bootstrap=0),
+}
+METHODS = ("HMC", *TEMPERED)
 SCENARIOS = {"a": "equal weights, σ² = 1/100", "b": "weights 1/r, σ² = r/20"}
-SHOWN = 2000  # draws in a panel of the picture
-BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe & Ito
+SHOWN = 2000  # draws in each panel of the picture
+BLUE, ORANGE = "#0072b2", "#d55e00"  # Okabe & Ito's palette
 
-# All that the samplers are told of where the modes are: a base wider than the square, as the paper
-# has none at all. With sd 3 the errors of N = 5 would be a third larger.
+# The paper has no base, so this one is wider than the square that holds the modes. With sd 3 the
+# errors of N = 5 would be a third larger.
 BASE = stanct.GaussianBase(np.array([5.0, 5.0]), 5.0 * np.eye(2))
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: which scenario and method, how long, and its seed."""
+    """One run: its scenario, method, length and seed."""
 
     scenario: str
     method: str
@@ -50,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Estimated moments, shape (4,), equally weighted draws, shape (shown, 2), and the costs."""
+    """Estimated moments, shape (4,), equally weighted draws, shape (shown, 2), and costs."""
 
     job: Job
     moments: np.ndarray
@@ -60,7 +64,10 @@ class Outcome:
 
 
 def scenario_data(name: str) -> dict:
-    """Weights, centres and scales of a scenario, r the distance of a centre from (5, 5)."""
+    """Weights, centres and scales of the modes in a scenario.
+
+    In `SCENARIOS` r is the distance of a mode's centre from (5, 5).
+    """
     centre = np.array(json.loads((HERE / "centres.json").read_text(encoding="utf-8"))["centre"])
     if name == "a":
         weight, sigma = np.full(len(centre), 1 / len(centre)), np.full(len(centre), 0.1)
@@ -71,13 +78,13 @@ def scenario_data(name: str) -> dict:
 
 
 def exact_moments(data: dict) -> np.ndarray:
-    """E[x₁], E[x₂], E[x₁²], E[x₂²]."""
+    """E[x₁], E[x₂], E[x₁²] and E[x₂²], shape (4,)."""
     squares = np.square(data["centre"]) + np.square(data["sigma"])[:, None]
     return np.concatenate([data["weight"] @ data["centre"], data["weight"] @ squares])
 
 
 def work(job: Job) -> Outcome:
-    """Do one run; a function of its own so that processes can take it."""
+    """Do one run, in whatever process calls this."""
     started = time.perf_counter()
     model, data = stanct.temper(HERE / "mixture20.stan"), scenario_data(job.scenario)
     if job.method == "HMC":
@@ -93,13 +100,18 @@ def work(job: Job) -> Outcome:
         points = block.variables["x"][0]
         moments = moments_of({"x": points}).mean(axis=0)
     else:
-        settings = {"chains": 1, "draws": job.draws, "warmup": job.warmup, "seed": job.seed}
-        settings |= {"base": BASE, "log_zeta": 0.0, "threads": 1, "progress": False}
-        if job.method == "joint":
-            run = model.sample(data, method="joint", bootstrap=0, **settings)
-        else:
-            copies = int(job.method.split()[1])
-            run = model.sample(data, method="pseudo_extended", copies=copies, **settings)
+        run = model.sample(
+            data,
+            TEMPERED[job.method],
+            chains=1,
+            draws=job.draws,
+            warmup=job.warmup,
+            seed=job.seed,
+            base=BASE,
+            log_zeta=0.0,
+            threads=1,
+            progress=False,
+        )
         gradients = run.gradients
         moments = run.expect(moments_of).value
         points = run.resample(min(SHOWN, job.draws), seed=job.seed)["x"][0]
@@ -108,7 +120,10 @@ def work(job: Job) -> Outcome:
 
 
 def done(jobs: list[Job], processes: int, kept: Path | None) -> Iterator[Outcome]:
-    """Outcomes of all jobs as they finish; those in the file `kept` first, and new ones added."""
+    """Yield the outcomes of all jobs: first those in the file `kept`, then new ones as they finish.
+
+    New outcomes are appended to the file.
+    """
     left = set(jobs)
     for line in whole_lines(kept) if kept and kept.exists() else ():
         values = json.loads(line)
@@ -117,7 +132,7 @@ def done(jobs: list[Job], processes: int, kept: Path | None) -> Iterator[Outcome
             left.remove(job)
             arrays = {name: np.array(values.pop(name)) for name in ("moments", "points")}
             yield Outcome(job, **arrays, **values)
-    # Processes, since a chain keeps the interpreter busy between its blocks.
+    # Threads would wait for each other, because chains run Python code between their blocks.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         for future in as_completed([pool.submit(work, job) for job in jobs if job in left]):
@@ -129,7 +144,7 @@ def done(jobs: list[Job], processes: int, kept: Path | None) -> Iterator[Outcome
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a file; what a killed run wrote of its last one is cut off there, too."""
+    """The complete lines of a file. A last line that a killed run left unfinished is removed."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         path.write_text("".join(lines[:-1]), encoding="utf-8")
@@ -138,12 +153,12 @@ def whole_lines(path: Path) -> list[str]:
 
 
 def moments_of(draws: dict) -> np.ndarray:
-    """x₁, x₂, x₁², x₂² on the last axis."""
+    """x₁, x₂, x₁² and x₂² on the last axis."""
     return np.concatenate([draws["x"], np.square(draws["x"])], axis=-1)
 
 
 def report(outcomes: list[Outcome], paper: dict[str, list[float]], exact: np.ndarray) -> None:
-    """The rows of one scenario."""
+    """Print the rows of one scenario."""
     for method in METHODS:
         mine = [outcome for outcome in outcomes if outcome.job.method == method]
         if not mine:
@@ -159,7 +174,7 @@ def report(outcomes: list[Outcome], paper: dict[str, list[float]], exact: np.nda
 
 
 def draw(outcomes: list[Outcome], scenarios: list[str], methods: list[str]) -> Figure:
-    """One run of each method in each scenario; crosses mark the centres."""
+    """One run of each method in each scenario, with crosses at the centres of the modes."""
     size = (2.1 * len(methods) + 0.5, 2.25 * len(scenarios) + 0.3)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(scenarios), len(methods), sharex=True, sharey=True, squeeze=False)
@@ -182,16 +197,16 @@ def draw(outcomes: list[Outcome], scenarios: list[str], methods: list[str]) -> F
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="RMSE of moments of a 20-mode mixture.")
-    parser.add_argument("--quick", action="store_true", help="one short run, N = 2 and 5")
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--draws", type=int, default=50_000, help="iterations that count")
+    parser = argparse.ArgumentParser(description="Errors of a mixture's moments.")
+    parser.add_argument("--quick", action="store_true", help="one short run of four methods")
+    parser.add_argument("--runs", type=int, default=20, help="runs of each method")
+    parser.add_argument("--draws", type=int, default=50_000, help="iterations after warm-up")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("mixture20.png"), help="the picture")
-    parser.add_argument("--resume", type=Path, help="file to keep finished runs in and go on from")
+    parser.add_argument("--resume", type=Path, help="file of finished runs, to go on from")
     options = parser.parse_args()
     warmup = 1000
     if options.quick:
@@ -209,7 +224,7 @@ if __name__ == "__main__":
     outcomes = list(tqdm(finished, total=len(jobs), unit="run", leave=False))
     outcomes.sort(key=lambda outcome: jobs.index(outcome.job))
 
-    print(f"RMSE over {options.runs} runs of {options.draws:,} iterations, and the paper's")
+    print(f"RMSE over {options.runs} runs of {options.draws:,} iterations, then the paper's")
     head = " ".join(f"{name:>6}" for name in ("E[x₁]", "E[x₂]", "E[x₁²]", "E[x₂²]"))
     for name in options.scenarios:
         exact = exact_moments(scenario_data(name))

@@ -1,11 +1,11 @@
 """The exact log evidence and posterior means of radon.stan, by three-dimensional quadrature.
 
-Given the three scales the model is linear and Gaussian: county effects integrate out county by
-county, then mean and slopes as one three-dimensional Gaussian. What is left is an integral over
-(log sigma_alpha, log sigma_beta, log epsilon), whose integrand is smooth and decays at both ends,
-so that the trapezoidal rule converges exponentially fast.
+Given the three scales, the model is linear and Gaussian. The county effects integrate out county by
+county, then the mean and the slopes as one three-dimensional Gaussian. An integral over
+(log sigma_alpha, log sigma_beta, log epsilon) remains. Its integrand is smooth and decays at both
+ends, so the trapezoidal rule converges exponentially fast.
 
-Run `python exact.py` to print the numbers of truth.json for three grids.
+Run `python exact.py` to print the numbers in truth.json on three grids.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 LOG_2PI = np.log(2 * np.pi)
 
-# Where the integrand has fallen to nothing. The half-Cauchy densities are flat at zero, so on the
-# left of the first two it falls only like the scale itself.
+# Outside these ranges the integrand is negligible. The half-Cauchy densities are flat at zero, so
+# towards small sigma_alpha and sigma_beta it falls only in proportion to the scale.
 LOG_SIGMA_ALPHA = (-18.0, 1.5)
 LOG_SIGMA_BETA = (-18.0, 14.0)
 LOG_EPSILON = (-0.6, 0.1)
@@ -50,7 +50,7 @@ def exact_moments(data: dict, points: tuple[int, int, int]) -> dict[str, float]:
     ranges = (LOG_SIGMA_ALPHA, LOG_SIGMA_BETA, LOG_EPSILON)
     grids = [np.linspace(*ends, count) for ends, count in zip(ranges, points, strict=True)]
     sigma_alpha, sigma_beta, epsilons = (np.exp(grid) for grid in grids)
-    # mu_alpha is a priori independent of the slopes, which share mu_beta.
+    # A priori mu_alpha is independent of the slopes, which share mu_beta.
     prior = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
     prior = prior + np.square(sigma_beta)[:, None, None] * np.diag([0.0, 1.0, 1.0])
     log_scales_prior = log_half_cauchy(sigma_alpha)[:, None] + log_half_cauchy(sigma_beta)
@@ -66,7 +66,7 @@ def exact_moments(data: dict, points: tuple[int, int, int]) -> dict[str, float]:
         square = y @ y - shrink @ y_sum**2
         log_det = 2 * y.size * np.log(epsilon) - np.log1p(-shrink * number).sum(axis=1)
 
-        # As one product: the inverse of the prior alone blows up where sigma_beta vanishes.
+        # One product avoids the inverse of the prior, which blows up where sigma_beta vanishes.
         balance = np.eye(3) + prior @ gram[:, None] / epsilon**2  # (alpha, beta, 3, 3)
         prior_cross = np.einsum("bpq,aq->abp", prior, cross) / epsilon**2
         mean = np.linalg.solve(balance, prior_cross[..., None])[..., 0]
@@ -94,7 +94,7 @@ def exact_moments(data: dict, points: tuple[int, int, int]) -> dict[str, float]:
 
 
 def log_half_cauchy(scale: np.ndarray) -> np.ndarray:
-    """Log prior density of log(scale): half-Cauchy(2.5), with the Jacobian of the logarithm."""
+    """Log density of log(scale) under half-Cauchy(2.5), with the logarithm's Jacobian."""
     return np.log(2 / np.pi / 2.5) - np.log1p(np.square(scale / 2.5)) + np.log(scale)
 
 

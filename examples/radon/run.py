@@ -1,6 +1,6 @@
-"""The evidence and posterior of a regression with 92 parameters, from its plain Stan program.
+"""The evidence and the posterior of a regression with 92 parameters, from a plain Stan program.
 
-Run `python run.py [--seed 1] [--save radon_run]`.
+python run.py [--seed 1] [--save radon_run]
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if __name__ == "__main__":
     run = model.sample(HERE / "radon.data.json", chains=4, draws=2500, seed=options.seed)
 
     print(run.evidence)
-    print(f"exact:  {truth['log_z']:.4f}, by quadrature (exact.py)\n")
+    print(f"exact: {truth['log_z']:.4f}, by quadrature (exact.py)\n")
 
-    # The draws follow the tempered density; `summary` weights them to the posterior.
+    # The draws follow the tempered density, and `summary` weights them to the posterior.
     table = run.summary(["mu_alpha", "beta", "sigma_alpha", "epsilon"])
     table = table[["mean", "std_error", "sd", "q5", "q95"]]
     mean = truth["mean"]
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     print(table.round(4).to_string())
 
     run.save(options.save)
-    print(f"\n{run.gradients:,} gradients, {run.provenance['seconds']:.0f} s; the run is in")
-    print(f"{options.save}: stanct.load({str(options.save)!r}) brings it back.")
+    print(f"\nThe run took {run.gradients:,} gradients and {run.provenance['seconds']:.0f} s.")
+    print(f"It is saved: stanct.load({str(options.save)!r}) loads it.")

@@ -1,9 +1,9 @@
 """TACT-HMC on three synthetic targets with noisy gradients, and what each of its parts is for.
 
-Repeats section 5.1 of Luo, Wang, Yang, Zhu & Wang (2018) with their tempering settings: a mixture
-of three Gaussians on the line and two densities in the plane, with Gaussian noise on energies and
-gradients that no sampler is told of. Every chain starts in one mode. The targets are our own, as
-the paper shows its own in pictures only.
+The script repeats section 5.1 of Luo, Wang, Yang, Zhu & Wang (2018) with their tempering settings.
+The targets are a mixture of three Gaussians on the line and two densities in the plane. They are
+our own, because the paper shows its targets only in pictures. Energies and gradients have Gaussian
+noise that no sampler knows of, and every chain starts in the same mode.
 
     python run.py [--seed 1] [--quick] [--out .]
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,11 +22,10 @@ from scipy.stats import norm
 
 import stanct
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.runs.tact_run import LAMBDA, THERMOSTAT, XI_THERMOSTAT
-from stanct.samplers.tact import VARIANTS
+from stanct.runs.tact import LAMBDA, THERMOSTAT, XI_THERMOSTAT
 
 HERE = Path(__file__).resolve().parent
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#999999"  # of Okabe & Ito, and grey
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#999999"  # Okabe & Ito's palette
 COLOURS = {"tact": BLUE, "no_tempering": ORANGE, "no_thermostat": GREEN}
 NAMES = {
     "tact": "TACT-HMC",
@@ -38,32 +37,35 @@ NAMES = {
 LONG = {"no_tempering": "no tempering (SGNHT)"}
 RANGE, BINS = (-9.0, 9.0), {1: 72, 2: 36}
 TARGETS = {"three": np.array([0.0]), "needles": np.array([0.5, -4.0]), "rings": np.array([-1.6, 0])}
-# Standard deviations of the noise on the energy and on each component of its gradient.
-NOISE = (3.0, 6.0)
-SETTINGS: Mapping[str, Any] = {"step": 0.1, "tempering_step": 0.05, "friction": 0.1, "noise": NOISE}
-TRACE = 600  # looks shown
+# `noise` holds standard deviations: that of the energy and that of each component of its gradient.
+TACT = stanct.TACT(step=0.1, tempering_step=0.05, friction=0.1, noise=(3.0, 6.0))
+# Without tempering TACT-HMC is SGNHT.
+VARIANTS = {
+    "tact": TACT,
+    "no_tempering": replace(TACT, tempering=False),
+    "no_thermostat": replace(TACT, thermostat=None),
+    "sghmc": replace(TACT, tempering=False, thermostat=None),
+}
+TRACE = 600  # looks in the last panel
 
 
 def sample(name: str, variant: str, options: argparse.Namespace) -> stanct.TactRun:
-    """One run of a variant, all chains started in one mode."""
+    """Run one variant, with all chains starting in one mode."""
     model = stanct.temper(HERE / f"{name}.stan")
     start = TARGETS[name]
     return model.sample(
-        method="tact",
+        method=replace(VARIANTS[variant], start=start),
         base=stanct.GaussianBase(np.zeros(start.size), np.eye(start.size)),
-        start=start,
         chains=4,
         draws=25_000 if not options.quick else 800 if name == "three" else 200,
         warmup=300 if options.quick else 2000,
         seed=options.seed,
         progress=False,
-        **SETTINGS,
-        **VARIANTS[variant],
     )
 
 
 def truth(name: str) -> np.ndarray:
-    """Probability of every bin of the histogram, by a fine grid."""
+    """The exact probability of every bin of the histogram, summed on a fine grid."""
     density = stanct.temper(HERE / f"{name}.stan").density()
     dimension = density.dimension
     fine = BINS[dimension] * (40 if dimension == 1 else 6)
@@ -77,7 +79,7 @@ def truth(name: str) -> np.ndarray:
 
 
 def histogram(run: stanct.TactRun) -> np.ndarray:
-    """Share of the draws in every bin."""
+    """The share of the draws in every bin."""
     dimension = run.z.shape[-1]
     draws = np.clip(run.z.reshape(-1, dimension), *RANGE)
     counts, _ = np.histogramdd(draws, BINS[dimension], [RANGE] * dimension)
@@ -85,7 +87,10 @@ def histogram(run: stanct.TactRun) -> np.ndarray:
 
 
 def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
-    """Of a (chains, draws) array, each chain about its own mean, shape (lags,)."""
+    """Autocorrelation of a (chains, draws) array, shape (lags,).
+
+    Each chain is centred on its own mean.
+    """
     centred = values - values.mean(axis=1, keepdims=True)
     spectrum = np.abs(np.fft.rfft(centred, 2 * centred.shape[1])) ** 2
     found = np.fft.irfft(spectrum.mean(axis=0))[:lags]
@@ -93,7 +98,7 @@ def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
 
 
 def figure_one(runs: Mapping[str, stanct.TactRun], exact: np.ndarray) -> Figure:
-    """The line: histograms, thermostats, autocorrelations and the temperature's trace."""
+    """The line: histograms, thermostats, autocorrelations and one chain's temperature."""
     figure = Figure(figsize=(11, 6.6), layout="constrained")
     panels = figure.subplots(2, 3)
     edges = np.linspace(*RANGE, BINS[1] + 1)
@@ -113,13 +118,13 @@ def figure_one(runs: Mapping[str, stanct.TactRun], exact: np.ndarray) -> Figure:
         (THERMOSTAT, BLUE, "of x", run.thermostat_means[0]),
         (XI_THERMOSTAT, ORANGE, "of ξ", run.thermostat_means[1]),
     ):
-        step = SETTINGS["step"] if column == THERMOSTAT else SETTINGS["tempering_step"]
+        step = TACT.step if column == THERMOSTAT else TACT.tempering_step
         grid = np.linspace(wanted - 4 * step, wanted + 4 * step, 200)
         axes = panels[1, 0]
         axes.hist(run.trace[..., column].ravel(), 80, density=True, color=colour, alpha=0.5,
                   label=f"thermostat {label}")  # fmt: skip
         axes.plot(grid, norm.pdf(grid, wanted, step), color=colour, lw=1.5)
-    panels[1, 0].set(xlabel="thermostat", ylabel="density", title="thermostats and (6)")
+    panels[1, 0].set(xlabel="thermostat", ylabel="density", title="thermostats and equation (6)")
     panels[1, 0].legend(frameon=False, fontsize=8)
     autocorrelation_panel(panels[1, 1], runs)
     temperature = 1 / run.trace[0, :TRACE, LAMBDA]
@@ -134,7 +139,7 @@ def figure_one(runs: Mapping[str, stanct.TactRun], exact: np.ndarray) -> Figure:
 
 
 def autocorrelation_panel(axes: Axes, runs: Mapping[str, stanct.TactRun]) -> None:
-    """Autocorrelation of x beside samplers that stay in one mode."""
+    """Autocorrelation of x for TACT-HMC and for two of its relatives."""
     for variant, colour in (("tact", BLUE), ("sgnht", ORANGE), ("sghmc", GREEN)):
         lags = 200
         axes.plot(
@@ -148,7 +153,7 @@ def autocorrelation_panel(axes: Axes, runs: Mapping[str, stanct.TactRun]) -> Non
 def figure_two(
     runs: Mapping[str, Mapping[str, stanct.TactRun]], exact: Mapping[str, np.ndarray]
 ) -> Figure:
-    """The plane: exact density and histograms, one target a row."""
+    """The plane: the exact density and the histograms, one row for each target."""
     figure = Figure(figsize=(11, 5.8), layout="constrained")
     panels = figure.subplots(2, 4, sharex=True, sharey=True)
     for row, name in zip(panels, runs, strict=True):
@@ -167,8 +172,12 @@ def figure_two(
 
 
 def report(name: str, runs: Mapping[str, stanct.TactRun], exact: np.ndarray) -> None:
-    """Distances of the histograms, beside TACT-HMC's, and effective sizes, one line a variant."""
-    print(f"\n{name}: total variation to the truth, effective share of the draws, gradients")
+    """Print one line for each variant.
+
+    It has the distance between histogram and truth, how many times TACT-HMC's that is, the
+    effective sample size and the cost.
+    """
+    print(f"\n{name}: total variation from the truth, effective share of the draws, gradients")
     distances = {
         variant: 0.5 * np.abs(histogram(run) - exact).sum() for variant, run in runs.items()
     }
@@ -184,11 +193,11 @@ def report(name: str, runs: Mapping[str, stanct.TactRun], exact: np.ndarray) -> 
 
 
 def report_thermostats(run: stanct.TactRun) -> None:
-    """Means and standard deviations against [TACT] (6)."""
-    print("\nthree: thermostats of TACT-HMC, mean and sd, found and by equation (6)")
+    """Print means and standard deviations of the thermostats, and those of equation (6)."""
+    print("\nthree: mean and sd of TACT-HMC's thermostats, with those of equation (6) in brackets")
     for label, column, step in (
-        ("x", THERMOSTAT, SETTINGS["step"]),
-        ("ξ", XI_THERMOSTAT, SETTINGS["tempering_step"]),
+        ("x", THERMOSTAT, TACT.step),
+        ("ξ", XI_THERMOSTAT, TACT.tempering_step),
     ):
         found, wanted = run.trace[..., column], run.thermostat_means[column - THERMOSTAT]
         error = found.std() / np.sqrt(effective_size(found))
@@ -202,15 +211,11 @@ def report_thermostats(run: stanct.TactRun) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="TACT-HMC and its ablations under noise.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="few draws, in seconds")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the pictures")
+    parser.add_argument("--quick", action="store_true", help="few draws, seconds")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder for the pictures")
     options = parser.parse_args()
     exact = {name: truth(name) for name in TARGETS}
-    line = {
-        variant: sample("three", variant, options)
-        for variant in ("tact", "no_tempering", "no_thermostat", "sghmc")
-    }
-    # Without tempering TACT-HMC is SGNHT.
+    line = {variant: sample("three", variant, options) for variant in VARIANTS}
     report("three", line, exact["three"])
     report_thermostats(line["tact"])
     plane = {}

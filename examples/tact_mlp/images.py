@@ -1,4 +1,4 @@
-"""Fashion-MNIST as found on this machine, or synthetic images that are no substitute for it."""
+"""Fashion-MNIST from a folder, or synthetic images for trying out the script."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-# Where Debian's package dataset-fashion-mnist puts the four files.
+# Debian's package dataset-fashion-mnist puts the four files here.
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
 CLASSES, PIXELS = 10, 784
 
 
 @dataclass(frozen=True)
 class Images:
-    """Rows of images, mean 0 and sd 1 over all training pixels, with labels 0 to 9."""
+    """Images and their labels, 0 to 9.
+
+    An image is a row. All training pixels together have mean 0 and sd 1.
+    """
 
     label: str
     train: np.ndarray
@@ -25,7 +28,13 @@ class Images:
 
 
 def fashion(folder: Path) -> Images:
-    """The full data set: 60,000 images to learn from and 10,000 to be judged by."""
+    """Read the full data set: 60,000 training images and 10,000 test images.
+
+    Raises
+    ------
+    SystemExit
+        A file is missing.
+    """
     found = {}
     for part in ("train", "t10k"):
         for kind, header in (("images-idx3", 16), ("labels-idx1", 8)):
@@ -33,7 +42,7 @@ def fashion(folder: Path) -> Images:
             if not path.is_file():
                 raise SystemExit(
                     f"Fashion-MNIST is not here: there is no {path}.\n"
-                    "Debian and Ubuntu have it: apt-get install dataset-fashion-mnist. Elsewhere "
+                    "On Debian and Ubuntu run: apt-get install dataset-fashion-mnist. Elsewhere "
                     "pass --data FOLDER with the four files that Zalando Research publishes."
                 )
             raw = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header)
@@ -46,7 +55,7 @@ def fashion(folder: Path) -> Images:
 
 
 def synthetic(seed: int) -> Images:
-    """Ten noisy patterns, to see the program run where the data are absent."""
+    """Ten noisy patterns, for trying out the script without the data."""
     rng = np.random.default_rng(seed)
     patterns = rng.standard_normal((CLASSES, PIXELS)).astype(np.float32)
     labels = rng.integers(CLASSES, size=3000)
@@ -56,7 +65,7 @@ def synthetic(seed: int) -> Images:
 
 
 def few(images: Images, rows: int) -> Images:
-    """The first so many images of each part."""
+    """The first `rows` images of each part."""
     return Images(
         f"{images.label}, {rows} images",
         images.train[:rows],

@@ -8,13 +8,13 @@ from images import CLASSES, PIXELS, Images
 HIDDEN = 100
 SHAPES = ((PIXELS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
 DIMENSION = sum(int(np.prod(shape)) for shape in SHAPES)
-# Prior standard deviation of each layer's weights; samplers and optimisers move weights in units
-# of it.
+# Prior standard deviations of the weights and biases in `SHAPES`. Samplers and optimisers move the
+# weights in units of these.
 PRIOR = (0.05, 0.05, 0.15, 0.15)
 
 
 def weights(z: np.ndarray) -> list[np.ndarray]:
-    """Weights and biases of both layers, from z of shape (D,), whose prior is standard normal."""
+    """Weights and biases of both layers, from z of shape (D,) with a standard normal prior."""
     parts = np.split(np.asarray(z, np.float32), np.cumsum([np.prod(s) for s in SHAPES])[:-1])
     return [
         (np.float32(sd) * part).reshape(shape)
@@ -23,7 +23,7 @@ def weights(z: np.ndarray) -> list[np.ndarray]:
 
 
 def log_probabilities(z: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of the classes, one row an image."""
+    """Log probabilities of the classes, one row for each image."""
     first, bias, second, offset = weights(z)
     scores = np.maximum(rows @ first + bias, 0) @ second + offset
     scores -= scores.max(axis=1, keepdims=True)
@@ -31,10 +31,10 @@ def log_probabilities(z: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class NoisyPosterior:
-    """log p(z | images) by batches, while a share of the labels is permuted anew each epoch.
+    """Estimates log p(z | images) from batches; a share of the labels is permuted in each epoch.
 
-    An epoch goes through all images once, in random order. It holds its place in the epoch, so
-    every chain or optimiser needs one of its own.
+    An epoch goes through all images once, in random order. An instance keeps its place in the
+    epoch, so every chain and every optimiser needs an instance of its own.
     """
 
     def __init__(self, images: Images, permuted: float, batch: int) -> None:
@@ -54,7 +54,7 @@ class NoisyPosterior:
         return self.images.train[picked], self.labels[picked]
 
     def __call__(self, z: np.ndarray, rng: np.random.Generator) -> tuple[float, np.ndarray]:
-        """Estimates of the log density, up to a constant, and of its gradient."""
+        """Estimate the log density, up to a constant, and its gradient."""
         self.calls += 1
         rows, labels = self._next(rng)
         first, bias, second, offset = weights(z)
@@ -77,9 +77,12 @@ class NoisyPosterior:
 def momentum_sgd(
     posterior: NoisyPosterior, z: np.ndarray, steps: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Ascend the mean log density: learning rate 0.05, falling to 0 as a cosine; momentum 0.9."""
+    """Ascend the mean log density with momentum 0.9.
+
+    The learning rate starts at 0.05 and falls to 0 along a cosine.
+    """
     count, speed = len(posterior.images.train_labels), np.zeros_like(z)
-    # Moves of weights are prior sd² times those of z: 0.05 is the rate of the first layer.
+    # A step in z moves the weights by prior sd² times as much. The rate of the first layer is 0.05.
     rate = 0.05 / PRIOR[0] ** 2
     for k in range(steps):
         _, gradient = posterior(z, rng)
@@ -92,7 +95,10 @@ def momentum_sgd(
 def adam(
     posterior: NoisyPosterior, z: np.ndarray, steps: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Kingma & Ba's defaults in units of the weights of the first layer: rate 0.001."""
+    """Ascend with the default settings of Kingma & Ba.
+
+    Their learning rate, 0.001, is in units of the first layer's weights.
+    """
     rate = 0.001 / PRIOR[0]
     mean, square = np.zeros_like(z), np.zeros_like(z)
     for k in range(1, steps + 1):
@@ -105,7 +111,7 @@ def adam(
 
 
 def accuracy(draws: np.ndarray, images: Images) -> float:
-    """Share of the test images whose likeliest class, probabilities averaged over draws, is right.
+    """Share of the test images whose most probable class, averaged over the draws, is right.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
-"""A perceptron learned by TACT-HMC, its relatives and two optimisers, from permuted labels.
+"""A perceptron learned from permuted labels, by TACT-HMC, its relatives and two optimisers.
 
-After section 5.2 of Luo, Wang, Yang, Zhu & Wang (2018): 784 pixels, 100 hidden units, Fashion-MNIST
-instead of EMNIST, a share of the labels permuted anew each epoch. Samplers are judged by their
-average prediction, optimisers by their last point, all after the same number of gradients of
-batches of 128 from the same starts.
+The script follows section 5.2 of Luo, Wang, Yang, Zhu & Wang (2018), with Fashion-MNIST instead of
+EMNIST. The perceptron has 784 inputs and 100 hidden units. A share of the labels is permuted anew
+in each epoch. All methods start from the same points and use the same number of gradients of
+batches of 128 images. Samplers are judged by their average prediction, optimisers by their last
+point.
 
     python run.py [--quick] [--data FOLDER] [--steps 2000] [--repeats 3] [--seed 1] [--workers 2]
 """
@@ -17,41 +18,40 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from images import FOLDER, Images, fashion, few, synthetic
 from network import DIMENSION, NoisyPosterior, accuracy, adam, momentum_sgd
 
-from stanct.errors import SamplingError
-from stanct.samplers._walkers import SETTLE
-from stanct.samplers.tact import VARIANTS, Coupling, sample
-from stanct.targets.batches import StochasticTarget
+import stanct
 
 BATCH = 128
-# Looks of a sampler, of which half settle the chain and teach it its bias and half collect.
-LOOKS = 200
+# A sampler's chain has this many looks. In the first half it settles for `SETTLE` looks, as every
+# chain of TACT-HMC does, and then learns its bias. In the second half it collects draws.
+LOOKS, SETTLE = 200, 50
 PERMUTED = (0.0, 0.2, 0.3)
 OPTIMISERS = {"Adam": adam, "momentum SGD": momentum_sgd}
-# η = (step × prior sd of the first layer)² = 9e-8 = 0.0054 / 60,000 for the weights. The tempering
-# variable has [TACT]'s 0.0015 / 60,000; with a path to T = 1.02 only it can be far more mobile.
-COMMON: Mapping[str, Any] = {"step": 0.006, "friction": 0.05, "tempering_friction": 0.05}
-SAMPLERS: Mapping[str, Mapping[str, Any]] = {
-    "SGHMC": VARIANTS["sghmc"],
-    "SGNHT": VARIANTS["sgnht"],
-    "TACT-HMC, T ≤ 9": {"tempering_step": 1.6e-4},
-    "TACT-HMC, T ≤ 1.02": {
-        "tempering_step": 0.006,
-        "coupling": Coupling(plateau=1 / 3, reach=10.0, power=2.0),
-    },
+# For the weights η = (step × prior sd of the first layer)² = 9e-8 = 0.0054 / 60,000. For the
+# tempering variable η is 0.0015 / 60,000 as in the paper. It can move much faster where the path
+# goes only to T = 1.02.
+TACT = stanct.TACT(step=0.006, friction=0.05, tempering_friction=0.05, patience=1)
+SAMPLERS: Mapping[str, stanct.TACT] = {
+    "SGHMC": replace(TACT, tempering=False, thermostat=None),
+    "SGNHT": replace(TACT, tempering=False),
+    "TACT-HMC, T ≤ 9": replace(TACT, tempering_step=1.6e-4),
+    "TACT-HMC, T ≤ 1.02": replace(
+        TACT,
+        tempering_step=0.006,
+        coupling=stanct.Coupling(plateau=1 / 3, reach=10.0, power=2.0),
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Job:
-    """One cell of the table, once."""
+    """One run: a method at a share of permuted labels, with one seed."""
 
     method: str
     permuted: float
@@ -63,9 +63,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Accuracy on the test images, draws that it is an average of, gradients, and warnings.
+    """Accuracy on the test images, the number of draws averaged, gradients and warnings.
 
-    The accuracy is NaN where a chain was never at temperature 1 while it was to collect.
+    The accuracy is NaN if the chain was never at temperature 1 in the second half of its looks.
     """
 
     accuracy: float
@@ -77,7 +77,10 @@ class Outcome:
 
 @functools.cache
 def images(data: Path, rows: int | None) -> Images:
-    """Loaded once a process. With `rows` the quick form: synthetic images will do."""
+    """Load the images, once per process.
+
+    With `rows` only that many are used, or synthetic images if Fashion-MNIST is missing.
+    """
     if rows is None:
         return fashion(data)
     there = (data / "train-images-idx3-ubyte.gz").is_file()
@@ -85,7 +88,7 @@ def images(data: Path, rows: int | None) -> Images:
 
 
 def carry_out(job: Job) -> Outcome:
-    """Learn, and judge by the test images."""
+    """Learn the weights and measure the accuracy on the test images."""
     known = images(job.data, job.rows)
     posterior = NoisyPosterior(known, job.permuted, BATCH)
     rng = np.random.default_rng(job.seed)
@@ -94,19 +97,16 @@ def carry_out(job: Job) -> Outcome:
         end = OPTIMISERS[job.method](posterior, start, job.steps, rng)
         return Outcome(accuracy(end[None], known), 1, posterior.calls)
     try:
-        run = sample(
-            StochasticTarget(posterior, DIMENSION, label="perceptron"),
+        run = stanct.sample(
+            stanct.StochasticTarget(posterior, DIMENSION, label="perceptron"),
+            replace(SAMPLERS[job.method], thin=job.steps // LOOKS, start=start),
             chains=1,
             warmup=LOOKS // 2 - SETTLE,
             draws=LOOKS // 2,
-            patience=1,
-            thin=job.steps // LOOKS,
-            start=start,
             seed=job.seed,
             progress=False,
-            **{**COMMON, **SAMPLERS[job.method]},
         )
-    except SamplingError:
+    except stanct.SamplingError:
         return Outcome(np.nan, 0, job.steps, ("no draws",))
     xi = run.trace[0, :, 0]
     return Outcome(
@@ -119,8 +119,8 @@ def carry_out(job: Job) -> Outcome:
 
 
 def report(found: Mapping[tuple[str, float], list[Outcome]], shares: tuple[float, ...]) -> None:
-    """Table: mean accuracy and its standard error over the repetitions, in per cent."""
-    print("\naccuracy in %, by share of permuted labels")
+    """Print mean accuracies with their standard errors over the repetitions, in per cent."""
+    print("\naccuracy in %, for each share of permuted labels")
     print(f"{'':20s}" + "".join(f"{share:>14.0%}" for share in shares) + "    draws")
     for method in (*OPTIMISERS, *SAMPLERS):
         line = f"{method:20s}"
@@ -145,17 +145,19 @@ def report(found: Mapping[tuple[str, float], list[Outcome]], shares: tuple[float
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="A perceptron from permuted labels.")
-    parser.add_argument("--quick", action="store_true", help="few images and steps, in seconds")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of Fashion-MNIST")
-    parser.add_argument("--steps", type=int, default=2000, help="gradients of each run, in 200s")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = argparse.ArgumentParser(description="A perceptron learned from permuted labels.")
+    parser.add_argument("--quick", action="store_true", help="few images and steps, seconds")
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder with Fashion-MNIST")
+    parser.add_argument(
+        "--steps", type=int, default=2000, help="gradients of each run, a multiple of 200"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each cell of the table")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     steps, rows = (LOOKS, 1000) if options.quick else (options.steps // LOOKS * LOOKS, None)
     repeats, shares = (1, PERMUTED[-1:]) if options.quick else (options.repeats, PERMUTED)
-    print(f"{images(options.data, rows).label}; {steps} gradients a run, {repeats} a cell")
+    print(f"{images(options.data, rows).label}; {steps} gradients per run")
     seeds = [
         int(s.generate_state(1)[0]) for s in np.random.SeedSequence(options.seed).spawn(repeats)
     ]
@@ -165,7 +167,7 @@ if __name__ == "__main__":
         for method in (*OPTIMISERS, *SAMPLERS)
         for share in shares
     ]
-    # Workers start afresh and read this: one thread each for linear algebra.
+    # New worker processes read this: each uses one thread for linear algebra.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     started = time.perf_counter()
     found: dict[tuple[str, float], list[Outcome]] = {}

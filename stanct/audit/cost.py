@@ -19,20 +19,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.audit.sweep import Case, load_data
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
 from stanct.errors import ProgramError, StanctError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import SIGNATURE, make_extended, make_scratch
+from stanct.kernels import SIGNATURE, make_extended, make_scratch
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target, make_density
+from stanct.targets.program_target import ProgramTarget, make_density
 from stanct.work.isolation import NoAnswerError, Worker
 
 BOUND = 1.10
@@ -93,7 +93,7 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
     """
     try:
         program = Program.from_file(case.program)
-        target = Target(program, read_data(case.data and load_data(case.data), program))
+        target = ProgramTarget(program, read_data(case.data and load_data(case.data), program))
         recipe = Recipe(program.expanded, target.data.text)
         original = make_density(recipe, program, target.data)
         dimension = original.dimension
@@ -131,7 +131,7 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
 
 
 def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
-    """Seconds of processor time for each function, which does its work as often as it is told."""
+    """Seconds of processor time that one repetition takes; each function is told how many to do."""
     least = [np.inf] * len(repeats)
     counts = [1] * len(repeats)
     for repetition in range(_REPETITIONS + 2):

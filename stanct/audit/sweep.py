@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from stanct.audit.verify import compare
+from stanct.audit.verify import verify
 from stanct.engines import embedded
 from stanct.engines.embedded import CompilerMessageError
 from stanct.errors import (
@@ -33,7 +33,7 @@ from stanct.stan.codegen import KINDS, generate
 from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText
 from stanct.targets.data import read_data
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.isolation import NO_END, NoAnswerError, Worker
 
 OUTCOMES = ("transformed", "equal", "refused", "not compared", "differs", "failed")
@@ -211,7 +211,7 @@ def _transform(case: Case, kind: str) -> Verdict:
         embedded.compile_program(generate(program, kind))
         if case.data is None:
             return Verdict(case.name, kind, "transformed")
-        comparison = compare(Target(program, read_data(load_data(case.data), program)), kind)
+        comparison = verify(ProgramTarget(program, read_data(load_data(case.data), program)), kind)
     except UnsupportedError as error:
         return Verdict(case.name, kind, "refused", error.reason, str(error))
     except (DataError, SamplingError) as error:

@@ -15,7 +15,7 @@ from stanct.errors import StanctError
 from stanct.path.bias import Bias
 from stanct.stan.codegen import KINDS
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target, make_density, whitening_data
+from stanct.targets.program_target import ProgramTarget, make_density, whitening_data
 
 _COPIES = 2
 _GRADIENT_TOLERANCE = 1e-7
@@ -32,7 +32,7 @@ _COUPLINGS: tuple[dict[str, Any], ...] = tuple(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Verification:
     """How far a generated program is from its formula.
 
     Attributes
@@ -78,7 +78,7 @@ class Comparison:
         )
 
 
-def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Comparison:
+def verify(target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1) -> Verification:
     """Evaluate a generated program at random points, and what it should be there.
 
     `density` is compared with the user's own program, up to a constant; the other kinds with the
@@ -118,7 +118,7 @@ def compare(target: Target, kind: str, *, points: int = 20, seed: int = 1) -> Co
     error = np.inf if differ else float(gap.max(initial=0.0))
     gradient_error = float(np.max(gaps, initial=0.0))
     rounding = 0.0 if gradient_error < _GRADIENT_TOLERANCE else _rounding(target, rng, points)
-    return Comparison(kind, int(both.sum()), error, gradient_error, rounding)
+    return Verification(kind, int(both.sum()), error, gradient_error, rounding)
 
 
 def _gap(found: Array, wanted: Array) -> float:
@@ -126,7 +126,7 @@ def _gap(found: Array, wanted: Array) -> float:
     return float(np.max(np.abs(found - wanted)) / (1 + np.abs(wanted).max(initial=0)))
 
 
-def _rounding(target: Target, rng: np.random.Generator, points: int) -> float:
+def _rounding(target: ProgramTarget, rng: np.random.Generator, points: int) -> float:
     """How far the gradient of the density program moves when every parameter's last digit does."""
     density = target.density
     gaps = [0.0]
@@ -138,7 +138,9 @@ def _rounding(target: Target, rng: np.random.Generator, points: int) -> float:
     return max(gaps)
 
 
-def _original(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+def _original(
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+) -> Iterator[_Pair]:
     """The density program and the user's own."""
     density = target.density
     recipe = Recipe(target.program.expanded, target.data.text)
@@ -147,13 +149,15 @@ def _original(target: Target, kind: str, rng: np.random.Generator, points: int) 
         yield density.log_density_gradient(x), original.log_density_gradient(x)
 
 
-def _generated(target: Target, kind: str, extra: dict[str, object]) -> Density:
+def _generated(target: ProgramTarget, kind: str, extra: dict[str, object]) -> Density:
     named = {target.prefix + name: value for name, value in extra.items()}
     recipe = Recipe(target.code(kind), target.data.extended(named))
     return make_density(recipe, target.program, target.data)
 
 
-def _whitened(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+def _whitened(
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+) -> Iterator[_Pair]:
     """The kinds that move in z, and their formulas from log p(z) and its gradient."""
     density, dimension = target.density, target.density.dimension
     mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
@@ -235,7 +239,7 @@ def _extended_hamiltonian(
 
 
 def _prior_likelihood(
-    target: Target, kind: str, rng: np.random.Generator, points: int
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
 ) -> Iterator[_Pair]:
     """The path is linear in β; what it comes to at β = 1 is the density program."""
     density = target.density
@@ -265,7 +269,9 @@ def _bias_data() -> dict[str, object]:
     return {"K": _BIAS.beta.size, "bias_beta": _BIAS.beta, "bias": _BIAS.value}
 
 
-def _weighted(target: Target, kind: str, rng: np.random.Generator, points: int) -> Iterator[_Pair]:
+def _weighted(
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+) -> Iterator[_Pair]:
     """The log density is linear in the weight; weight 1 is the density program."""
     density = target.density
     light, heavy = (_generated(target, kind, {"weight": weight}) for weight in (0.5, 2.0))

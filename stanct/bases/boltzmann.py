@@ -19,8 +19,9 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.fits import FittedBase
+from stanct.bases.local import LocalFit, best_of_each_mode, moment_match
 from stanct.errors import StanctError
-from stanct.path.gaussian import LOG_2PI, LocalFit, distinct_modes, moment_match
+from stanct.path.gaussian import LOG_2PI
 
 # Exact sums visit 2^B states: some 20 seconds for 30, and four times as long for every two more.
 MOST_UNITS = 34
@@ -261,7 +262,13 @@ class BoltzmannMachine:
         )
 
     def mean_field(self, rng: np.random.Generator, *, starts: int = 50) -> FittedBase:
-        """The Gaussian base of [GS] 7.2: moments of a mixture of mean-field fits, one a mode.
+        """The Gaussian base of [GS] 7.2, with the moments of the mixture of mean-field fits."""
+        return FittedBase(*moment_match(self.mean_field_fits(rng, starts=starts)))
+
+    def mean_field_fits(
+        self, rng: np.random.Generator, *, starts: int = 50
+    ) -> tuple[LocalFit, ...]:
+        """Mean-field fits, one for each distinct mode, best first.
 
         Each fixed point m_i = tanh(b_i + Σ_j W_ij m_j), from random starts, is a factorised
         Q(s) with a lower bound on log Z_B and a local Gaussian N(Qᵀ m, Qᵀ diag(1 − m²) Q + I).
@@ -276,9 +283,7 @@ class BoltzmannMachine:
                 if np.abs(mean - before).max() < 1e-10:
                     break
             fits.append(self._mean_field_fit(mean))
-        kept = tuple(fits[group[0]] for group in distinct_modes(fits))
-        base, log_zeta = moment_match(kept)
-        return FittedBase(base, log_zeta, kept)
+        return best_of_each_mode(fits)
 
     def _mean_field_fit(self, mean: Array) -> LocalFit:
         up, down = 0.5 * (1 + mean), 0.5 * (1 - mean)

@@ -1,84 +1,86 @@
-"""Finds local Gaussian fits of a target by pilots, Pathfinder or Laplace, from several starts."""
+"""Fits the base that a name stands for, and guesses log Z."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.bases.scouts import annealed_scouts
-from stanct.engines import embedded
+from stanct.bases.local import LocalFit, mixture_of, moment_match
+from stanct.bases.modes import FitSeeds, find_modes
+from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Block, Nuts
-from stanct.errors import EngineError, SamplingError
-from stanct.path.gaussian import (
-    LOG_2PI,
-    GaussianBase,
-    LocalFit,
-    bridge_log_evidence,
-    distinct_modes,
-    gaussian_moments,
-    hessian,
-    moment_match,
-    positive_covariance,
-)
-from stanct.seeds import stan_seed
-from stanct.targets.program_target import Target
+from stanct.engines.embedded import Nuts
+from stanct.errors import SamplingError
+from stanct.path.base import Base
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.path.low_rank import LowRankBase
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
-METHODS = ("pilot", "pathfinder", "laplace")
-# Draws of one local approximation: recipe, seed, draws, radius of the start.
-Approximation = Callable[..., Block]
-# Local fits from `STARTS` random starts.
-Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
-# Starts are uniform within these radii of the origin in turn. Stan's own 2 is kind to hierarchical
-# programs; modes that lie further out are found from further out.
-RADII = (2.0, 6.0, 15.0)
-STARTS = 18
-PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
-# A mode that Pathfinder puts this many nats below its best one gets no pilot while those of the
-# best ones agree.
-NEGLIGIBLE = 7.0
-# Annealed scouts where pilots stay apart: so many a dimension, from so many to so many.
+GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
+"""Names of bases that every method and every engine takes; `fit_base` says what they are."""
+BASES = (*GAUSSIAN_BASES, "mixture")
+"""Names of bases that every engine takes."""
+MIXTURE_METHODS = ("simulated_tempering", "parallel_tempering", "ais")
+"""Methods that draw from their base, and therefore can have a mixture."""
+
+# Annealed scouts where pilots stay apart: so many for each dimension, within these bounds.
 SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
 # They start where modes are known with variances twice as large; four times in few dimensions,
-# where that costs little, if there are likely more. (From too far broad modes get all of them.)
-# They start again while they come to lie farther apart, up to so many times.
+# where that costs little, if there are likely more. (From too far away, broad modes get all of
+# them.) They start again while they come to lie farther apart, up to this many times.
 FEW, MOST_LOOKS = 4, 4
+
+# A refit never shrinks the base's variance in any direction below this factor: a pilot round that
+# missed a corner must not lock it out.
+LEAST_SHRINKAGE = 0.2
+
+# Share of the time at each β that does not follow the speed of the path where modes lie apart.
+# Elsewhere all of it: there draws at β near 1 are worth more than trips to the base.
+UNIFORM = 0.5
 
 
 @dataclass(frozen=True)
 class FittedBase:
-    """A base with the guess log ζ and what it cost.
+    """A base with the guess log ζ at log Z, and what they cost.
 
     Attributes
     ----------
-    base, log_zeta
-        The moment-matched Gaussian and the log of the fits' total evidence.
-    fits
-        One a distinct mode, best first.
+    base
+        The base.
+    log_zeta
+        Natural log; of a fitted base the log of the modes' total evidence.
     gradients, evaluations
-        Gradients spent, and log densities without a gradient. L-BFGS and Pathfinder runs are
-        counted by the draws they return: the engine does not tell their iterations.
+        Gradients spent, and log densities without a gradient.
     separated
-        Whether pilots stayed in modes of their own, so that annealed scouts gave the base.
+        Whether pilots stayed in modes of their own.
     """
 
-    base: GaussianBase
+    base: Base
     log_zeta: float
-    fits: tuple[LocalFit, ...] = field(repr=False)
     gradients: int = 0
     evaluations: int = 0
     separated: bool = False
 
+    @property
+    def least_shrinkage(self) -> float:
+        """The factor below which refits shrink the base's variance in no direction.
+
+        1 where modes lie apart, because a round that missed some of them would lock them out.
+        """
+        return 1.0 if self.separated else LEAST_SHRINKAGE
+
+    @property
+    def uniform(self) -> float:
+        """Share of the density of β that is uniform, see `Course.log_density`."""
+        return UNIFORM if self.separated else 1.0
+
 
 def fit_base(
-    target: Target,
-    method: str,
+    target: ProgramTarget,
+    name: str,
     *,
     chains: int,
     seed: np.random.SeedSequence,
@@ -86,17 +88,21 @@ def fit_base(
     engine: CmdStan | None = None,
     progress: bool = False,
 ) -> FittedBase:
-    """Fit a Gaussian base and log ζ.
+    """Fit the base that a name stands for, and log ζ.
 
     Parameters
     ----------
-    method
+    name
         ``"pilot"``: Pathfinder from several starts finds the modes, short NUTS chains from there
         measure their shape, bridge sampling their mass; where the chains stay apart, annealed
         scouts look for what lies between and beyond them, and their spread is the base.
         ``"pathfinder"``: Pathfinder's own Gaussians weighted by evidence lower bounds.
         ``"laplace"``: Gaussians at the modes that L-BFGS finds; a poor choice for hierarchical
         programs, whose mode sits in a funnel's neck.
+        ``"low_rank"``: as ``"pilot"``, but a diagonal and a low rank in place of a dense
+        covariance, from the pilots' draws or where the scouts ended.
+        ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass; no scouts look
+        for more. Only for methods that draw from their base.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace; pilots run on the embedded engine
@@ -111,259 +117,86 @@ def fit_base(
     Raises
     ------
     SamplingError
-        There is no such method, or not on this engine.
+        There is no such base, or not on this engine.
     EngineError
         No start worked.
     """
-    start_seed, pilot_seed, rng_seed, again_seed = seed.spawn(4)
-    rng = np.random.default_rng(rng_seed)
-    if method == "advi" and engine is None:
+    _check_name(name, engine)
+    method = "pilot" if name in ("low_rank", "mixture") else name
+    seeds = FitSeeds.of(seed)
+    modes = find_modes(
+        target, method, chains=chains, seeds=seeds, nuts=nuts, engine=engine, progress=progress
+    )
+    fits, best, gradients = modes.fits, modes.fits[0], modes.gradients
+    separated = method == "pilot" and len(fits) > 1
+    base: Base
+    if name == "mixture":
+        base, log_zeta = mixture_of(fits)
+    elif separated:
+        scouts = _scouted(
+            target, fits, unseen=modes.unseen, seed=seeds.scouts, nuts=nuts, progress=progress
+        )
+        base, log_zeta = _around(scouts.points, name), scouts.log_z
+        gradients += scouts.gradients
+    elif name == "low_rank":
+        base, log_zeta = _around(best.points, name), best.log_evidence
+    else:
+        base, log_zeta = moment_match(fits)
+    return FittedBase(base, log_zeta, gradients, modes.evaluations, separated)
+
+
+def _check_name(name: str, engine: CmdStan | None) -> None:
+    if name == "advi" and engine is None:
         raise SamplingError(
             "The base 'advi' is fitted by CmdStan, and this run is on the embedded engine.",
             remedy='Pass engine="cmdstan" (methods joint and pseudo_extended), or another base.',
         )
-    if method not in (*METHODS, "advi"):
+    if name not in (*BASES, "advi"):
         raise SamplingError(
-            f"There is no base {method!r}.",
-            remedy=f"Use one of {', '.join(METHODS)}, or a GaussianBase.",
+            f"There is no base {name!r}.",
+            remedy=f"Use one of {', '.join(GAUSSIAN_BASES)}, or a GaussianBase; with the methods "
+            f"{', '.join(MIXTURE_METHODS)} also mixture.",
         )
-    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
-        if method == "laplace" and engine is None:
-            look = partial(_laplace_fits, target, bar)
-            return _joined(_found(look, start_seed, again_seed, rng, bar)[0])
-        draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
-        if engine is not None and method != "pilot":
-            way = {
-                "pathfinder": engine.pathfinder,
-                "laplace": engine.laplace,
-                "advi": engine.advi,
-            }[method]
-            found = _approximate(target, way, draws, bar, start_seed, rng)
-            cost = _points(found)
-        else:
-            look = partial(_approximate, target, embedded.pathfinder, draws, bar)
-            found, cost = _found(look, start_seed, again_seed, rng, bar)
-        if method != "pilot":
-            return _joined(found, evaluations=cost)
-        bar.note("pilot chains")
-        return _pilot_base(target, found, cost, chains, pilot_seed, rng, nuts)
 
 
-def _joined(fits: list[LocalFit], evaluations: int = 0) -> FittedBase:
-    """Keep the best fit of each mode and match moments."""
-    kept = tuple(fits[group[0]] for group in distinct_modes(fits))
-    base, log_zeta = moment_match(kept)
-    return FittedBase(base, log_zeta, kept, evaluations=evaluations)
-
-
-def _found(
-    look: Look,
-    seed: np.random.SeedSequence,
-    again_seed: np.random.SeedSequence,
-    rng: np.random.Generator,
-    bar: Bar,
-) -> tuple[list[LocalFit], int]:
-    """Local fits from `STARTS` starts, and from as many again where those saw one mode only.
-
-    A mode to which every sixth start leads is missed by all of the first in one run of 27, by all
-    of both in one of 700. A second look that shows nothing new is dropped, but what it cost, in
-    points, is in the second number.
-    """
-    found = look(seed, rng)
-    cost = _points(found)
-    if len(distinct_modes(found)) > 1:
-        return found, cost
-    bar.expect(2 * STARTS)
-    bar.note("a second look")
-    try:
-        more = look(again_seed, np.random.default_rng(again_seed.spawn(1)[0]))
-    except EngineError:  # the first look is enough
-        return found, cost
-    new = len(distinct_modes(found + more)) > 1
-    return (found + more if new else found), cost + _points(more)
-
-
-def _points(fits: list[LocalFit]) -> int:
-    return sum(len(fit.points) for fit in fits)
-
-
-def _approximate(
-    target: Target,
-    way: Approximation,
-    draws: int,
-    bar: Bar,
-    seed: np.random.SeedSequence,
-    rng: np.random.Generator,
-) -> list[LocalFit]:
-    """Gaussians with the moments of one approximation's draws from each start, and their bounds."""
-    fits = []
-    failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
-        bar.update()
-        try:
-            block = way(target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius)
-            points = target.unconstrain(block, 0, rng)
-        except EngineError as cause:
-            failure = cause
-            continue
-        log_density = target.density.log_densities(points)
-        points, log_density = (
-            points[np.isfinite(log_density)],
-            log_density[np.isfinite(log_density)],
-        )
-        if len(points) < 2:
-            continue
-        mean, covariance = gaussian_moments(points)
-        entropy = 0.5 * (np.linalg.slogdet(covariance)[1] + mean.size * (1 + LOG_2PI))
-        fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
-    if not fits:
-        raise EngineError(
-            f"The local fit ({way.__name__}) failed from all of {STARTS} starts."
-            + (f" The last one said: {failure.message}" if failure else ""),
-            remedy="Check that the density is finite and smooth near the origin of the "
-            "unconstrained space, or pass base='laplace' or a GaussianBase.",
-        )
-    return fits
-
-
-def _pilot_base(
-    target: Target,
-    found: list[LocalFit],
-    evaluations: int,
-    chains: int,
-    seed: np.random.SeedSequence,
-    rng: np.random.Generator,
-    nuts: Nuts,
-) -> FittedBase:
-    """Pilots from the modes that Pathfinder found, and scouts if these do not join them."""
-    first_seed, second_seed, scout_seed = seed.spawn(3)
-    every = distinct_modes(found)
-    # The share of starts that alone led to their modes is the chance that the next one leads to a
-    # mode not seen yet (Good 1953).
-    unseen = any(len(group) == 1 for group in every)
-    modes = every[:MOST_PILOTS]
-    starts = []
-    for k in range(chains):
-        group = modes[k % len(modes)]
-        fit = found[group[(k // len(modes)) % len(group)]]
-        starts.append(fit.points[rng.integers(len(fit.points))])
-    pilots, gradients = _pilots(target, starts, first_seed, rng, nuts)
-    rest = [found[group[0]] for group in modes[chains:]]
-    if len(distinct_modes(pilots)) == 1:
-        floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
-        rest = [fit for fit in rest if fit.log_evidence > floor]
-    if rest:
-        starts = [fit.points[rng.integers(len(fit.points))] for fit in rest]
-        more, spent = _pilots(target, starts, second_seed, rng, nuts)
-        pilots, gradients = pilots + more, gradients + spent
-    fits = []
-    for group in distinct_modes(pilots):
-        points = np.concatenate([pilots[i].points for i in group])
-        fits.append(_bridged(target, points, rng))
-        evaluations += 2 * len(points)
-    if len(fits) > 1:
-        return _scouted(target, fits, unseen, scout_seed, nuts, gradients, evaluations)
-    base, log_zeta = moment_match(fits)
-    return FittedBase(base, log_zeta, tuple(fits), gradients, evaluations)
+def _around(points: Array, name: str) -> Base:
+    """The base with the moments of points, shape (n, D), of the kind that its name tells."""
+    if name == "low_rank":
+        return LowRankBase.from_points(points)
+    return GaussianBase.from_covariance(*gaussian_moments(points))
 
 
 def _scouted(
-    target: Target,
-    fits: list[LocalFit],
+    target: ProgramTarget,
+    fits: tuple[LocalFit, ...],
+    *,
     unseen: bool,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    gradients: int,
-    evaluations: int,
-) -> FittedBase:
-    """The base that annealed scouts find, from a Gaussian around and beyond modes found so far.
+    progress: bool = False,
+) -> Scouts:
+    """Annealed scouts from a Gaussian around and beyond modes found so far.
 
     Every mode counts the same: the next one to be found may outweigh all of these. Where scouts
     come to lie farther apart than what they set out from, more go, from around and beyond them.
-    They set out from farther if there may be modes that are `unseen`.
+    They set out from farther if there may be modes that are `unseen`. Returned are the last ones,
+    with the gradients of all.
     """
     mean, covariance = gaussian_moments(np.concatenate([fit.points for fit in fits]))
     count = int(np.clip(SCOUTS_PER_DIMENSION * mean.size, FEWEST_SCOUTS, MOST_SCOUTS))
     # Of D ratios of two such variances the largest errs by √(2 ln D) standard errors, as a rule.
     noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
     more = 1 + 2 * unseen * min(1.0, FEW / mean.size) ** 2
-    looks = seed.spawn(MOST_LOOKS)
-    while True:
-        before = np.diag(covariance)
-        wide = GaussianBase.from_covariance(mean, covariance + more * np.diag(before))
-        scouts = annealed_scouts(
-            target.density.borrow, wide, particles=count, seed=looks.pop(), threads=nuts.threads
-        )
-        gradients += scouts.gradients
-        mean, covariance = gaussian_moments(scouts.points)
-        if not looks or np.all(np.diag(covariance) < (1 + noise) * before):
-            break
-    base = GaussianBase.from_covariance(mean, covariance)
-    return FittedBase(base, scouts.log_z, tuple(fits), gradients, evaluations, separated=True)
-
-
-def _pilots(
-    target: Target,
-    starts: list[Array],
-    seed: np.random.SeedSequence,
-    rng: np.random.Generator,
-    nuts: Nuts,
-) -> tuple[list[LocalFit], int]:
-    """Short NUTS chains, each with the moments of its own draws, and the gradients spent."""
-    block, gradients = embedded.run_nuts(
-        target.density.recipe,
-        np.array(starts),
-        seed=stan_seed(seed),
-        warmup=PILOT_WARMUP,
-        draws=PILOT_DRAWS,
-        nuts=replace(nuts, target_accept=0.8),
-    )
-    pilots = []
-    for chain in range(len(starts)):
-        points = target.unconstrain(block, chain, rng)
-        if len(points) > 1:
-            mean, covariance = gaussian_moments(points)
-            pilots.append(LocalFit(mean, covariance, 0.0, points))
-    if not pilots:
-        raise EngineError("No pilot chain gave points that the transform can invert.")
-    return pilots, gradients
-
-
-def _bridged(target: Target, points: Array, rng: np.random.Generator) -> LocalFit:
-    """Fit a Gaussian to a mode's points and bridge between both for the mode's mass."""
-    mean, covariance = gaussian_moments(points)
-    q = GaussianBase.from_covariance(mean, covariance)
-    x = q.unwhiten(rng.standard_normal(points.shape))
-    log_evidence = bridge_log_evidence(
-        target.density.log_densities(points),
-        q.log_density(points),
-        target.density.log_densities(x),
-        q.log_density(x),
-    )
-    return LocalFit(mean, covariance, log_evidence, points)
-
-
-def _laplace_fits(
-    target: Target, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
-) -> list[LocalFit]:
-    density = target.density
-    fits = []
-    failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
-        bar.update()
-        try:
-            mode, value = embedded.mode(target.density_recipe, seed=stan_seed(child), radius=radius)
-        except EngineError as cause:
-            failure = cause
-            continue
-        precision = -hessian(lambda x: density.log_density_gradient(x)[1], mode)
-        if not np.isfinite(precision).all():
-            continue
-        covariance = positive_covariance(precision)
-        log_evidence = value + 0.5 * (np.linalg.slogdet(covariance)[1] + mode.size * LOG_2PI)
-        scale = np.linalg.cholesky(covariance)
-        points = mode + rng.standard_normal((25, mode.size)) @ scale.T
-        fits.append(LocalFit(mode, covariance, float(log_evidence), points))
-    if not fits:
-        raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
-    return fits
+    looks, gradients = seed.spawn(MOST_LOOKS), 0
+    with Bar(MOST_LOOKS, "scouts", unit="look", shown=progress) as bar:
+        while True:
+            before = np.diag(covariance)
+            wide = GaussianBase.from_covariance(mean, covariance + more * np.diag(before))
+            scouts = annealed_scouts(
+                target.density.borrow, wide, particles=count, seed=looks.pop(), threads=nuts.threads
+            )
+            bar.update()
+            gradients += scouts.gradients
+            mean, covariance = gaussian_moments(scouts.points)
+            if not looks or np.all(np.diag(covariance) < (1 + noise) * before):
+                return Scouts(scouts.points, scouts.log_z, gradients)

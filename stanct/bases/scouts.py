@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import EngineError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
+    Mover,
     Moves,
+    make_population,
     make_problem,
-    make_rungs,
     make_scratch,
     make_table,
     make_tally,
@@ -84,16 +85,16 @@ def annealed_scouts(
 
     def stream(child: np.random.SeedSequence) -> tuple[Array, Array, float]:
         rng = np.random.Generator(np.random.PCG64(child))
-        rungs = make_rungs(base.draw(rng, -(-particles // STREAMS)))
-        scratch, table = make_scratch(base.dimension), make_table(base.dimension)
-        log_weights, tally = np.zeros(len(rungs.z)), make_tally()
+        population = make_population(base.draw(rng, -(-particles // STREAMS)))
+        scratch, tally = make_scratch(base.dimension), make_tally()
+        mover = Mover(MOVES, make_table(base.dimension), rng, scratch)
         with borrow() as density:
             problem = make_problem(density, base)
-            for k in range(len(rungs.z)):
-                row = (rungs.z[k], rungs.gradient[k], rungs.value[k])
+            for k in range(len(population.z)):
+                row = (population.z[k], population.gradient[k], population.value[k])
                 kernels.evaluate(problem, *row, scratch)
-            kernels.anneal(problem, rungs, log_weights, betas, table, MOVES, 1, rng, scratch, tally)
-        return rungs.z, log_weights, tally.counts[0] + len(rungs.z)
+            kernels.anneal(problem, population, betas, mover, 1, tally)
+        return population.z, population.log_weights, tally.counts[0] + len(population.z)
 
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(stream, seed.spawn(STREAMS)))

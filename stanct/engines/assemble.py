@@ -1,7 +1,8 @@
 """Assembles a CmdStan home from a PyPI mirror alone.
 
 The wheel of httpstan carries all of CmdStan but its command line: stanc, the headers of Stan,
-Math, Boost, Eigen, SUNDIALS and TBB, and their libraries. `stanct/cmdstan_home/` holds the rest.
+Math, Boost, Eigen, SUNDIALS and TBB, and their libraries. The folder `cmdstan_home` beside this
+file holds the rest.
 The home is built and tried in a folder beside its place and renamed into it at the end, so that a
 broken, interrupted or concurrent installation is never seen by anyone.
 """
@@ -22,6 +23,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from stanct.errors import EngineError
 
@@ -153,12 +156,14 @@ def _find_compiler() -> None:
 @contextlib.contextmanager
 def _workshop(home: Path) -> Iterator[Path]:
     """A temporary folder beside `home`, ours alone; what a killed installation left is removed."""
-    import fcntl  # not on Windows, for which no wheel exists
-
     parent = home.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        lock = (parent / f".{home.name}.lock").open("w")
+        lock = FileLock(parent / f".{home.name}.lock").acquire(timeout=0)
+    except Timeout as error:
+        raise EngineError(
+            f"Another installation into {home} is running.", remedy="Wait until it has ended."
+        ) from error
     except OSError as error:
         raise EngineError(
             f"{parent} cannot be written: {error.strerror}.",
@@ -166,12 +171,6 @@ def _workshop(home: Path) -> Iterator[Path]:
             "export CMDSTAN=FOLDER.",
         ) from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise EngineError(
-                f"Another installation into {home} is running.", remedy="Wait until it has ended."
-            ) from error
         for left in parent.glob(f".{home.name}-*"):
             shutil.rmtree(left, ignore_errors=True)
         _check_disk(parent)

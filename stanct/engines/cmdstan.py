@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from platformdirs import user_cache_path
 
 from stanct.arrays import Array
 from stanct.engines.assemble import processor_flags
-from stanct.engines.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
+from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.engines.homes import INSTALL, Home, find, require_cmdstanpy, using
 from stanct.errors import EngineError
 
@@ -102,7 +103,7 @@ class CmdStan:
         self,
         recipe: Recipe,
         positions: Array,
-        shapes: Shapes,
+        shapes: ParameterShapes,
         *,
         seed: int,
         warmup: int,
@@ -144,14 +145,14 @@ class CmdStan:
         self,
         recipe: Recipe,
         positions: Array,
-        shapes: Shapes,
+        shapes: ParameterShapes,
         *,
         step_size: float,
         inv_metric: Array,
         seed: int,
         draws: int,
         nuts: Nuts,
-    ) -> Block:
+    ) -> DrawBlock:
         """Draw a block with step size and metric frozen; chains go on where they ended.
 
         Parameters as in `adapt`, and `inv_metric` of shape (dimension,).
@@ -177,7 +178,7 @@ class CmdStan:
             flags += processor_flags()
         return flags
 
-    def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+    def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
         """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
 
         The start is uniform within `radius` of the origin in every unconstrained coordinate.
@@ -189,7 +190,7 @@ class CmdStan:
             )  # fmt: skip
             return _one_chain(fit.stan_variables())
 
-    def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+    def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
         """Draws of the Gaussian that full-rank ADVI fits from one random start."""
         with self._model(recipe) as (model, data):
             fit = model.variational(
@@ -198,7 +199,7 @@ class CmdStan:
             )  # fmt: skip
             return _one_chain(fit.stan_variables(mean=False))
 
-    def laplace(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+    def laplace(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
         """Draws of the Gaussian at the unconstrained mode that L-BFGS finds from one start."""
         with self._model(recipe) as (model, data):
             mode = model.optimize(
@@ -245,7 +246,7 @@ class CmdStan:
 
     @contextlib.contextmanager
     def _run(
-        self, recipe: Recipe, positions: Array, shapes: Shapes, nuts: Nuts, **settings: Any
+        self, recipe: Recipe, positions: Array, shapes: ParameterShapes, nuts: Nuts, **settings: Any
     ) -> Iterator[CmdStanMCMC]:
         """Sample in a temporary folder, which lasts until the fit was read."""
         chains = len(positions)
@@ -291,8 +292,7 @@ class CmdStan:
 def _cache_folder() -> Path:
     if CACHE_VARIABLE in os.environ:
         return Path(os.environ[CACHE_VARIABLE])
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stanct" / "cmdstan"
+    return user_cache_path("stanct", appauthor=False) / "cmdstan"
 
 
 def _build(source: str, flags: list[str], folder: Path, home: Home, *, optimise: bool) -> None:
@@ -342,7 +342,7 @@ def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> 
         _compile(program, flags, home, optimise=False)
 
 
-def _values(position: Array, shapes: Shapes) -> dict[str, Any]:
+def _values(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
     """One chain's unconstrained parameters by name, from them all in a row, matrices by columns."""
     values, first = {}, 0
     for name, shape in shapes.items():
@@ -353,12 +353,12 @@ def _values(position: Array, shapes: Shapes) -> dict[str, Any]:
     return values
 
 
-def _one_chain(variables: Mapping[str, Any]) -> Block:
+def _one_chain(variables: Mapping[str, Any]) -> DrawBlock:
     """Draws without statistics, as one chain."""
-    return Block({name: np.asarray(values)[None] for name, values in variables.items()}, {})
+    return DrawBlock({name: np.asarray(values)[None] for name, values in variables.items()}, {})
 
 
-def _block(fit: CmdStanMCMC) -> Block:
+def _block(fit: CmdStanMCMC) -> DrawBlock:
     """The kept draws in the embedded engine's layout."""
     draws, chains = fit.num_draws_sampling, fit.chains
     variables = {
@@ -366,7 +366,7 @@ def _block(fit: CmdStanMCMC) -> Block:
         for name, values in fit.stan_variables().items()
     }
     found = fit.method_variables()
-    return Block(variables, {name: np.asarray(found[name]).T for name in STATISTICS})
+    return DrawBlock(variables, {name: np.asarray(found[name]).T for name in STATISTICS})
 
 
 def _failure(folder: Path, message: str) -> str:

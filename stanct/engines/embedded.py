@@ -35,7 +35,7 @@ import stanli
 from stanct.arrays import Array
 from stanct.errors import EngineError
 
-Shapes = Mapping[str, tuple[int, ...]]
+ParameterShapes = Mapping[str, tuple[int, ...]]
 
 NAME = "embedded"
 
@@ -118,7 +118,7 @@ class Adapted:
 
 
 @dataclass(frozen=True)
-class Block:
+class DrawBlock:
     """Consecutive draws of several chains.
 
     Attributes
@@ -195,7 +195,7 @@ _models = _Models()
 
 def run_nuts(
     recipe: Recipe, positions: Array, *, seed: int, warmup: int, draws: int, nuts: Nuts
-) -> tuple[Block, int]:
+) -> tuple[DrawBlock, int]:
     """Ordinary NUTS chains; returns their draws and all gradients spent, warm-up included."""
     fit = _sample(
         recipe,
@@ -212,7 +212,7 @@ def run_nuts(
     return fit.block(warmup), fit.block(0).gradients
 
 
-def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block:
+def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
     """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
 
     The start is uniform within `radius` of the origin in every unconstrained coordinate.
@@ -233,7 +233,7 @@ def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> Block
         max_depth=1,
     )
     block = fit.block(0)
-    return Block({name: np.swapaxes(v, 0, 1) for name, v in block.variables.items()}, {})
+    return DrawBlock({name: np.swapaxes(v, 0, 1) for name, v in block.variables.items()}, {})
 
 
 def mode(recipe: Recipe, *, seed: int, radius: float) -> tuple[Array, float]:
@@ -253,8 +253,8 @@ class _Fit:
     step_size: Array
     inv_metric: Array
 
-    def block(self, first: int) -> Block:
-        return Block(
+    def block(self, first: int) -> DrawBlock:
+        return DrawBlock(
             {name: values[:, first:] for name, values in self.variables.items()},
             {name: self.statistics[:, first:, k] for k, name in enumerate(STATISTICS)},
         )

@@ -25,7 +25,8 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
 from stanct.estimates.path import Evidence, between_error
-from stanct.path.bias import CopyBias, Course
+from stanct.path.bias import CopyBias
+from stanct.path.course import Course
 
 # Steps of the plain iteration, which cannot go astray, before Newton's method takes over.
 PLAIN_STEPS = 100

@@ -21,8 +21,8 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
-from stanct.estimates.path import Curve, Evidence
-from stanct.path.gaussian import bridge_log_evidence
+from stanct.estimates.path import Curve, Evidence, between_error
+from stanct.path.bridge import bridge_log_evidence
 
 WAYS = ("bridge", "forward", "backward")
 
@@ -109,7 +109,7 @@ class LadderEstimator:
         """
         within, size = self.within_errors(way)
         alone = self.chain_log_z(way)
-        between = float(alone.std(ddof=1) / np.sqrt(alone.size)) if alone.size > 1 else float("nan")
+        between = float(between_error(alone))
         return Evidence(
             log_z=float(self.steps[way].sum()),
             std_error=float(np.fmax(within[-1], between)),

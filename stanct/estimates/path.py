@@ -25,7 +25,8 @@ from scipy.optimize import brentq
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
-from stanct.path.bias import AnyBias, Course, tempered
+from stanct.path.bias import AnyBias, tempered
+from stanct.path.course import Course
 
 
 @dataclass(frozen=True)
@@ -400,7 +401,16 @@ def weighted_quantile(values: Array, log_weights: Array, probabilities: Array) -
 
 
 def between_error(by_chain: Array) -> Array:
-    """Standard error of the mean of independent chains' estimates; NaN for one chain."""
+    """Standard error of the mean of independent chains' estimates; NaN for one chain.
+
+    Parameters
+    ----------
+    by_chain : shape (chains, ...)
+
+    Returns
+    -------
+    shape (...)
+    """
     count = by_chain.shape[0]
     if count < 2:
         return np.full(by_chain.shape[1:], np.nan)[()]

@@ -12,8 +12,12 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.estimates.path import Evidence, PathEstimator
-from stanct.path.bias import LadderBias, beta_grid
+from stanct.estimates.path import Evidence, PathEstimator, between_error
+from stanct.path.bias import LadderBias
+from stanct.path.course import beta_grid
+
+THERMODYNAMIC = "thermodynamic integration"
+"""What runs call these estimates."""
 
 # Points at which the smooth curve is computed; strata mend what it misses between them.
 GRID = 201
@@ -118,9 +122,7 @@ def _evidence(log_z: float, influence: Array, other_error: float, method: str) -
     size = effective_size(influence)
     within = float(influence.std() / np.sqrt(size))
     by_chain = influence.mean(axis=1)
-    between = float("nan")
-    if by_chain.size > 1:
-        between = float(by_chain.std(ddof=1) / np.sqrt(by_chain.size))
+    between = float(between_error(by_chain))
     return Evidence(
         log_z=log_z,
         std_error=float(np.hypot(np.fmax(within, between), other_error)),

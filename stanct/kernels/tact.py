@@ -9,18 +9,16 @@ With the energy U = −log density, temperature one and unit masses, the continu
 so that noise in U and ∇U, whose size nobody tells the loop, is taken up by s and s_ξ. The loop
 works with η = ε², r = ε v, z = ε s and γ = ε² g, the variables of [TACT] Algorithm 1, one gradient
 a step.
-
-This file calls no compiled function of another one: see `kernels` for why that matters.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.kernels.compiling import borrowed, compiled
 
 # Biases of the tempering variable.
 NO_BIAS, FORCE, HILLS = 0, 1, 2
@@ -129,13 +127,28 @@ class Dynamics(NamedTuple):
     gaps: tuple[int, int]
 
 
+class Reading(NamedTuple):
+    """Room for an estimate of the energy.
+
+    Attributes
+    ----------
+    rows : shape (4, D)
+        ∇U, and room for the point, for a gradient, and for that of the prior.
+    value : shape (2,)
+        U, and U − offset as `move` leaves it.
+    """
+
+    rows: Array
+    value: Array
+
+
 class TactOut(NamedTuple):
     """What a block fills; `trace` has a row for every look, the rest for every collected draw.
 
     Attributes
     ----------
-    z : shape (looks, D)
-    energy : shape (looks,)
+    z : shape (wanted, D)
+    energy : shape (wanted,)
         U as estimated.
     trace : shape (looks, 6)
         ξ, λ, mean of z_θ, z_ξ, U, |r_θ|² / (D η).
@@ -146,7 +159,12 @@ class TactOut(NamedTuple):
     trace: Array
 
 
-@numba.njit(nogil=True, cache=True)
+def make_reading(dimension: int) -> Reading:
+    """Room for an estimate in D dimensions."""
+    return Reading(np.zeros((4, dimension)), np.zeros(2))
+
+
+@compiled
 def coupling(xi: float, plateau: float, reach: float, power: float) -> tuple[float, float]:
     """λ(ξ) and λ'(ξ): 1/λ = 1 + ((|ξ| − ξ₀) / (ξ₁ − ξ₀))ⁿ outside the plateau |ξ| ≤ ξ₀."""
     distance = abs(xi) - plateau
@@ -159,20 +177,20 @@ def coupling(xi: float, plateau: float, reach: float, power: float) -> tuple[flo
     return value, slope if xi > 0 else -slope
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def bias_bin(xi: float, wall: float, bins: int) -> int:
     """The bin of ξ; λ is even, so ξ and −ξ share one."""
     return min(int(abs(xi) / wall * bins), bins - 1)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def push(bias: Bias, xi: float, slope: float, dynamics: Dynamics) -> float:
     """The force of the bias on ξ.
 
     The adaptive biasing force is the mean of λ' U in a bin over the bin's own visits; λ' is known,
     so only U is averaged.
     """
-    k = bias_bin(xi, dynamics.wall, bias.visits.size)
+    k: int = bias_bin(xi, dynamics.wall, bias.visits.size)
     if dynamics.bias == FORCE:
         return slope * bias.energy[k] / bias.visits[k] if bias.visits[k] > 0 else 0.0
     if dynamics.bias == HILLS:
@@ -180,7 +198,7 @@ def push(bias: Bias, xi: float, slope: float, dynamics: Dynamics) -> float:
     return 0.0
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
     """Note a visit: an energy for the biasing force, or a hill and its images at 0 and the wall.
 
@@ -204,7 +222,7 @@ def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
             bias.force[i] += hill * u / width
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def density_at(
     potential: Potential, batch: int, x: Array, gradient: Array, other: Array, value: Array
 ) -> bool:
@@ -235,16 +253,10 @@ def density_at(
     return np.isfinite(value[0])
 
 
-@numba.njit(nogil=True, cache=True)
-def energy_at(
-    potential: Potential, z: Array, rng: np.random.Generator, room: Array, value: Array
-) -> bool:
-    """A noisy U(z), constants apart, into `value` and ∇U into room[0]; false where it is rejected.
-
-    Parameters
-    ----------
-    room : shape (4, D)
-    """
+@compiled
+def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading: Reading) -> bool:
+    """A noisy U(z), constants apart, and ∇U into `reading`; false where it is rejected."""
+    room, value = reading.rows, reading.value
     x, gradient = room[1], room[2]
     diagonal = potential.scale.shape[0] == 1
     if diagonal:
@@ -278,7 +290,7 @@ def energy_at(
     return np.isfinite(room[0].sum())
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def batch_spread(
     potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
 ) -> None:
@@ -292,14 +304,14 @@ def batch_spread(
         NaN where a batch was rejected.
     """
     dimension = points.shape[1]
-    room, value = np.zeros((4, dimension)), np.zeros(1)
+    reading = Reading(np.zeros((4, dimension)), np.zeros(2))
     for n in range(points.shape[0]):
         mean, square = np.zeros(dimension + 1), np.zeros(dimension + 1)
         good = True
         for k in range(repeats):
-            good = energy_at(potential, points[n], rng, room, value) and good
+            good = energy_at(potential, points[n], rng, reading) and good
             for i in range(dimension + 1):
-                new = room[0, i] if i < dimension else value[0]
+                new = reading.rows[0, i] if i < dimension else reading.value[0]
                 step = new - mean[i]
                 mean[i] += step / (k + 1)
                 square[i] += step * (new - mean[i])
@@ -307,7 +319,7 @@ def batch_spread(
         out[n, 1] = square[:dimension].mean() / (repeats - 1) if good else np.nan
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> None:
     """Draw the momenta from their equilibrium."""
     for i in range(walker.z.size):
@@ -315,7 +327,7 @@ def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> No
     walker.tempering[1] = np.sqrt(dynamics.eta[1]) * rng.standard_normal()
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: float) -> None:
     """Move the thermostats by the excess of kinetic energy."""
     momentum, eta = walker.momentum, dynamics.eta[0]
@@ -332,7 +344,7 @@ def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: fl
     walker.tempering[2] += gain * (walker.tempering[1] ** 2 - dynamics.eta[1])
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> float:
     """Standard deviation of the noise that a step injects, scaled by λ or λ' (`coupled`)."""
     square = coupled * coupled
@@ -341,14 +353,14 @@ def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> f
     return np.sqrt(2.0 * square * friction * eta)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
     """Share of a momentum that a step's friction leaves."""
     loss = coupled * coupled * thermostat
     return np.exp(-loss) if symmetric else 1.0 - loss
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def kicked(momentum: float, kick: float, kept: float, noise: float, symmetric: bool) -> float:
     """A momentum after the force's kick, friction, and injected noise.
 
@@ -360,26 +372,22 @@ def kicked(momentum: float, kick: float, kept: float, noise: float, symmetric: b
     return kept * momentum + kick + noise
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def move(
     potential: Potential,
     walker: Walker,
     bias: Bias,
     dynamics: Dynamics,
     rng: np.random.Generator,
-    room: Array,
-    value: Array,
+    reading: Reading,
 ) -> None:
-    """One step of Algorithm 1: thermostats, gradient, bias, momenta, positions, wall.
-
-    value[1] is left at U − offset.
-    """
-    state = walker.tempering
+    """One step of Algorithm 1: thermostats, gradient, bias, momenta, positions, wall."""
+    state, value = walker.tempering, reading.value
     lam, slope = coupling(state[0], dynamics.plateau, dynamics.reach, dynamics.power)
     share = 0.5 if dynamics.symmetric else 1.0
     if dynamics.thermostatted:
         heat(walker, dynamics, lam, slope, share)
-    if not energy_at(potential, walker.z, rng, room, value):
+    if not energy_at(potential, walker.z, rng, reading):
         # Back inside the support, elastically.
         walker.clock[1] += 1
         for i in range(walker.z.size):
@@ -404,7 +412,7 @@ def move(
         if diagonal:
             kept = kept_of(lam, walker.thermostat[i], dynamics.symmetric)
         walker.momentum[i] = kicked(
-            walker.momentum[i], -lam * dynamics.eta[0] * room[0, i], kept,
+            walker.momentum[i], -lam * dynamics.eta[0] * reading.rows[0, i], kept,
             spread * rng.standard_normal(), dynamics.symmetric,
         )  # fmt: skip
     if dynamics.thermostatted and dynamics.symmetric:
@@ -418,26 +426,27 @@ def move(
             state[1] = -state[1]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def run_looks(
     potential: Potential,
     walker: Walker,
     bias: Bias,
     dynamics: Dynamics,
-    wanted: int,
     rng: np.random.Generator,
     out: TactOut,
 ) -> tuple[int, int]:
     """Look at the chain every `gaps[0]` steps and collect where λ = 1; returns draws and looks.
 
-    Ends when `wanted` draws are collected or `out` is full.
+    Ends when `out` holds all the draws or all the looks that it has room for.
     """
-    dimension = walker.z.size
-    room, value, home = np.zeros((4, dimension)), np.zeros(2), walker.z.copy()
+    potential, walker, bias = borrowed(potential), borrowed(walker), borrowed(bias)
+    dimension, out = walker.z.size, borrowed(out)
+    reading, home = Reading(np.zeros((4, dimension)), np.zeros(2)), walker.z.copy()
+    value = reading.value
     found, kinetic = 0, 1.0
-    for look in range(out.energy.size):
+    for look in range(out.trace.shape[0]):
         for _ in range(dynamics.gaps[0]):
-            move(potential, walker, bias, dynamics, rng, room, value)
+            move(potential, walker, bias, dynamics, rng, reading)
             walker.clock[0] += 1
             if dynamics.gaps[1] > 0 and walker.clock[0] % dynamics.gaps[1] == 0:
                 resample(walker, dynamics, rng)
@@ -467,6 +476,6 @@ def run_looks(
             out.z[found] = walker.z
             out.energy[found] = value[1] + dynamics.offset
             found += 1
-            if found == wanted:
+            if found == out.energy.size:
                 return found, look + 1
-    return found, out.energy.size
+    return found, out.trace.shape[0]

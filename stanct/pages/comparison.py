@@ -89,12 +89,11 @@ def _run_table(found: Comparison) -> Table:
     rows = []
     for i in found.order:
         run = found.runs[i]
-        settings = run.provenance["settings"]
         words = (
             run.provenance["program"],
             run.method,
             run.provenance["data_sha256"][:12],
-            settings["seed"],
+            run.settings["seed"],
         )
         spent = Cell(f"{run.gradients:,}".replace(",", " "), run.gradients)
         cells = (*(Cell(str(word)) for word in words), spent)

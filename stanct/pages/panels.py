@@ -1,10 +1,10 @@
-"""The panels of a report: which runs each fits, how to read it, and what it shows in words."""
+"""The panels of a report: what each needs, how to read it, and what it shows in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,127 +12,77 @@ from matplotlib.figure import Figure
 
 from stanct import plots
 from stanct.errors import StanctError
-from stanct.estimates.path import Evidence
 from stanct.pages.page import Picture, number, picture, with_error
 from stanct.plots.canvas import SIZE
-from stanct.plots.evidence import curves, delta_means
+from stanct.plots.evidence import delta_means
+from stanct.plots.material import HasBeta, HasCurves, HasRunningLogZ, HasSchedule
 from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
-from stanct.runs.adiabatic_run import AdiabaticRun
+from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.diagnostics import base_check, round_trips
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun, hand_overs
-from stanct.runs.run import Run
-from stanct.runs.tact_run import THERMOSTAT, XI_THERMOSTAT, TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.ladder import LadderRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
+from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
+from stanct.runs.tempered import TemperedRun
+
+Material = TypeVar("Material")
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Generic[Material]):
     """One picture of a report.
 
     Attributes
     ----------
+    needs
+        What a run must say that it `shows`: the name of `draw`.
     section
         Of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
     title, caption
         Its heading, and how to read it.
-    fits
-        Whether a run has what it draws.
     draw
         Of `stanct.plots`.
     words
         What it shows of a run, with numbers, for those who do not see it.
     """
 
+    needs: str
     section: str
     title: str
     caption: str
-    fits: Callable[[Any], bool]
-    draw: Callable[[Any, Axes | None], Axes]
-    words: Callable[[Any], str]
+    draw: Callable[[Material, Axes | None], Axes]
+    words: Callable[[Material], str]
 
-    def picture(self, run: Run) -> Picture:
+    def picture(self, run: Material) -> Picture:
         """The panel of one run."""
         figure = Figure(figsize=SIZE, layout="constrained")
         self.draw(run, figure.add_subplot())
-        return picture(figure, self.title, self.caption, self.words(run), self.draw.__name__)
+        return picture(figure, self.title, self.caption, self.words(run), self.needs)
 
 
-def evidence_of(run: Run) -> Evidence | None:
-    """The run's evidence, None where its method estimates none."""
-    try:
-        return run.evidence
-    except (AttributeError, StanctError):
-        return None
+def panels_of(run: Run) -> list[Panel[Any]]:
+    """The panels of what a run says that it shows, in the order of the report.
+
+    Raises
+    ------
+    StanctError
+        The run names something for which there is no panel.
+    """
+    unknown = set(run.shows) - {panel.needs for panel in PANELS}
+    if unknown:
+        raise StanctError(
+            f"The {type(run).__name__} says that it shows {', '.join(sorted(unknown))}, for which "
+            "a report has no panel.",
+            remedy=f"`shows` may name {', '.join(panel.needs for panel in PANELS)}.",
+        )
+    return [panel for panel in PANELS if panel.needs in run.shows]
 
 
-def pictures(run: Run, section: str) -> list[Picture]:
-    """Every panel of one section that fits the run."""
-    return [p.picture(run) for p in PANELS if p.section == section and p.fits(run)]
-
-
-def has_chains_of_beta(run: Any) -> bool:
-    """Whether each draw has one β."""
-    return np.ndim(getattr(run, "beta", 0.0)) == 2
-
-
-def _has_copies(run: Any) -> bool:
-    return isinstance(run, PseudoExtendedRun)
-
-
-def _is_tact(run: Any) -> bool:
-    return isinstance(run, TactRun)
-
-
-def _is_tempered_tact(run: Any) -> bool:
-    return _is_tact(run) and run.provenance["settings"]["tempering"]
-
-
-def _has_thermostats(run: Any) -> bool:
-    return _is_tact(run) and run.provenance["settings"]["thermostat"] is not None
-
-
-def _is_adiabatic(run: Any) -> bool:
-    return isinstance(run, AdiabaticRun)
-
-
-def _has_schedule(run: Any) -> bool:
-    # The adiabatic flow chooses its β itself; its nodes are where it is looked at.
-    return np.ndim(getattr(run, "betas", 0.0)) == 1 and not _is_adiabatic(run)
-
-
-def has_weights(run: Any) -> bool:
-    """Whether the draws differ in weight."""
-    return bool(np.ptp(run.target_log_weights))
-
-
-def _has_rows(run: Any) -> bool:
-    shape = run.target_log_weights.shape
-    return bool(run.variables) and all(v.shape[:2] == shape for v in run.variables.values())
-
-
-def _has_base(run: Any) -> bool:
-    whitened = run.z.ndim == 3 and run.z.shape[:2] == run.target_log_weights.shape
-    return run.base is not None and whitened
-
-
-def _is_tempered(run: Any) -> bool:
-    return isinstance(run, TemperedRun)
-
-
-def _is_ladder(run: Any) -> bool:
-    return isinstance(run, LadderRun)
-
-
-def _has_curve(run: Any) -> bool:
-    return hasattr(run, "curve") and evidence_of(run) is not None
-
-
-def _free_energy_words(run: Any) -> str:
+def _free_energy_words(run: HasCurves) -> str:
     parts = []
-    for label, curve in curves(run, np.array([0.0, 0.5, 1.0])).items():
+    for label, curve in run.curves(np.array([0.0, 0.5, 1.0])).items():
         half = int(np.searchsorted(curve.beta, 0.5))
         parts.append(
             f"{label}: log z({number(curve.beta[half], 2)}) is "
@@ -142,7 +92,7 @@ def _free_energy_words(run: Any) -> str:
     return f"Free-energy curve. {'. '.join(parts)}."
 
 
-def _running_words(run: Any) -> str:
+def _running_words(run: HasRunningLogZ) -> str:
     halves = run.running_log_z([run.draws // 2])[:, 0]
     low, high = run.evidence.interval
     parts = [
@@ -153,7 +103,7 @@ def _running_words(run: Any) -> str:
     return f"Running log Z by chain: {'; '.join(parts)}. {inside}."
 
 
-def _stones_words(run: Any) -> str:
+def _stones_words(run: LadderRun) -> str:
     up, down = run.forward_evidence, run.backward_evidence
     return (
         f"Stepping stones up give log Z = {with_error(up.log_z, up.std_error)}, down "
@@ -162,7 +112,7 @@ def _stones_words(run: Any) -> str:
     )
 
 
-def _way_words(run: Any) -> str:
+def _way_words(run: AdiabaticRun) -> str:
     heated, error = run.heated_evidence
     cooled_stops, heated_stops = (stops.size for stops in run.stops)
     return (
@@ -172,7 +122,7 @@ def _way_words(run: Any) -> str:
     )
 
 
-def _occupancy_words(run: Any) -> str:
+def _occupancy_words(run: HasBeta) -> str:
     base, target = end_shares(run)
     return (
         f"Shares of the draws by β: {base:.0%} below 0.1 and {target:.0%} above 0.9, where 10 % "
@@ -180,19 +130,19 @@ def _occupancy_words(run: Any) -> str:
     )
 
 
-def _trace_words(run: Any) -> str:
+def _trace_words(run: HasBeta) -> str:
     trips = round_trips(run.beta)
     listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(trips))
-    return f"Trace of β over {run.draws} iterations. Round trips: {listed}."
+    return f"Trace of β over {run.beta.shape[1]} iterations. Round trips: {listed}."
 
 
-def _copy_words(run: Any) -> str:
+def _copy_words(run: PseudoExtendedRun) -> str:
     changes = hand_overs(run.copy_log_weights)
     listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(changes))
     return f"Heaviest of {run.copies} copies over {run.draws} iterations. Changes: {listed}."
 
 
-def _temperature_words(run: Any) -> str:
+def _temperature_words(run: TactRun) -> str:
     listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(run.trips))
     return (
         f"Trace of λ over {run.trace.shape[1]} looks, {run.plateau_share:.0%} of them at λ = 1. "
@@ -200,15 +150,15 @@ def _temperature_words(run: Any) -> str:
     )
 
 
-def _control_words(run: Any) -> str:
-    wall = run.provenance["settings"]["coupling"]["wall"]
+def _control_words(run: TactRun) -> str:
+    wall = run.method_settings["coupling"]["wall"]
     return (
         f"Shares of |ξ| between 0 and {number(wall, 3)}: {run.plateau_share:.0%} of the looks were "
         "on the plateau, where T = 1."
     )
 
 
-def _thermostat_words(run: Any) -> str:
+def _thermostat_words(run: TactRun) -> str:
     found = [run.trace[..., column].mean() for column in (THERMOSTAT, XI_THERMOSTAT)]
     parts = [
         f"{name} {number(mean, 3)}, expected {number(expected, 3)}"
@@ -217,7 +167,7 @@ def _thermostat_words(run: Any) -> str:
     return f"Means of the thermostats: {'; '.join(parts)}."
 
 
-def _expected_words(run: Any) -> str:
+def _expected_words(run: AdiabaticRun) -> str:
     parts = [
         f"{label}: {with_error(mean[-1], error[-1])}"
         for label, (mean, error) in delta_means(run).items()
@@ -225,7 +175,7 @@ def _expected_words(run: Any) -> str:
     return f"Mean of δ at β = 1, learned {number(run.means[-1], 5)}; {', '.join(parts)}."
 
 
-def _swap_words(run: Any) -> str:
+def _swap_words(run: LadderRun) -> str:
     rates = run.rejection.mean(axis=0)
     return (
         f"Rejected swaps between {rates.size} pairs of rungs: from {rates.min():.0%} to "
@@ -233,12 +183,12 @@ def _swap_words(run: Any) -> str:
     )
 
 
-def _schedule_words(run: Any) -> str:
+def _schedule_words(run: HasSchedule) -> str:
     middle = int(np.searchsorted(run.betas, 0.5))
     return f"{run.betas.size} inverse temperatures from 0 to 1; β = 0.5 is passed at step {middle}."
 
 
-def _weight_words(run: Any) -> str:
+def _weight_words(run: EvidenceRun) -> str:
     relative = relative_weights(run)
     kish = relative.size / np.square(relative).mean()
     return (
@@ -248,7 +198,7 @@ def _weight_words(run: Any) -> str:
     )
 
 
-def _score_words(run: Any) -> str:
+def _score_words(run: TemperedRun) -> str:
     found = base_check(run.z, run.estimator.log_weights(0.0))
     return (
         f"z-scores of the base check: largest for the mean {np.abs(found.mean).max():.1f}, for the "
@@ -256,7 +206,7 @@ def _score_words(run: Any) -> str:
     )
 
 
-def _base_words(run: Any) -> str:
+def _base_words(run: Run) -> str:
     order, quantiles = base_misfit(run)
     names = coordinate_names(run)
     parts = [
@@ -270,7 +220,7 @@ def _base_words(run: Any) -> str:
     )
 
 
-def _pair_words(run: Any) -> str:
+def _pair_words(run: Run) -> str:
     parts = [
         f"{m.label} ({'more than one mode' if m.is_multimodal else 'one mode'}, "
         f"√n dip {m.score:.2f})"
@@ -279,156 +229,156 @@ def _pair_words(run: Any) -> str:
     return f"Weighted draws of {', '.join(parts)}, coloured by chain."
 
 
-PANELS = (
+PANELS: tuple[Panel[Any], ...] = (
     Panel(
+        "free_energy",
         "evidence",
         "Free-energy curve",
         "log z(β) from the base (0) to the target (log Z), less the straight line between them, "
         "with 95 % bands. Estimators that part ways have not converged.",
-        _has_curve,
         plots.free_energy,
         _free_energy_words,
     ),
     Panel(
+        "running_log_z",
         "evidence",
         "Running log Z",
         "What each chain alone says of log Z as it goes on. Chains should end inside or around the "
         "grey interval, without a trend.",
-        lambda run: hasattr(run, "running_log_z") and evidence_of(run) is not None,
         plots.running_log_z,
         _running_words,
     ),
     Panel(
+        "stepping_stones",
         "evidence",
         "Stepping stones, up and down",
         "log z at every rung by two one-sided estimators, less the bridge's. They err in opposite "
         "directions where neighbouring rungs overlap too little.",
-        _is_ladder,
         plots.stepping_stones,
         _stones_words,
     ),
     Panel(
+        "cooling_and_heating",
         "evidence",
         "Cooling and heating",
         "log z(β) by trajectories from the base to the target and by those back. Where the curves "
         "part, or where trajectories stop (ticks), the flow met a metastability.",
-        _is_adiabatic,
         plots.cooling_and_heating,
         _way_words,
     ),
     Panel(
+        "expected_delta",
         "evidence",
         "Mean of δ, cooling and heating",
         "What the flow met at its nodes of β, less the expectation that it was given. Cooling and "
         "heating part where one direction is held up by a metastability.",
-        _is_adiabatic,
         plots.expected_delta,
         _expected_words,
     ),
     Panel(
+        "beta_occupancy",
         "mixing",
         "Time at each β",
         "How often each chain was at each inverse temperature. Both ends must be visited. "
         "Uniform is not needed: where modes lie apart more time goes where the path is fast.",
-        lambda run: has_chains_of_beta(run) or _has_copies(run),
         plots.beta_occupancy,
         _occupancy_words,
     ),
     Panel(
+        "beta_trace",
         "mixing",
         "β along the chains",
         "One lane a chain, β = 0 at its foot. A good chain fills its lane; a gap is a time when it "
         "was stuck. Right: round trips from base to target and back.",
-        has_chains_of_beta,
         plots.beta_trace,
         _trace_words,
     ),
     Panel(
+        "copy_trace",
         "mixing",
         "The heaviest copy",
         "One lane a chain: the copy that counts most at β = 1. A copy that keeps the lead for long "
         "is a chain that does not move.",
-        _has_copies,
         plots.copy_trace,
         _copy_words,
     ),
     Panel(
+        "temperature_trace",
         "mixing",
         "λ along the chains",
         "One lane a chain, λ = 1 (the target itself) at its top. A good chain goes up and down. "
         "Right: trips to high temperature and back.",
-        _is_tempered_tact,
         plots.temperature_trace,
         _temperature_words,
     ),
     Panel(
+        "control_occupancy",
         "mixing",
         "Time at each |ξ|",
         "How often each chain was at each value of the tempering variable. The learned bias makes "
         "it uniform; draws are kept in the grey band.",
-        _is_tempered_tact,
         plots.control_occupancy,
         _control_words,
     ),
     Panel(
+        "thermostats",
         "mixing",
         "Thermostats",
         "Running means of each chain. They must settle at the dashed lines; one that does not has "
         "too long a step for the noise of its gradients.",
-        _has_thermostats,
         plots.thermostats,
         _thermostat_words,
     ),
     Panel(
+        "swap_rejection",
         "mixing",
         "Rejected swaps",
         "For each pair of neighbouring rungs: bars are means, dots the ladders. Even heights are "
         "best; a pair near 100 % breaks the ladder.",
-        _is_ladder,
         plots.swap_rejection,
         _swap_words,
     ),
     Panel(
+        "schedule",
         "mixing",
         "Schedule of β",
         "The inverse temperatures that were passed.",
-        _has_schedule,
         plots.schedule,
         _schedule_words,
     ),
     Panel(
+        "weight_histogram",
         "weights",
         "Weights at β = 1",
         "Weights of the draws over their mean; those below a millionth stand at the left edge. A "
         "long right tail (k above 0.7) means that a few draws decide everything.",
-        lambda run: has_weights(run) and evidence_of(run) is not None,
         plots.weight_histogram,
         _weight_words,
     ),
     Panel(
+        "base_scores",
         "weights",
         "Base check",
         "Draws reweighted to the base must have its mean and covariance. z-scores should follow "
         "the dashed curve and stay within the dotted limits.",
-        _is_tempered,
         plots.base_scores,
         _score_words,
     ),
     Panel(
+        "base_against_posterior",
         "weights",
         "Base against target",
         "The unconstrained coordinates that the base fits worst: 50 and 95 % intervals of the "
         "target over those of the base (grey). A target wider than the base is the harder case.",
-        _has_base,
         plots.base_against_posterior,
         _base_words,
     ),
     Panel(
+        "pair",
         "posterior",
         "The parameters least like one mode",
         "Draws resampled by weight. A dip test picks the parameters, and names those with more "
         "than one mode. Clouds of one colour are places that only one chain has seen.",
-        _has_rows,
         plots.pair,
         _pair_words,
     ),

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from stanct.estimates.path import Evidence
 from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, stan_html, with_error
-from stanct.pages.panels import evidence_of, has_chains_of_beta, pictures
+from stanct.pages.panels import panels_of
+from stanct.pages.reproduction import command_line, data_file, python_lines
 from stanct.plots.canvas import chain_colour
-from stanct.runs.diagnostics import Check, failures, round_trips
-from stanct.runs.run import Run
-from stanct.samplers import METHODS
-from stanct.samplers._tact_settings import Coupling, Hills
+from stanct.runs.diagnostics import Check, failures
+from stanct.runs.run import EvidenceRun, Run
 
 MOST_ROWS = 1000
 """Of the summary: a page of more would be slow to open."""
@@ -28,12 +23,6 @@ _SECTIONS = (
     ("mixing", "Did the chains move?"),
     ("weights", "Weights and base"),
     ("posterior", "Posterior"),
-)
-_ESTIMATES = (
-    ("rao_blackwell_evidence", "Rao–Blackwell, tempered chains alone"),
-    ("thermodynamic_evidence", "thermodynamic integration"),
-    ("forward_evidence", "stepping stones up"),
-    ("backward_evidence", "stepping stones down"),
 )
 _COLUMNS = {
     "mean": "mean",
@@ -49,18 +38,27 @@ _COLUMNS = {
 def report_page(run: Run) -> HtmlPage:
     """The report of a run as the text of one HTML page.
 
-    Every panel is shown that fits the run; a kind of run that the panels do not know still has its
-    checks, its summary and its provenance.
+    Every run has its checks, its summary and its provenance, and panels of what it `shows`.
+
+    Raises
+    ------
+    StanctError
+        The run says that it shows something for which there is no panel.
     """
-    evidence = evidence_of(run)
+    evidence = run.evidence if isinstance(run, EvidenceRun) else None
+    tables = {"mixing": [_chain_table(run, evidence)]}
+    if isinstance(run, EvidenceRun):
+        tables["evidence"] = [_estimate_table(run)]
+    panels = panels_of(run)
     sections = [
-        {"id": name, "title": title, "pictures": pictures(run, name), "tables": []}
+        {
+            "id": name,
+            "title": title,
+            "pictures": [panel.picture(run) for panel in panels if panel.section == name],
+            "tables": tables.get(name, []),
+        }
         for name, title in _SECTIONS
     ]
-    tables: dict[str, list[Table]] = {section["id"]: section["tables"] for section in sections}
-    if evidence is not None:
-        tables["evidence"].append(_estimate_table(run, evidence))
-    tables["mixing"].append(_chain_table(run, evidence))
     return render_page(
         "report.html.jinja",
         run=run,
@@ -78,7 +76,7 @@ def report_page(run: Run) -> HtmlPage:
         limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
         origin=_origin(run),
-        settings=run.provenance["settings"],
+        settings={**run.settings, **run.method_settings},
         versions=run.provenance["versions"],
         command=command_line(run),
         python=python_lines(run),
@@ -138,15 +136,13 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
             ("Pareto k of the weights", number(evidence.pareto_k, 2)),
         ]
-    if hasattr(run, "barrier"):
-        facts.append(("Barrier Λ", number(run.barrier, 3)))  # pyright: ignore[reportAttributeAccessIssue]
-    return facts
+    return [*facts, *((label, number(value, 3)) for label, value in run.facts().items())]
 
 
-def _estimate_table(run: Run, evidence: Evidence) -> Table:
+def _estimate_table(run: EvidenceRun) -> Table:
     """Every estimate of log Z that the run has, the reported one first."""
-    named = [(f"{evidence.method} (reported)", evidence)]
-    named += [(label, getattr(run, name)) for name, label in _ESTIMATES if hasattr(run, name)]
+    reported = run.evidence
+    named = [(f"{reported.method} (reported)", reported), *run.extra_estimates().items()]
     rows = tuple(
         Row(
             label,
@@ -166,32 +162,15 @@ def _estimate_table(run: Run, evidence: Evidence) -> Table:
     return Table("Estimates of log Z", columns, rows)
 
 
-def _chain_table(run: Any, evidence: Evidence | None) -> Table:
+def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     """What each chain says and did."""
-    columns, values = ["chain"], []
-    if evidence is not None and len(evidence.chain_log_z) == run.chains:
-        columns.append("log Z alone")
-        values.append([cell(v, 7) for v in evidence.chain_log_z])
-    counted = {
-        "round trips": round_trips(run.beta) if has_chains_of_beta(run) else None,
-        "round trips of a ladder": getattr(run, "round_trips", None),
-        "trips to high temperature": getattr(run, "trips", None),
-    }
-    for label, counts in counted.items():
-        if counts is not None and np.shape(counts) == (run.chains,):
-            columns.append(label.removesuffix(" of a ladder"))
-            values.append([cell(v, 6) for v in counts])
-    for name, label in (("n_leapfrog__", "gradients"), ("divergent__", "divergences")):
-        if name in getattr(run, "statistics", {}):
-            columns.append(label)
-            values.append([cell(v, 7) for v in run.statistics[name].sum(axis=1)])
-    columns.append("draws")
-    values.append([cell(run.draws, 7)] * run.chains)
+    columns = {} if evidence is None else {"log Z alone": evidence.chain_log_z}
+    columns = {**columns, **run.chain_counts(), "draws": [run.draws] * run.chains}
     rows = tuple(
-        Row(f"chain {c + 1}", tuple(column[c] for column in values), chain_colour(c))
+        Row(f"chain {c + 1}", tuple(cell(v[c], 7) for v in columns.values()), chain_colour(c))
         for c in range(run.chains)
     )
-    return Table("By chain, after warm-up", tuple(columns), rows)
+    return Table("By chain, after warm-up", ("chain", *columns), rows)
 
 
 def _summary_table(run: Run) -> Table:
@@ -225,79 +204,6 @@ def _origin(run: Run) -> list[tuple[str, str]]:
     return [*listed, ("Engine", run.engine)]
 
 
-# Settings that `stanct evidence` takes as options.
-_OPTIONS = (
-    "chains", "draws", "warmup", "seed", "bootstrap", "target_accept", "max_depth", "target_se",
-    "max_draws", "base",
-)  # fmt: skip
-
-
 def _data_words(run: Run) -> str:
-    file = _data_file(run)
+    file = data_file(run)
     return f"on {file}" if file else "without data" if file == "" else "on data from Python"
-
-
-def _data_file(run: Run) -> str | None:
-    """The data's file, empty for a program without data, None for data that were in memory."""
-    origin = run.provenance["data_origin"]
-    if origin in ("data", "no data"):
-        return "" if run.data == "{}" else None
-    return origin
-
-
-def _json(value: Any) -> Any:
-    """A setting as a saved run has it."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _chosen(run: Run) -> dict[str, Any]:
-    """The settings that differ from the method's defaults."""
-    defaults = METHODS[run.method]().record() if run.method in METHODS else {}
-    own = {"coupling": asdict(Coupling()), "hills": asdict(Hills())}
-    chosen = {}
-    for name, value in run.provenance["settings"].items():
-        default = defaults.get(name)
-        usual = own.get(name, default) if default is None else default
-        if _json(value) != _json(usual):
-            chosen[name] = value
-    return chosen
-
-
-def command_line(run: Run) -> str | None:
-    """The command that repeats the run; None where only Python can."""
-    chosen, data = _chosen(run), _data_file(run)
-    given = chosen.get("base") == "given" or not set(chosen) <= set(_OPTIONS)
-    if not run.programs or given or data is None:
-        return None
-    words = ["stanct", "evidence", run.provenance["program"], *([data] if data else [])]
-    words += ["--method", run.method] if run.method != "joint" else []
-    for name in _OPTIONS:
-        if name in chosen:
-            words += [f"--{name.replace('_', '-')}", str(chosen[name])]
-    return shlex.join(words)
-
-
-def python_lines(run: Run) -> str | None:
-    """Python that repeats the run; None where the target is not a Stan program."""
-    if not run.programs:
-        return None
-    data = _data_file(run)
-    lines = ["import stanct", "", f"model = stanct.temper({run.provenance['program']!r})"]
-    lines += [
-        "run = model.sample(",
-        f"    {'data' if data is None else repr(data or None)},",
-        f"    method={run.method!r},",
-    ]
-    for name, value in _chosen(run).items():
-        if (name, value) == ("base", "given"):
-            lines.append("    base=base,  # the base that you passed")
-        elif name == "minibatch":
-            lines.append("    minibatch=minibatch,  # the MiniBatch that you passed")
-        elif name in ("coupling", "hills"):
-            kind = name.capitalize()
-            lines[0] = f"from stanct.samplers._tact_settings import {kind}\n{lines[0]}"
-            words = ", ".join(f"{key}={part!r}" for key, part in value.items())
-            lines.append(f"    {name}={kind}({words}),")
-        else:
-            lines.append(f"    {name}={value!r},")
-    return "\n".join([*lines, ")"])

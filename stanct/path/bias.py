@@ -1,4 +1,4 @@
-"""The path from base (β = 0) to target (β = 1), its bias, and what follows exactly given x.
+"""The bias b(β) of the path from base (β = 0) to target (β = 1), and what follows exactly given x.
 
 The joint density of every continuous tempering method is
 
@@ -16,17 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.integrate import trapezoid
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 
 # Below this |r|, log((1 − e^{−r}) / r) is taken from its series; the error there is r⁴/2880.
 _SERIES = 1e-3
-
-# Power of the path's speed to which the time at β is proportional: by the power 1 equal steps of
-# the path take about equal times, by a little more successive draws are less alike.
-POWER = 1.3
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ class Bias(_Table):
         ----------
         delta : any shape
             δ = φ − ψ, finite.
-        uniforms : shape (2, *delta.shape)
+        uniforms : shape (2, ...), two of the shape of `delta`
             Independent and uniform on [0, 1).
         """
         delta = np.asarray(delta, float)
@@ -287,62 +282,3 @@ def _truncated_exponential(r: Array, uniform: Array) -> Array:
     # v = 1 is one rounding away from minus infinity at steep slopes; both mean the far end.
     t = np.log1p(np.maximum(v * np.expm1(down), -1 + 1e-16)) / down
     return np.where(small, uniform, np.clip(np.where(r > 0, 1 - t, t), 0.0, 1.0))
-
-
-@dataclass(frozen=True)
-class Course:
-    """An estimate of where the path goes.
-
-    Attributes
-    ----------
-    beta : shape (points,)
-        A grid from 0 to 1.
-    log_z : shape (points,)
-        log z(β), with log z(0) = 0 but for its error.
-    speed : shape (points,)
-        The mean absolute deviation of δ at β, as the rejections of parallel tempering measure it
-        (Syed et al. 2022); unlike the standard deviation it bears a base with heavy-tailed δ.
-    """
-
-    beta: Array
-    log_z: Array
-    speed: Array
-
-    @classmethod
-    def weighted(cls, beta: Array, log_weight: Array, delta: Array) -> Course:
-        """From δ of weighted draws of the base's density; both of shape (draws,), weights log."""
-        # Where δ is infinite the target vanishes, and draws weigh nothing at any β > 0.
-        log_weight, delta = log_weight[np.isfinite(delta)], delta[np.isfinite(delta)]
-        log_z, speed = np.empty(beta.size), np.empty(beta.size)
-        for k, b in enumerate(beta):
-            log_terms = log_weight + tempered(b, delta)
-            log_z[k] = log_sum_exp(log_terms)
-            weights = np.exp(log_terms - log_z[k])
-            speed[k] = weights @ np.abs(delta - weights @ delta)
-        return cls(beta, log_z, speed)
-
-    def log_density(self, uniform: float) -> Array:
-        """Log of a density of β: a share of it is uniform, the rest ∝ the speed's power `POWER`.
-
-        Modes of a sharp mixture meet at β of a few per cent only, where the path is fast; there
-        chains must be, and not in equal parts all along the way.
-        """
-        stay = self.speed**POWER
-        whole = trapezoid(stay, self.beta)
-        if whole == 0:  # δ is constant
-            return np.zeros(self.beta.size)
-        return np.log(uniform + (1 - uniform) * stay / whole)
-
-    def bias(self, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
-        """b = log z − log g, under which β has the density g of `log_density`; by default flat."""
-        log_g = self.log_density(uniform) if uniform < 1 else 0.0
-        return Bias.from_curve(self.beta, self.log_z - log_g, tolerance=tolerance)
-
-
-def beta_grid(points: int = 401) -> Array:
-    """A grid of β, uniform in logit(β) between ±12 and closed by 0 and 1.
-
-    The curve log z(β) is steepest near the ends, where a uniform grid would miss it.
-    """
-    logits = np.linspace(-12.0, 12.0, points - 2)
-    return np.concatenate([[0.0], 1.0 / (1.0 + np.exp(-logits)), [1.0]])

@@ -1,13 +1,10 @@
-"""Base densities: normalised Gaussians fitted to the target, and the guess log ζ at log Z.
-
-Local fits, one a mode, are weighted by their evidence and joined by matching moments:
-m = Σ π_i m_i, Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), log ζ = log Σ exp ℓ_i  ([GS] 25).
-"""
+"""The dense Gaussian base, and what is exact about Gaussians: densities and moments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -17,9 +14,22 @@ from stanct.errors import SamplingError
 
 LOG_2PI = float(np.log(2 * np.pi))
 
-# Fits whose means differ by less than this many standard deviations in every coordinate are one
-# mode; two fits of one mode must not count its evidence twice.
-SAME_MODE = 2.0
+
+class ScaleFactors(NamedTuple):
+    """The scale L of whitened coordinates as compiled code multiplies by it.
+
+    Attributes
+    ----------
+    lower : shape (D, D)
+        L, lower triangular; shape (0, 0) where the others make it up.
+    diagonal, vectors, stretch : shapes (D,), (D, r) and (r,)
+        d, U and s of L = diag(d) (I + U diag(s − 1) Uᵀ), with orthonormal columns of U.
+    """
+
+    lower: Array
+    diagonal: Array
+    vectors: Array
+    stretch: Array
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,26 @@ class GaussianBase:
         """log det L."""
         return float(np.log(np.diag(self.scale)).sum())
 
+    @property
+    def scale_factors(self) -> ScaleFactors:
+        """L for compiled code, as a diagonal if it is one: a product then costs O(D)."""
+        no_vectors, no_stretch = np.zeros((self.dimension, 0)), np.zeros(0)
+        if np.count_nonzero(self.scale) == self.dimension:
+            # A copy can be written to, like every other array that kernels take.
+            diagonal = np.diag(self.scale).copy()
+            return ScaleFactors(np.zeros((0, 0)), diagonal, no_vectors, no_stretch)
+        return ScaleFactors(self.scale, np.zeros(self.dimension), no_vectors, no_stretch)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def components(self) -> None:
+        """None, because the base is no mixture."""
+        return None
+
     def unwhiten(self, z: Array) -> Array:
         """x = m + L z for z of shape (..., D)."""
         return self.mean + z @ self.scale.T
@@ -103,60 +133,56 @@ class GaussianBase:
         """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return standard_log_density(z) - (log_density + self.log_det_scale)
 
+    def dense(self) -> GaussianBase:
+        """The base itself."""
+        return self
+
+    def refitted(
+        self, z: Array, weights: Array | None = None, *, least_shrinkage: float
+    ) -> GaussianBase:
+        """The Gaussian with the moments of whitened draws; see `Base.refitted`.
+
+        The eigenvalues of the draws' covariance in whitened coordinates that are smaller than
+        `least_shrinkage` are raised to it.
+        """
+        shift, covariance = gaussian_moments(z, weights=weights)
+        variances, axes = np.linalg.eigh(covariance)
+        scale = self.scale @ (axes * np.sqrt(np.maximum(variances, least_shrinkage)))
+        return GaussianBase.from_covariance(self.unwhiten(shift), scale @ scale.T)
+
+    def arrays(self) -> dict[str, Array]:
+        """The numbers of the base by the names under which a run stores them."""
+        return {"base_mean": self.mean, "base_scale": self.scale}
+
 
 def standard_log_density(z: Array) -> Array:
     """log N(z; 0, I) over the last axis."""
     return -0.5 * (np.square(z).sum(-1) + z.shape[-1] * LOG_2PI)
 
 
-@dataclass(frozen=True)
-class LocalFit:
-    """A Gaussian fit to one mode of the target.
+def mixture_moments(
+    log_weights: Sequence[float] | Array,
+    means: Sequence[Array] | Array,
+    covariances: Sequence[Array] | Array,
+) -> tuple[Array, Array, float]:
+    """Mean, covariance and log total weight of weighted densities  ([GS] 25).
 
-    Attributes
+    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j).
+
+    Parameters
     ----------
-    mean, covariance : shapes (D,) and (D, D)
-    log_evidence
-        ℓ, an estimate of or a lower bound on the log mass of the mode.
-    points : shape (n, D)
-        Unconstrained points drawn from the fit or from the mode.
+    log_weights : shape (K,)
+        ℓ, natural log; the weights need not sum to one.
+    means, covariances : shapes (K, D) and (K, D, D)
     """
-
-    mean: Array = field(repr=False)
-    covariance: Array = field(repr=False)
-    log_evidence: float
-    points: Array = field(repr=False)
-
-
-def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:
-    """Join local fits into one Gaussian base; returns it with log ζ  ([GS] 25)."""
-    evidence = np.array([fit.log_evidence for fit in fits])
-    log_zeta = float(log_sum_exp(evidence))
-    weights = np.exp(evidence - log_zeta)
-    mean = np.einsum("i,id->d", weights, [fit.mean for fit in fits])
-    offsets = np.array([fit.mean - mean for fit in fits])
-    covariance = np.einsum("i,ide->de", weights, [fit.covariance for fit in fits])
+    log_weights = np.asarray(log_weights, float)
+    log_total = float(log_sum_exp(log_weights))
+    weights = np.exp(log_weights - log_total)
+    mean = np.einsum("i,id->d", weights, means)
+    offsets = np.array([one - mean for one in means])
+    covariance = np.einsum("i,ide->de", weights, covariances)
     covariance += (offsets * weights[:, None]).T @ offsets
-    return GaussianBase.from_covariance(mean, covariance), log_zeta
-
-
-def distinct_modes(fits: Sequence[LocalFit]) -> list[list[int]]:
-    """Group fits that describe the same mode, best evidence first."""
-    groups: list[list[int]] = []
-    for i in sorted(range(len(fits)), key=lambda i: -fits[i].log_evidence):
-        for group in groups:
-            if any(_distance(fits[i], fits[j]) < SAME_MODE for j in group):
-                group.append(i)
-                break
-        else:
-            groups.append([i])
-    return groups
-
-
-def _distance(one: LocalFit, other: LocalFit) -> float:
-    """Largest difference of the means in any coordinate, in pooled standard deviations."""
-    variance = 0.5 * (np.diag(one.covariance) + np.diag(other.covariance))
-    return float(np.max(np.abs(one.mean - other.mean) / np.sqrt(variance)))
+    return mean, covariance, log_total
 
 
 def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Array, Array]:
@@ -184,45 +210,3 @@ def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Ar
     covariance = kept * covariance
     np.fill_diagonal(covariance, variance)
     return mean, covariance
-
-
-def bridge_log_evidence(
-    log_density_at_draws: Array, log_q_at_draws: Array, log_density_at_q: Array, log_q_at_q: Array
-) -> float:
-    """Meng & Wong's (1996) optimal bridge between draws of a density and of a normalised q.
-
-    All arguments are natural logs of shapes (n,), (n,), (m,), (m,); −inf is allowed in the third.
-    Returns the log normalising constant of the density.
-    """
-    ratio_draws, ratio_q = log_density_at_draws - log_q_at_draws, log_density_at_q - log_q_at_q
-    share = ratio_draws.size / (ratio_draws.size + ratio_q.size)
-    log_share, log_rest = np.log(share), np.log1p(-share)
-    log_z = float(np.median(ratio_draws))
-    for _ in range(1000):
-        top = log_sum_exp(ratio_q - np.logaddexp(log_share + ratio_q, log_rest + log_z))
-        bottom = log_sum_exp(-np.logaddexp(log_share + ratio_draws, log_rest + log_z))
-        new = float(top - np.log(ratio_q.size) - bottom + np.log(ratio_draws.size))
-        if not np.isfinite(new):
-            return log_z
-        if abs(new - log_z) < 1e-8:
-            return new
-        log_z = new
-    return log_z
-
-
-def hessian(gradient_at: Callable[[Array], Array], point: Array) -> Array:
-    """Symmetric matrix of second derivatives from central differences of a gradient function."""
-    dimension = point.size
-    result = np.empty((dimension, dimension))
-    for k in range(dimension):
-        offset = np.zeros(dimension)
-        offset[k] = 1e-4 * max(1.0, abs(point[k]))
-        result[k] = (gradient_at(point + offset) - gradient_at(point - offset)) / (2 * offset[k])
-    return 0.5 * (result + result.T)
-
-
-def positive_covariance(precision: Array) -> Array:
-    """Inverse of a precision matrix whose smallest eigenvalues are lifted to be positive."""
-    values, vectors = np.linalg.eigh(precision)
-    floor = max(values.max() * 1e-8, 1e-8)
-    return (vectors / np.maximum(values, floor)) @ vectors.T

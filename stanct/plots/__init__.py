@@ -1,6 +1,8 @@
-"""Pictures of a run: each function takes a run and, if wanted, the Matplotlib axes to draw on.
+"""Pictures of a run: each function takes a run and the Matplotlib axes to draw on.
 
-A function draws what fits the run that it names; none changes Matplotlib's global state.
+Without `axes` a function draws on those of a new figure; it returns the axes either way. The type
+of its argument `run` says what it needs, and `Run.shows` which functions fit a run. None changes
+Matplotlib's global state.
 """
 
 from stanct.plots.evidence import (

@@ -7,6 +7,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from stanct.arrays import Array
+
 # Okabe & Ito's hues, of a lightness that stands out on white and on black paper alike.
 CHAIN_COLOURS = (
     "#2f7fd1", "#d5731c", "#1a9468", "#b65fa3", "#7d7f2a", "#c8564f", "#3c93a8", "#8a73d6",
@@ -40,6 +42,28 @@ def drawing(axes: Axes | None, x: str = "", y: str = "") -> Axes:
     axes.grid(True, color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
     return axes
+
+
+def interval(
+    axes: Axes,
+    x: Array,
+    y: Array,
+    error: Array,
+    colour: str,
+    *,
+    dash: str = "-",
+    width: float = 1.5,
+    label: str = "",
+) -> None:
+    """A line of estimates with the band of their 95 % intervals, `error` being standard errors."""
+    band = 1.96 * error
+    axes.fill_between(x, y - band, y + band, color=colour, alpha=0.22, linewidth=0)
+    axes.plot(x, y, dash, color=colour, lw=width, label=label)
+
+
+def reference(axes: Axes, height: float, label: str = "") -> None:
+    """A thin dashed line across the axes to compare with."""
+    axes.axhline(height, color=INK, lw=0.8, ls="--", label=label or None)
 
 
 def whole_numbers(axis: Axis) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 
 from stanct.arrays import Array
 from stanct.estimates.path import Curve
+from stanct.estimates.thermodynamic import THERMODYNAMIC
 from stanct.plots.canvas import (
-    INK,
     LETTERS,
     MAIN,
     QUIET,
@@ -18,12 +16,15 @@ from stanct.plots.canvas import (
     THIRD,
     chain_colour,
     drawing,
+    interval,
     legend,
     plain,
+    reference,
     whole_numbers,
 )
-from stanct.runs.run import Run
-from stanct.runs.tempered_run import TemperedRun
+from stanct.plots.material import HasCurves, HasRunningLogZ
+from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.ladder import LadderRun
 
 GRID = np.array([0, 0.01, 0.03, *np.linspace(0.06, 1, 18)])
 """β of the free-energy curve, closer where it bends."""
@@ -32,84 +33,59 @@ POINTS = 12
 """Of the running estimates of each chain."""
 
 
-def curves(run: Any, grid: Array = GRID) -> dict[str, Curve]:
-    """Estimates of log z(β) by name, the one that the evidence rests on first; a ladder's own β."""
-    if not isinstance(run, TemperedRun):
-        return {run.evidence.method.split(", ")[-1]: run.curve()}
-    found = {"bridge": run.curve(grid), "Rao–Blackwell": run.rao_blackwell_curve(grid)}
-    return found
-
-
-def free_energy(run: Any, axes: Axes | None = None) -> Axes:
-    """The free-energy curve log z(β) from base to target, with 95 % bands, by every estimator.
+def free_energy(run: HasCurves, axes: Axes | None = None) -> Axes:
+    """A run's free-energy curve log z(β) from base to target with 95 % bands, by every estimator.
 
     What a straight line would leave is drawn: log z(β) − β log Z, whose size is that of the errors
     and of the bias rather than of log Z.
-
-    Parameters
-    ----------
-    run
-        One with `curve()`.
-    axes
-        Where to draw; new axes of a new figure by default.
     """
-    axes = drawing(axes, "inverse temperature β", "log z(β) − β log Z")
+    axes = _curve_axes(axes)
     log_z = run.evidence.log_z
     styles = ((MAIN, "-", 1.6), (SECOND, "--", 1.4))
-    for (label, curve), (colour, dash, width) in zip(curves(run).items(), styles, strict=False):
-        height = curve.log_z - curve.beta * log_z
-        band = 1.96 * curve.std_error
-        axes.fill_between(
-            curve.beta, height - band, height + band, color=colour, alpha=0.22, linewidth=0
-        )
-        axes.plot(curve.beta, height, dash, color=colour, lw=width, label=label)
-    if hasattr(run, "thermodynamic_evidence"):
-        other = run.thermodynamic_evidence
+    named = run.curves(GRID).items()
+    for (label, curve), (colour, dash, width) in zip(named, styles, strict=False):
+        _above_line(axes, curve, log_z, colour, dash=dash, width=width, label=label)
+    other = run.extra_estimates().get(THERMODYNAMIC)
+    if other is not None:
         axes.errorbar(
             1, other.log_z - log_z, 1.96 * other.std_error, fmt="D", ms=4, color=THIRD, lw=1.2,
-            label="thermodynamic integration", clip_on=False,
+            label=THERMODYNAMIC, clip_on=False,
         )  # fmt: skip
-    axes.set_xlim(0, 1)
-    axes.yaxis.set_major_formatter(plain)
     legend(axes, 3)
     return axes
 
 
-def running_ends(run: Run) -> Array:
+def _curve_axes(axes: Axes | None) -> Axes:
+    axes = drawing(axes, "inverse temperature β", "log z(β) − β log Z")
+    axes.set_xlim(0, 1)
+    axes.yaxis.set_major_formatter(plain)
+    return axes
+
+
+def _above_line(
+    axes: Axes, curve: Curve, log_z: float, colour: str, *, dash: str, width: float, label: str
+) -> None:
+    """A free-energy curve with its band, less the straight line to log Z."""
+    height = curve.log_z - curve.beta * log_z
+    interval(axes, curve.beta, height, curve.std_error, colour, dash=dash, width=width, label=label)
+
+
+def running_ends(run: HasRunningLogZ) -> Array:
     """Numbers of draws at which `running_log_z` looks at each chain."""
     first = min(max(8, run.draws // POINTS), run.draws)
     return np.unique(np.linspace(first, run.draws, POINTS).astype(int))
 
 
-def _spent(run: Any, ends: Array) -> tuple[Array, str]:
-    """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
-    statistics = getattr(run, "statistics", {})
-    if "n_leapfrog__" in statistics:
-        return np.cumsum(statistics["n_leapfrog__"], axis=1)[:, ends - 1], "gradients"
-    counts = getattr(run, "counts", np.zeros(0))
-    if counts.ndim == 2:
-        return counts[:, :1] * ends / run.draws, "gradients"
-    return np.broadcast_to(ends, (run.chains, ends.size)), "scans"
-
-
-def running_log_z(run: Any, axes: Axes | None = None) -> Axes:
-    """log Z of each chain alone against what it had spent, beside the reported 95 % interval.
-
-    Parameters
-    ----------
-    run
-        One with `running_log_z()`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def running_log_z(run: HasRunningLogZ, axes: Axes | None = None) -> Axes:
+    """log Z of each chain of a run against what it had spent, and the reported 95 % interval."""
     ends = running_ends(run)
-    spent, unit = _spent(run, ends)
+    spent, unit = run.running_cost(ends.tolist())
     axes = drawing(axes, f"{unit} of each chain after its warm-up", "log Z")
-    values = run.running_log_z(ends)
+    values = run.running_log_z(ends.tolist())
     low, high = run.evidence.interval
     if np.isfinite(high - low):
         axes.axhspan(low, high, color=QUIET, alpha=0.2, lw=0, label="reported 95 % interval")
-    axes.axhline(run.evidence.log_z, color=INK, lw=0.8, ls="--")
+    reference(axes, run.evidence.log_z)
     for chain, (x, y) in enumerate(zip(spent, values, strict=True)):
         axes.plot(x, y, "-", color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
     # The first few draws can be far off; they must not hide what happens near the interval.
@@ -131,16 +107,8 @@ def _thousands(value: float) -> str:
     return f"{value / 1e3:g} k" if abs(value) >= 1e4 else f"{value:g}"
 
 
-def stepping_stones(run: Any, axes: Axes | None = None) -> Axes:
-    """Log Z along a ladder by stepping stones up and down, less the bridge's, with its 95 % band.
-
-    Parameters
-    ----------
-    run
-        A `LadderRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def stepping_stones(run: LadderRun, axes: Axes | None = None) -> Axes:
+    """log z at a run's rungs by stepping stones, up and down, less the bridge's, with its band."""
     axes = drawing(axes, "rung (0 is the base)", "log z less the bridge's")
     steps = run.estimator.steps
     curve = run.curve()
@@ -158,48 +126,26 @@ def stepping_stones(run: Any, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def cooling_and_heating(run: Any, axes: Axes | None = None) -> Axes:
-    """log z(β) − β log Z by cooling and by heating, 95 % bands, and where trajectories stopped.
-
-    Parameters
-    ----------
-    run
-        An `AdiabaticRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
-    axes = drawing(axes, "inverse temperature β", "log z(β) − β log Z")
+def cooling_and_heating(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
+    """log z(β) − β log Z of a run by cooling and by heating, and where trajectories stopped."""
+    axes = _curve_axes(axes)
     log_z = run.evidence.log_z
     ways = ((run.curve(), MAIN, "-", "cooling"), (run.heated_curve(), SECOND, "--", "heating"))
     for (curve, colour, dash, label), stops in zip(ways, run.stops, strict=True):
-        height, band = curve.log_z - curve.beta * log_z, 1.96 * curve.std_error
-        axes.fill_between(
-            curve.beta, height - band, height + band, color=colour, alpha=0.22, linewidth=0
-        )
-        axes.plot(curve.beta, height, dash, color=colour, lw=1.5, label=label)
+        _above_line(axes, curve, log_z, colour, dash=dash, width=1.5, label=label)
         if stops.size:
             axes.plot(
                 stops, np.full(stops.size, 0.03), "|", color=colour, ms=9, clip_on=False,
                 transform=axes.get_xaxis_transform(), label=f"{stops.size} stopped, {label}",
             )  # fmt: skip
-    axes.set_xlim(0, 1)
-    axes.yaxis.set_major_formatter(plain)
     legend(axes, 2)
     return axes
 
 
-def expected_delta(run: Any, axes: Axes | None = None) -> Axes:
-    """E_β[δ] that an adiabatic flow found, cooling and heating, less the one that it was given.
-
-    Parameters
-    ----------
-    run
-        An `AdiabaticRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def expected_delta(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
+    """E_β[δ] that an adiabatic run found, cooling and heating, less the one that it was given."""
     axes = drawing(axes, "inverse temperature β", "mean δ less the learned one")
-    axes.axhline(0, color=INK, lw=0.8, ls="--", label="learned")
+    reference(axes, 0, "learned")
     for (label, (mean, error)), colour, mark in zip(
         delta_means(run).items(), (MAIN, SECOND), "ov", strict=True
     ):
@@ -213,7 +159,7 @@ def expected_delta(run: Any, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def delta_means(run: Any) -> dict[str, tuple[Array, Array]]:
+def delta_means(run: AdiabaticRun) -> dict[str, tuple[Array, Array]]:
     """Weighted mean of δ at each node and its error, shape (K,) each, cooling and heating."""
     found = {}
     for label, delta, log_weights in (

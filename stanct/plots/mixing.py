@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -17,26 +15,21 @@ from stanct.plots.canvas import (
     chain_colour,
     drawing,
     legend,
+    reference,
     whole_numbers,
 )
+from stanct.plots.material import HasBeta, HasSchedule
 from stanct.runs.diagnostics import HIGH_BETA, LOW_BETA, round_trips
-from stanct.runs.pseudo_extended_run import hand_overs
-from stanct.runs.tact_run import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT
+from stanct.runs.ladder import LadderRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
+from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT, TactRun
 
 BINS = 20
 MOST_LANES = 8
 
 
-def beta_occupancy(run: Any, axes: Axes | None = None) -> Axes:
-    """How often each chain was at each β; the dashed line is equal time everywhere.
-
-    Parameters
-    ----------
-    run
-        One with `beta`, shape (chains, draws), or (chains, draws, copies).
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def beta_occupancy(run: HasBeta, axes: Axes | None = None) -> Axes:
+    """How often each chain of a run was at each β; the dashed line is equal time everywhere."""
     axes = drawing(axes, "inverse temperature β", "share of the draws (%)")
     return _occupancy(axes, run.beta, 1.0)
 
@@ -54,7 +47,7 @@ def _occupancy(axes: Axes, values: Array, top: float) -> Axes:
             label=f"chain {chain + 1}",
             baseline=None,
         )
-    axes.axhline(100 / BINS, color=INK, lw=0.8, ls="--", label="uniform")
+    reference(axes, 100 / BINS, "uniform")
     axes.set_xlim(0, top)
     axes.set_ylim(bottom=0)
     if len(values) <= MOST_LANES:
@@ -62,82 +55,45 @@ def _occupancy(axes: Axes, values: Array, top: float) -> Axes:
     return axes
 
 
-def beta_trace(run: Any, axes: Axes | None = None) -> Axes:
+def beta_trace(run: HasBeta, axes: Axes | None = None) -> Axes:
     """β over the iterations, a lane for each chain, with its number of round trips.
 
-    Parameters
-    ----------
-    run
-        One with `beta`, shape (chains, draws).
-    axes
-        Where to draw; new axes of a new figure by default.
+    It fits a run whose β have shape (chains, draws).
     """
     axes = drawing(axes, "iteration", "β from 0 to 1 in each lane")
     return _lanes(axes, run.beta, _counted(round_trips(run.beta), "trip"))
 
 
-def copy_trace(run: Any, axes: Axes | None = None) -> Axes:
-    """Which of a pseudo-extended run's copies has the largest weight, a lane for each chain.
-
-    Parameters
-    ----------
-    run
-        A `PseudoExtendedRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def copy_trace(run: PseudoExtendedRun, axes: Axes | None = None) -> Axes:
+    """Which of a pseudo-extended run's copies has the largest weight, a lane for each chain."""
     axes = drawing(axes, "iteration", f"heaviest copy, 1 to {run.copies}")
     heaviest = run.copy_log_weights.argmax(axis=2) / (run.copies - 1)
     return _lanes(axes, heaviest, _counted(hand_overs(run.copy_log_weights), "change"))
 
 
-def temperature_trace(run: Any, axes: Axes | None = None) -> Axes:
-    """λ = 1 / T of thermostat-assisted tempering over its looks, a lane for each chain.
-
-    Parameters
-    ----------
-    run
-        A `TactRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def temperature_trace(run: TactRun, axes: Axes | None = None) -> Axes:
+    """λ = 1 / T over the looks of a thermostatted run, a lane for each chain."""
     axes = drawing(axes, "look", "λ = 1/T from 0 to 1 in each lane")
     return _lanes(axes, run.trace[..., LAMBDA], _counted(run.trips, "trip"))
 
 
-def control_occupancy(run: Any, axes: Axes | None = None) -> Axes:
-    """How often each chain was at each |ξ|; the grey band is the plateau, where T = 1.
-
-    Parameters
-    ----------
-    run
-        A `TactRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def control_occupancy(run: TactRun, axes: Axes | None = None) -> Axes:
+    """How often each chain of a run was at each |ξ|; the grey band is the plateau, where T = 1."""
     axes = drawing(axes, "tempering variable |ξ|", "share of the looks (%)")
-    coupling = run.provenance["settings"]["coupling"]
+    coupling = run.method_settings["coupling"]
     axes.axvspan(0, coupling["plateau"], color=QUIET, alpha=0.2, lw=0, label="T = 1")
     return _occupancy(axes, np.abs(run.trace[..., XI]), coupling["wall"])
 
 
-def thermostats(run: Any, axes: Axes | None = None) -> Axes:
-    """Running means of the thermostats of each chain beside where friction and noise put them.
-
-    Parameters
-    ----------
-    run
-        A `TactRun` with thermostats.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def thermostats(run: TactRun, axes: Axes | None = None) -> Axes:
+    """Running means of the thermostats of a run, and where friction and noise put them."""
     axes = drawing(axes, "look", "running mean of the thermostat")
     looks = np.arange(1, run.trace.shape[1] + 1)
     late = slice(looks.size // 20, None)
     for column, colour, name in (
         (THERMOSTAT, MAIN, "z of θ"), (XI_THERMOSTAT, SECOND, "z of ξ")
     ):  # fmt: skip
-        if column == XI_THERMOSTAT and not run.provenance["settings"]["tempering"]:
+        if column == XI_THERMOSTAT and not run.method_settings["tempering"]:
             continue
         means = np.cumsum(run.trace[..., column], axis=1) / looks
         axes.plot(looks[late], means.T[late], color=colour, lw=1.0)
@@ -174,16 +130,8 @@ def _lanes(axes: Axes, values: Array, words: list[str]) -> Axes:
     return axes
 
 
-def swap_rejection(run: Any, axes: Axes | None = None) -> Axes:
-    """Share of rejected swaps of each pair of neighbouring rungs, and of each ladder.
-
-    Parameters
-    ----------
-    run
-        A `LadderRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def swap_rejection(run: LadderRun, axes: Axes | None = None) -> Axes:
+    """A run's shares of rejected swaps, for each pair of neighbouring rungs and each ladder."""
     axes = drawing(axes, "pair of rungs (1 begins at the base)", "rejected swaps (%)")
     pairs = np.arange(1, run.betas.size)
     axes.bar(pairs, 100 * run.rejection.mean(axis=0), width=0.8, color=QUIET, alpha=0.3)
@@ -198,16 +146,8 @@ def swap_rejection(run: Any, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def schedule(run: Any, axes: Axes | None = None) -> Axes:
-    """The inverse temperatures of a ladder or an annealing schedule, by number.
-
-    Parameters
-    ----------
-    run
-        One with `betas`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def schedule(run: HasSchedule, axes: Axes | None = None) -> Axes:
+    """The inverse temperatures of a run's ladder or annealing schedule, by number."""
     axes = drawing(axes, "step from base to target", "inverse temperature β")
     dots = "o-" if run.betas.size <= 40 else "-"
     axes.plot(run.betas, dots, color=MAIN, ms=3, lw=1.3)
@@ -216,6 +156,6 @@ def schedule(run: Any, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def end_shares(run: Any) -> tuple[float, float]:
+def end_shares(run: HasBeta) -> tuple[float, float]:
     """Shares of the draws near the base and near the target, as round trips count them."""
     return float(np.mean(run.beta < LOW_BETA)), float(np.mean(run.beta > HIGH_BETA))

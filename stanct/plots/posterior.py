@@ -31,7 +31,7 @@ def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modali
     """
     if names is None:
         names = [n for n in run.provenance.get("parameters", ()) if n in run.variables]
-    variables, log_weights = run._rows
+    variables, log_weights = run.rows
     names = list(names) or list(variables)
     # The effective size of the whole run stands for all; one for each would take seconds.
     share = np.exp(log_weights - log_weights.max())
@@ -46,17 +46,15 @@ def pair(
     *,
     names: Sequence[tuple[str, tuple[int, ...]]] | None = None,
 ) -> Axes:
-    """Weighted draws of a few scalars against each other, coloured by chain.
+    """Weighted draws of a few scalars of any run against each other, coloured by chain.
 
     Clouds show draws resampled by weight, the diagonal weighted histograms; those that the dip
     test (`modality`) finds torn say so.
 
     Parameters
     ----------
-    run
-        Any.
     axes
-        Where to draw; it is divided into panels. New axes of a new figure by default.
+        Are divided into panels.
     names
         Scalars as variable and index, e.g. ``[("mu", ()), ("theta", (0,))]``; by default those
         that are the most multimodal.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import norm
 
 from stanct.arrays import Array
+from stanct.errors import StanctError
 from stanct.estimates.path import weighted_quantile
 from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
 from stanct.runs.diagnostics import base_check
+from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.tempered import TemperedRun
 
 FEW = 25
 """Scores that are shown as dots; more make a histogram."""
@@ -20,16 +21,8 @@ WORST = 8
 """Coordinates in `base_against_posterior`."""
 
 
-def weight_histogram(run: Any, axes: Axes | None = None) -> Axes:
-    """Log weights of the draws at β = 1 less the log of their mean, with the tail's Pareto k.
-
-    Parameters
-    ----------
-    run
-        Any whose `target_log_weights` are not all equal.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def weight_histogram(run: EvidenceRun, axes: Axes | None = None) -> Axes:
+    """Weights of a run's draws at β = 1 over their mean, with the Pareto k of their tail."""
     axes = drawing(axes, "weight over mean weight", "draws")
     relative = relative_weights(run)
     relative = np.log10(relative[relative > 0])
@@ -56,23 +49,15 @@ def _power(power: float, digits: int) -> str:
     return f"{10**power:.{digits}g}" if -4 <= power <= 3 else f"1e{power:g}"
 
 
-def relative_weights(run: Any) -> Array:
+def relative_weights(run: Run) -> Array:
     """Weights at β = 1 over their mean, flat."""
     log_weights = run.target_log_weights.ravel()
     weights = np.exp(log_weights - log_weights.max())
     return weights / weights.mean()
 
 
-def base_scores(run: Any, axes: Axes | None = None) -> Axes:
-    """z-scores of the draws reweighted to the base, whose mean must be 0 and covariance I.
-
-    Parameters
-    ----------
-    run
-        A `TemperedRun`.
-    axes
-        Where to draw; new axes of a new figure by default.
-    """
+def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
+    """z-scores of a run's draws, reweighted to the base, against their mean 0 and covariance I."""
     axes = drawing(axes, "z-score", "density")
     found = base_check(run.z, run.estimator.log_weights(0.0))
     covariance = found.covariance[np.tril_indices(found.mean.size)]
@@ -96,7 +81,7 @@ def base_scores(run: Any, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def coordinate_names(run: Any) -> list[str]:
+def coordinate_names(run: Run) -> list[str]:
     """A name for each of the D unconstrained coordinates.
 
     Scalars and vectors of unconstrained size keep their own names; where transforms change the
@@ -113,7 +98,7 @@ def coordinate_names(run: Any) -> list[str]:
     return names if len(names) == dimension else [f"coordinate {i + 1}" for i in range(dimension)]
 
 
-def base_misfit(run: Any) -> tuple[Array, Array]:
+def base_misfit(run: Run) -> tuple[Array, Array]:
     """How the target's marginals look in units of the base's, worst first.
 
     Returns
@@ -122,8 +107,18 @@ def base_misfit(run: Any) -> tuple[Array, Array]:
         Coordinates, by the Kullback–Leibler divergence of Gaussians with their mean and variance.
     quantiles : shape (5, D)
         Weighted 2.5, 25, 50, 75 and 97.5 % quantiles of (x − m) / sd, in the order of coordinates.
+
+    Raises
+    ------
+    StanctError
+        The run has no base.
     """
-    scale = np.sqrt(np.square(run.base.scale).sum(axis=1))
+    if run.base is None:
+        raise StanctError(
+            "The run has no base: it moved in the target's own coordinates.",
+            remedy="Look in run.shows for the pictures that fit this run.",
+        )
+    scale = np.sqrt(np.diag(run.base.covariance))
     values = (run.base.unwhiten(run.z) - run.base.mean) / scale
     log_weights = run.target_log_weights
     share = np.exp(log_weights - log_weights.max())
@@ -135,18 +130,11 @@ def base_misfit(run: Any) -> tuple[Array, Array]:
     return np.argsort(-misfit), weighted_quantile(values, log_weights, chances)
 
 
-def base_against_posterior(run: Any, axes: Axes | None = None) -> Axes:
-    """The target's marginals beside the base's, for the coordinates that the base fits worst.
+def base_against_posterior(run: Run, axes: Axes | None = None) -> Axes:
+    """The target's marginals in a run beside its base's, where the base fits worst.
 
     Lines are weighted 95 and 50 % intervals in units of the base's standard deviation; the grey
-    bands are the base's own.
-
-    Parameters
-    ----------
-    run
-        One with `base` and `z`, shape (chains, draws, D).
-    axes
-        Where to draw; new axes of a new figure by default.
+    bands are the base's own. A run without a base is refused (`StanctError`).
     """
     axes = drawing(axes, "base standard deviations from the base's mean")
     order, quantiles = base_misfit(run)

@@ -9,7 +9,8 @@ import numpy as np
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.runs.particle_run import ParticleRun
+from stanct.estimates.path import between_error
+from stanct.runs.particle import ParticleRun
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,7 @@ class Bracket:
         weights = np.exp(self.reverse_log_weights - self.reverse_log_weights.max())
         weights /= weights.mean()
         within = weights.std() / np.sqrt(effective_size(weights))
-        by_chain = weights.mean(axis=1)
-        if by_chain.size == 1:
-            return float(within)
-        return float(max(within, by_chain.std(ddof=1) / np.sqrt(by_chain.size)))
+        return float(np.fmax(within, between_error(weights.mean(axis=1))))
 
     @property
     def gap(self) -> float:

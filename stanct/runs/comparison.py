@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,10 @@ from scipy.special import expit
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.runs.loading import load
-from stanct.runs.run import Run
+from stanct.runs.run import EvidenceRun, Run
 
 if TYPE_CHECKING:
-    from stanct.pages.page import HtmlPage
+    from stanct.pages.comparison import HtmlPage
 
 # Kass & Raftery (1995, section 3.2) in natural logs of a Bayes factor, not in twice that.
 STRENGTHS = (
@@ -88,7 +88,7 @@ class Comparison:
     """
 
     names: tuple[str, ...]
-    runs: tuple[Run, ...] = field(repr=False)
+    runs: tuple[EvidenceRun, ...] = field(repr=False)
     prior: Array = field(repr=False)
     notes: tuple[str, ...] = ()
 
@@ -266,13 +266,14 @@ def compare(
     names: Sequence[str] | None = None,
     prior: Sequence[float] | None = None,
     observed: str | Sequence[str] | None = None,
+    improper: Literal["refuse", "allow"] = "refuse",
 ) -> Comparison:
     """Compare models by the evidences of runs on the same data.
 
     Parameters
     ----------
     runs
-        Two or more, each a run of any method or the folder of a saved one.
+        Two or more, each an `EvidenceRun` or the folder of a saved one.
     names
         What to call the models; by default the folder, or the program's file without suffix.
     prior
@@ -280,29 +281,52 @@ def compare(
     observed
         The data that must be the same, by name: the observations. By default everything that two
         programs both declare must be, which refuses e.g. regressions on different columns `X`.
+    improper
+        Whether to compare runs of programs with improper priors. Bayes factors then hold up to a
+        constant that nobody knows, unless all models share the improper priors.
 
     Raises
     ------
     StanctError
-        Fewer than two runs, names or weights that do not fit, or runs on different data; the last
-        says which variable of which runs differs.
+        Fewer than two runs, a run without evidence, names or weights that do not fit, programs with
+        improper priors, or runs on different data; the last says which variable of which runs
+        differs.
     SavedRunError
         A folder holds no run.
     """
     if len(runs) < 2:
         raise StanctError(f"A comparison takes two runs or more, not {len(runs)}.")
-    loaded = tuple(run if isinstance(run, Run) else load(run) for run in runs)
     labels = _labels(runs, names)
+    loaded = tuple(map(_with_evidence, labels, runs))
     observed = [observed] if isinstance(observed, str) else observed
-    for label, run in zip(labels, loaded, strict=True):
-        if not (math.isfinite(run.evidence.log_z) and math.isfinite(run.evidence.std_error)):
-            raise StanctError(f"The run {label!r} has no finite log Z with a finite error.")
+    if improper not in ("refuse", "allow"):
+        raise StanctError(f"improper must be 'refuse' or 'allow', not {improper!r}.")
+    if improper == "refuse":
+        for label, run in zip(labels, loaded, strict=True):
+            _refuse_improper(label, run)
     data = [_declared_data(run) for run in loaded]
     for i, j in _pairs(len(loaded)):
         _refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
     return Comparison(
         labels, loaded, _prior(prior, labels), tuple(_notes(labels, loaded, data, observed))
     )
+
+
+def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:
+    """The run, loaded if need be, if it has a log Z that can be compared."""
+    found = run if isinstance(run, Run) else load(run)
+    if not isinstance(found, EvidenceRun):
+        raise StanctError(
+            f"The run {label!r} has no evidence: its method, {found.method!r}, estimates none.",
+            remedy="Compare runs of a method that estimates log Z, such as joint, gibbs, "
+            "parallel_tempering or ais.",
+        )
+    if not (math.isfinite(found.evidence.log_z) and math.isfinite(found.evidence.std_error)):
+        raise StanctError(
+            f"The run {label!r} has no finite log Z with a finite error.",
+            remedy="See its diagnostics, and run it again as they advise.",
+        )
+    return found
 
 
 def _pairs(count: int) -> Iterator[tuple[int, int]]:
@@ -334,6 +358,19 @@ def _prior(prior: Sequence[float] | None, labels: Sequence[str]) -> Array:
             f"prior must be {len(labels)} positive weights, one a model, not {prior!r}."
         )
     return weights / weights.sum()
+
+
+def _refuse_improper(label: str, run: Run) -> None:
+    # Runs saved by early versions do not know.
+    found = [o for o in run.provenance.get("omissions", ()) if o["improper"]]
+    if found:
+        names = [f"`{name}`" for omission in found for name in omission["parameters"]]
+        raise StanctError(
+            f"The program of {label!r} has no proper prior: {found[0]['path']}:"
+            f"{found[0]['line']}: {found[0]['sentence']}",
+            remedy=f"Give {', '.join(names)} a proper prior and run again; or pass "
+            'improper="allow" (--improper allow) if all models share the improper priors.',
+        )
 
 
 def _declared_data(run: Run) -> dict[str, Any]:
@@ -400,6 +437,10 @@ def _notes(
                 f"{label} has warnings ({', '.join(run.warnings)}): its log Z may be off by more "
                 "than its error."
             )
+    for label, run in zip(labels, runs, strict=True):
+        for omission in run.provenance.get("omissions", ()):
+            if omission["kind"] != "missing_constant":
+                yield f"{label}, line {omission['line']}: {omission['sentence']}"
     if not any(data):
         yield (
             "The programs declare no data, so that nothing could be compared: that they describe "

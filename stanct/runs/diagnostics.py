@@ -28,6 +28,10 @@ ENOUGH_DRAWS = 400
 # A remedy that many checks share.
 MORE = "Run longer chains (draws=)."
 
+LOOK_FOR_REJECTIONS = (
+    "Look for reject(), overflow, or a support that the declarations do not state."
+)
+
 # Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
 EVEN_WEIGHTS = 0.5
 
@@ -91,9 +95,8 @@ def refit(settings: Mapping[str, Any]) -> str:
     return f"refit the base in more rounds (bootstrap={rounds}), or pass a wider one (base=)."
 
 
-def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
+def interrupted_check(draws: int, wanted: int) -> Check:
     """Whether all the draws that were asked for have been made."""
-    wanted = provenance["settings"]["draws"]
     return check(
         "interrupted",
         draws,
@@ -104,27 +107,38 @@ def interrupted_check(draws: int, provenance: Mapping[str, Any]) -> Check:
     )
 
 
-def length_checks(
-    draws: int, evidence: Evidence, provenance: Mapping[str, Any]
-) -> tuple[Check, ...]:
-    """Whether the run is as long as was asked for, or as precise where it was to be precise."""
-    stopped = provenance.get("stopping")
+def length_check(
+    draws: int,
+    wanted: int,
+    evidence: Evidence,
+    stopped: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+) -> Check:
+    """Whether the run is as long as was asked for, or as precise where it was to be precise.
+
+    Parameters
+    ----------
+    draws, wanted
+        Draws of each chain, and how many were asked for.
+    stopped
+        The provenance's record of why the run stopped, None where it had no `target_se`.
+    settings
+        The method's own.
+    """
     if stopped is None or stopped["target_se"] is None:
-        return (interrupted_check(draws, provenance),)
+        return interrupted_check(draws, wanted)
     target, reason = stopped["target_se"], stopped["reason"]
     words, remedy = _STOPPED[reason]
     if reason == "stalled":
-        remedy += refit(provenance["settings"])
-    return (
-        check(
-            "target_se",
-            evidence.std_error,
-            target,
-            reason == "reached",
-            f"The standard error of log Z is {evidence.std_error:.3g}, wanted {target:g}, after "
-            f"{draws} draws a chain: {words}",
-            remedy,
-        ),
+        remedy += refit(settings)
+    return check(
+        "target_se",
+        evidence.std_error,
+        target,
+        reason == "reached",
+        f"The standard error of log Z is {evidence.std_error:.3g}, wanted {target:g}, after "
+        f"{draws} draws a chain: {words}",
+        remedy,
     )
 
 
@@ -241,28 +255,6 @@ def _even_share(log_weights: Array) -> float:
     return float(weights.mean() ** 2 / np.square(weights).mean())
 
 
-def check_run(
-    *,
-    estimator: PathEstimator,
-    evidence: Evidence,
-    rao_blackwell: Evidence,
-    thermodynamic: Evidence,
-    z: Array,
-    beta: Array,
-    statistics: Mapping[str, Array],
-    provenance: Mapping[str, Any],
-) -> tuple[Check, ...]:
-    """Every check of a run on the continuous path; arguments as in `TemperedRun`."""
-    return (
-        *length_checks(beta.shape[1], evidence, provenance),
-        *path_checks(
-            estimator, evidence, z, beta, provenance["settings"], rao_blackwell=rao_blackwell
-        ),
-        agreement_check(evidence, thermodynamic),
-        *transition_checks(statistics, provenance["settings"].get("max_depth")),
-    )
-
-
 def path_checks(
     estimator: PathEstimator,
     evidence: Evidence,
@@ -274,7 +266,7 @@ def path_checks(
 ) -> tuple[Check, ...]:
     """The checks of mixing, weights and base; with `rao_blackwell` also of the two estimators.
 
-    The remedies go on from the `settings` of the run.
+    The remedies go on from the method's own `settings`.
     """
     return (
         *_mixing_checks(beta, evidence, settings),
@@ -346,7 +338,6 @@ def _estimate_checks(
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
     gap_error = float(np.hypot(evidence.std_error, other.std_error))
-    outside = float(np.mean(~np.isfinite(estimator.base_delta)))
     kept = _even_share(estimator.log_weights(1.0))
     return (
         Check(
@@ -373,15 +364,53 @@ def _estimate_checks(
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
             MORE,
         ),
-        Check(
-            "support",
-            outside,
-            0.5,
-            outside <= 0.5,
-            f"The target vanishes at {outside:.1%} of the base's draws.",
-            "The base lies mostly outside the target's support: pass one that fits.",
-        ),
+        support_check(estimator.base_delta),
     )
+
+
+def support_check(base_delta: Array) -> Check:
+    """Whether the target vanishes, δ = +inf, at too many draws of the base."""
+    outside = float(np.mean(~np.isfinite(base_delta)))
+    return check(
+        "support",
+        outside,
+        0.5,
+        outside <= 0.5,
+        f"The target vanishes at {outside:.1%} of the base's draws.",
+        "The base lies mostly outside the target's support: pass one that fits.",
+    )
+
+
+def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Check, ...]:
+    """Whether the mean of independent weights can be trusted.
+
+    Parameters
+    ----------
+    evidence
+        Estimated by that mean.
+    draws
+        What carries the weights, e.g. ``"particles"``.
+    remedy
+        How to get more of them.
+    """
+    size, shape, error = evidence.effective_size, evidence.pareto_k, evidence.std_error
+    return (
+        check("effective_size", size, 100, size >= 100,
+              f"The weights are worth {size:.0f} {draws}.", remedy),
+        check("pareto_k", shape, 0.7, shape <= 0.7,
+              f"The weights have tail shape {shape:.2f}.", remedy),
+        check("std_error", error, 0.5, error <= 0.5,
+              f"The standard error of log Z is {error:.2f}; above 0.5 the log of the mean "
+              "weight is biased low and its error unreliable.", remedy),
+    )  # fmt: skip
+
+
+def transition_counts(statistics: Mapping[str, Array]) -> dict[str, Array]:
+    """Gradients and divergences of each chain, label to shape (chains,), where they were kept."""
+    labels = {"gradients": "n_leapfrog__", "divergences": "divergent__"}
+    return {
+        label: statistics[name].sum(axis=1) for label, name in labels.items() if name in statistics
+    }
 
 
 def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
@@ -419,7 +448,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
                 rejected <= 0.2,
                 f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log "
                 "density was not finite.",
-                "Look for reject(), overflow, or a support that the declarations do not state.",
+                LOOK_FOR_REJECTIONS,
             )
         )
     return tuple(checks)

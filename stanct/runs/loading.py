@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 
-from stanct.runs.adiabatic_run import AdiabaticRun
-from stanct.runs.ladder_run import LadderRun
-from stanct.runs.particle_run import ParticleRun
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.errors import SavedRunError
+from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.ladder import LadderRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.storage import saved_head
-from stanct.runs.tact_run import TactRun
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
 
 _KINDS: dict[str, type[Run]] = {
     kind.file_format: kind
@@ -27,4 +28,10 @@ def load(folder: str | os.PathLike[str]) -> Run:
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    return _KINDS[saved_head(folder)["format"]].load(folder)
+    found = saved_head(folder)["format"]
+    if found not in _KINDS:
+        raise SavedRunError(
+            f"{folder} holds a run of the format {found!r}, which this version does not know.",
+            remedy="Load it by the class that saved it (Kind.load), or by a newer version.",
+        )
+    return _KINDS[found].load(folder)

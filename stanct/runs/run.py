@@ -1,10 +1,10 @@
-"""`Run`: what every sampler's result has, whatever its draws look like."""
+"""`Run`: what every sampler's result has; `EvidenceRun`: what those with an evidence add."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,17 +16,19 @@ from stanct.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.path import Evidence, Expectation
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.diagnostics import Check
 from stanct.runs.storage import Stored, reading, save_run
 
 if TYPE_CHECKING:
-    from stanct.pages.page import HtmlPage
+    from stanct.pages.report import HtmlPage
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run(ABC):
     """Draws of a sampler, and the estimates that follow from them.
+
+    A run whose method also estimates log Z is an `EvidenceRun`.
 
     Attributes
     ----------
@@ -54,7 +56,7 @@ class Run(ABC):
     engine: str
     variables: Mapping[str, Array] = field(repr=False)
     z: Array = field(repr=False)
-    base: AnyBase | None = field(repr=False)
+    base: Base | None = field(repr=False)
     programs: Mapping[str, str] = field(repr=False)
     data: str = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)
@@ -75,27 +77,42 @@ class Run(ABC):
         return int(self.provenance["gradients"])
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that go with every method, such as chains and seed."""
+        return self.provenance["settings"]
+
+    @property
+    def method_settings(self) -> Mapping[str, Any]:
+        """The method's own settings; in older saved runs they stand among the others."""
+        return self.provenance.get("method_settings", self.settings)
+
+    @property
     @abstractmethod
     def target_log_weights(self) -> Array:
         """Log weights of the draws at β = 1, shape (chains, draws), natural log, unnormalised."""
 
     @abstractmethod
-    def _estimate(self) -> Evidence:
-        """log Z from these draws."""
-
-    @abstractmethod
     def _checks(self) -> tuple[Check, ...]:
         """Every check that fits this kind of run."""
 
-    @cached_property
-    def bare_evidence(self) -> Evidence:
-        """The evidence before the diagnostics, which look at it, have added their warnings."""
-        return self._estimate()
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """Names of the functions of `stanct.plots` for which this run has material.
 
-    @cached_property
-    def evidence(self) -> Evidence:
-        """log Z with its standard error, method, effective size and warnings."""
-        return replace(self.bare_evidence, warnings=self.warnings)
+        The report shows a panel for each of them.
+        """
+        shape = self.target_log_weights.shape
+        rows = bool(self.variables) and all(v.shape[:2] == shape for v in self.variables.values())
+        whitened = self.base is not None and self.z.shape[:-1] == shape
+        return (*["base_against_posterior"] * whitened, *["pair"] * rows)
+
+    def facts(self) -> dict[str, float]:
+        """Single numbers that describe this kind of run, label to value."""
+        return {}
+
+    def chain_counts(self) -> dict[str, Array]:
+        """What was counted in each chain after its warm-up, label to shape (chains,)."""
+        return {}
 
     @cached_property
     def diagnostics(self) -> tuple[Check, ...]:
@@ -113,7 +130,7 @@ class Run(ABC):
         return not self.warnings
 
     @property
-    def _rows(self) -> tuple[Mapping[str, Array], Array]:
+    def rows(self) -> tuple[Mapping[str, Array], Array]:
         """Variables and log weights at β = 1, with rows that are independent of each other."""
         return self.variables, self.target_log_weights
 
@@ -131,7 +148,7 @@ class Run(ABC):
         StanctError
             No such variable, or a result that does not begin with (chains, draws).
         """
-        return weighted.expect(*self._rows, quantity)
+        return weighted.expect(*self.rows, quantity)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles and effective size of every scalar.
@@ -141,7 +158,7 @@ class Run(ABC):
         names
             Variables to show; all by default.
         """
-        return weighted.summary(*self._rows, names)
+        return weighted.summary(*self.rows, names)
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
         """Equally weighted draws of the user's density, by systematic resampling within each chain.
@@ -166,7 +183,7 @@ class Run(ABC):
 
     def _attributes(self) -> dict[str, float]:
         """What ArviZ's container says of the whole run."""
-        return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
+        return {}
 
     def to_arviz(self, *, resample: bool = False, seed: int | None = None) -> Any:
         """ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
@@ -193,7 +210,8 @@ class Run(ABC):
 
     def _headline(self) -> str:
         """What the second line of the `repr` says first."""
-        return f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}"
+        passed = len(self.diagnostics) - len(self.warnings)
+        return f"{passed} of {len(self.diagnostics)} checks passed"
 
     def __repr__(self) -> str:
         warned = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
@@ -216,7 +234,7 @@ class Run(ABC):
         save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
 
     def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """One HTML page that shows the evidence, how sure it is, and whether to believe it.
+        """One HTML page that shows the result, how sure it is, and whether to believe it.
 
         The page stands alone: it needs no network and follows the reader's light or dark setting.
 
@@ -267,3 +285,43 @@ class Run(ABC):
         """
         with reading(folder, cls.file_format) as stored:
             return cls(**cls._restored(stored), **stored.common)
+
+
+def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
+    """The cost of the first draws of each chain where nothing but draws was counted."""
+    return np.broadcast_to(np.asarray(ends), (chains, len(ends))), "scans"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvidenceRun(Run):
+    """A run whose draws also give log Z. The attributes are those of `Run`."""
+
+    @abstractmethod
+    def _estimate(self) -> Evidence:
+        """log Z from these draws."""
+
+    @cached_property
+    def bare_evidence(self) -> Evidence:
+        """The evidence before the diagnostics, which look at it, have added their warnings."""
+        return self._estimate()
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """log Z with its standard error, method, effective size and warnings."""
+        return replace(self.bare_evidence, warnings=self.warnings)
+
+    def extra_estimates(self) -> dict[str, Evidence]:
+        """The run's other estimates of log Z, label to estimate."""
+        return {}
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        weights = ["weight_histogram"] * bool(np.ptp(self.target_log_weights))
+        return (*weights, *super().shows)
+
+    def _attributes(self) -> dict[str, float]:
+        return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
+
+    def _headline(self) -> str:
+        return f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}"

@@ -16,12 +16,10 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.errors import SavedRunError
-from stanct.path.mixture import AnyBase, base_arrays, base_from_arrays
+from stanct.path.base import Base, base_from_arrays
 
-TEMPERED, LADDER, PARTICLES = "stanct run 1", "stanct ladder 1", "stanct particles 1"
-ADIABATIC, COPIES = "stanct trajectories 1", "stanct copies 1"
-TACT = "stanct tact 1"
-FORMATS = (TEMPERED, LADDER, PARTICLES, ADIABATIC, COPIES, TACT)
+# What `run.json` holds in every format; the formats' names stand with the kinds of run.
+_KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 
 class Savable(Protocol):
@@ -37,7 +35,7 @@ class Savable(Protocol):
     def variables(self) -> Mapping[str, Array]: ...
 
     @property
-    def base(self) -> AnyBase | None: ...
+    def base(self) -> Base | None: ...
 
     @property
     def programs(self) -> Mapping[str, str]: ...
@@ -94,7 +92,7 @@ def save_run(
     """
 
     def write(draft: Path) -> None:
-        base = {} if run.base is None else base_arrays(run.base)
+        base = {} if run.base is None else run.base.arrays()
         named = {**base, **arrays}
         named |= {f"variable {name}": values for name, values in run.variables.items()}
         named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}
@@ -153,7 +151,7 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     head = _head(Path(folder))
     if head is None:
         raise SavedRunError(
-            f"{folder} is not a saved run: it has no run.json of a format that this version reads.",
+            f"{folder} is not a saved run: it has no run.json that tells of one.",
             remedy="Pass a folder written by run.save or by `stanct evidence --save`.",
         )
     return head
@@ -199,7 +197,7 @@ def _head(path: Path) -> dict[str, Any] | None:
         head = json.loads((path / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return head if isinstance(head, dict) and head.get("format") in FORMATS else None
+    return head if isinstance(head, dict) and head.keys() >= _KEYS else None
 
 
 def _part(stored: Mapping[str, Array], prefix: str) -> dict[str, Array]:

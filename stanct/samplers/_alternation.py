@@ -15,10 +15,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
     GibbsOut,
+    Mover,
     Moves,
     State,
     StepTable,
@@ -29,23 +30,18 @@ from stanct.kernels.records import (
     make_table,
     pool_tables,
 )
-from stanct.path.bias import AnyBias, Course, LadderBias
-from stanct.path.mixture import AnyBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.path.base import Base
+from stanct.path.bias import AnyBias, LadderBias
+from stanct.path.course import Course
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import (
-    BaseDraws,
-    Round,
-    SampledDensity,
-    acceptance_by_beta,
-    course_under,
-    refit_base,
-)
+from stanct.samplers._rounds import BaseDraws, Round, acceptance_by_beta, course_under, refit_base
 from stanct.samplers._watch import Watch
 from stanct.settings import Whole
+from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 
 BLOCK = 100
@@ -145,13 +141,13 @@ class _Chain:
     table: StepTable
 
     @classmethod
-    def start(cls, density: SampledDensity, base: AnyBase, seed: np.random.SeedSequence) -> _Chain:
+    def start(cls, density: SampledDensity, base: Base, seed: np.random.SeedSequence) -> _Chain:
         """A chain inside the target's support, with β uniform."""
         rng = lanes.stream(seed)
         state = lanes.start(density, base, rng)
         return cls(rng, state, float(rng.random()), make_table(base.dimension))
 
-    def rebase(self, density: SampledDensity, old: AnyBase, new: AnyBase) -> None:
+    def rebase(self, density: SampledDensity, old: Base, new: Base) -> None:
         """Keep the place x, express it in a new base's coordinates."""
         z = new.whiten(old.unwhiten(self.state.z))
         self.state = kernels.make_state(make_problem(density, new), z)
@@ -162,26 +158,21 @@ class _Draw:
     """Moves a chain through a block of draws under a frozen base and bias; travels to workers."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     bias: AnyBias
     moves: Moves
     transitions: int
 
     def __call__(self, chain: _Chain, draws: int) -> GibbsOut:
         out = make_gibbs_out(draws, self.base.dimension)
+        on_ladder = isinstance(self.bias, LadderBias)
         with self.borrow() as density:
             chain.beta = kernels.gibbs_draws(
                 make_problem(density, self.base),
                 chain.state,
                 chain.beta,
-                chain.table,
-                self.moves,
-                self.bias.beta,
-                self.bias.value,
-                isinstance(self.bias, LadderBias),
-                self.transitions,
-                chain.rng,
-                make_scratch(self.base.dimension),
+                Mover(self.moves, chain.table, chain.rng, make_scratch(self.base.dimension)),
+                kernels.Alternation(self.bias.beta, self.bias.value, on_ladder, self.transitions),
                 out,
             )
         return out
@@ -193,14 +184,14 @@ class _Chains:
 
     job: Job = field(repr=False)
     method: Alternation
-    base: AnyBase
+    base: Base
     bias: AnyBias
     uniform: float
     members: list[_Chain]
 
     @classmethod
     def started(
-        cls, job: Job, method: Alternation, base: AnyBase, log_zeta: float, uniform: float
+        cls, job: Job, method: Alternation, base: Base, log_zeta: float, uniform: float
     ) -> _Chains:
         """Chains at draws of the base inside the target's support."""
         members = [
@@ -237,7 +228,7 @@ class _Chains:
             for member in self.members:
                 member.table = copy_table(pooled)
 
-    def rebase(self, base: AnyBase, bias: AnyBias) -> None:
+    def rebase(self, base: Base, bias: AnyBias) -> None:
         """Keep every chain's place x, under a new base and bias."""
         for member in self.members:
             member.rebase(self.job.density, self.base, base)

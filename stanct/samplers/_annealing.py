@@ -14,26 +14,27 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
+    Mover,
     Moves,
-    Rungs,
+    Population,
     State,
     StepTable,
     Tally,
     copy_table,
+    make_population,
     make_problem,
-    make_rungs,
     make_scratch,
     make_table,
     make_tally,
     pool_tables,
 )
+from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
-from stanct.path.mixture import AnyBase
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import HmcMethod
@@ -173,7 +174,7 @@ class Up:
     """Takes fresh particles from the base to the target; travels to workers."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     betas: Array
     moves: Moves
     transitions: int
@@ -181,31 +182,22 @@ class Up:
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        rungs, scratch = make_rungs(self.base.draw(stream.rng, size)), make_scratch(dimension)
-        log_weights, tally = np.zeros(size), make_tally()
+        population, tally = make_population(self.base.draw(stream.rng, size)), make_tally()
+        mover = Mover(self.moves, stream.table, stream.rng, make_scratch(dimension))
         tally.counts[0] = size
         # Without resampling nothing happens between temperatures, so that one call does them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
         with self.borrow() as density:
             problem = make_problem(density, self.base)
             for k in range(size):
-                kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
+                row = (population.z[k], population.gradient[k], population.value[k])
+                kernels.evaluate(problem, *row, mover.scratch)
             for segment in segments:
-                kernels.anneal(
-                    problem,
-                    rungs,
-                    log_weights,
-                    np.asarray(segment, float),
-                    stream.table,
-                    self.moves,
-                    self.transitions,
-                    stream.rng,
-                    scratch,
-                    tally,
-                )
+                along = np.asarray(segment, float)
+                kernels.anneal(problem, population, along, mover, self.transitions, tally)
                 if self.resample:
-                    rungs, log_weights = _resampled(rungs, log_weights, stream.rng)
-        return Particles(rungs.z.copy(), log_weights, tally)
+                    population = _resampled(population, stream.rng)
+        return Particles(population.z.copy(), population.log_weights, tally)
 
 
 @dataclass(frozen=True)
@@ -216,39 +208,30 @@ class Down:
     """
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     betas: Array
     moves: Moves
     transitions: int
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        scratch, state = make_scratch(dimension), stream.state
-        rungs, tally = make_rungs(np.zeros((size, dimension))), make_tally()
-        log_weights = np.zeros(size)
+        mover = Mover(self.moves, stream.table, stream.rng, make_scratch(dimension))
+        population, tally = make_population(np.zeros((size, dimension))), make_tally()
+        state = stream.state
         with self.borrow() as density:
             problem = make_problem(density, self.base)
             for k in range(size):
                 for _ in range(SPACING):
                     probability, status, gradients = kernels.tempered_move(
-                        problem, state, 1.0, stream.table, self.moves, stream.rng, scratch
+                        problem, state, 1.0, mover
                     )
                     events = (status == kernels.DIVERGED, status == kernels.REJECTED)
                     tally.counts[:] += (gradients, 1, probability, *events)
-                rungs.z[k], rungs.gradient[k], rungs.value[k] = state.z, state.gradient, state.value
-            kernels.anneal(
-                problem,
-                rungs,
-                log_weights,
-                np.ascontiguousarray(self.betas[::-1]),
-                stream.table,
-                self.moves,
-                self.transitions,
-                stream.rng,
-                scratch,
-                tally,
-            )
-        return Particles(rungs.z.copy(), log_weights, tally)
+                population.z[k], population.gradient[k] = state.z, state.gradient
+                population.value[k] = state.value
+            backwards = np.ascontiguousarray(self.betas[::-1])
+            kernels.anneal(problem, population, backwards, mover, self.transitions, tally)
+        return Particles(population.z.copy(), population.log_weights, tally)
 
 
 def joined_weights(blocks: list[list[Particles]]) -> Array:
@@ -261,21 +244,23 @@ def joined_counts(blocks: list[list[Particles]]) -> Array:
     return np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
 
 
-def _resampled(rungs: Rungs, log_weights: Array, rng: np.random.Generator) -> tuple[Rungs, Array]:
+def _resampled(population: Population, rng: np.random.Generator) -> Population:
     """Resample systematically if too few particles carry the weight; keeps the mean weight."""
+    log_weights = population.log_weights
     top = log_weights.max()
     if not np.isfinite(top):
-        return rungs, log_weights
+        return population
     weights = np.exp(log_weights - top)
     share = weights.sum() ** 2 / np.square(weights).sum() / weights.size
     if share >= RESAMPLE_BELOW:
-        return rungs, log_weights
+        return population
     comb = (np.arange(weights.size) + rng.random()) / weights.size
     cumulative = weights.cumsum() / weights.sum()
     picked = np.minimum(np.searchsorted(cumulative, comb), weights.size - 1)
-    chosen = make_rungs(rungs.z[picked])
-    chosen.gradient[:], chosen.value[:] = rungs.gradient[picked], rungs.value[picked]
-    return chosen, np.full(weights.size, top + np.log(weights.mean()))
+    chosen = make_population(population.z[picked])
+    chosen.gradient[:], chosen.value[:] = population.gradient[picked], population.value[picked]
+    chosen.log_weights[:] = top + np.log(weights.mean())
+    return chosen
 
 
 def _learn(job: Job, pilot: Up, streams: list[Stream]) -> StepTable:

@@ -10,14 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.bases.first import first_base
+from stanct.bases.fits import FittedBase
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.path.mixture import AnyBase
+from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import BaseDraws, SampledDensity, SampledTarget, Start, first_base
+from stanct.samplers._rounds import BaseDraws, draws_inside
 from stanct.seeds import Seeds
+from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.version import __version__
 from stanct.work.execution import Borrow, Executed, Execution
 from stanct.work.ledger import Ledger
@@ -51,7 +54,7 @@ class Plan:
     warmup: int
     target_se: float | None = None
     max_draws: int | None = None
-    base: str | AnyBase = "pilot"
+    base: str | Base = "pilot"
     log_zeta: float | None = None
     threads: int | None = None
 
@@ -138,7 +141,7 @@ class Job:
             settings["threads"] = self.plan.threads
         return Nuts(**settings)
 
-    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> Start:
+    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> FittedBase:
         """Fit the base that was asked for, or take the given one, and count what that cost.
 
         Parameters
@@ -172,6 +175,21 @@ class Job:
         self.lap("base")
         return found
 
+    def places(self, base: Base) -> Array:
+        """Where the chains can begin: whitened draws of the base at which the target is finite.
+
+        Returns
+        -------
+        Array
+            Shape (chains, D).
+
+        Raises
+        ------
+        SamplingError
+            The target vanishes at nearly all draws of the base.
+        """
+        return draws_inside(self.target, base, self.chains, self.seeds.stream("places"))
+
     def once(self, label: str, work: Callable[[], T]) -> T:
         """Do a step here, or take its result from the checkpoint; see `Execution.once`."""
         return self.execution.once(label, work)
@@ -191,11 +209,11 @@ class Job:
         """A progress bar, shown if the user wants one."""
         return Bar(total, label, unit=unit, shown=self.execution.progress)
 
-    def base_draws(self, base: AnyBase, *name: str | int) -> BaseDraws:
+    def base_draws(self, base: Base, *name: str | int) -> BaseDraws:
         """Independent draws of a base, from the stream of that name."""
         return BaseDraws(self.target, base, self.seeds("base draws", *name))
 
-    def base_delta(self, base: AnyBase, count: int, *name: str | int) -> Array:
+    def base_delta(self, base: Base, count: int, *name: str | int) -> Array:
         """δ at that many of them, counted and remembered, shape (count,)."""
         self.ledger.evaluations += count
         return self.base_draws(base, *name).kept(count, self.execution)
@@ -252,11 +270,7 @@ class Job:
         """Everything about the run that is neither draws nor estimates; JSON values only."""
         return {
             **self.target.origin,
-            "settings": {
-                **self.settings,
-                **self.plan.record(),
-                "seed": self.execution.seed,
-            },  # FIXME merged
+            "settings": {**self.plan.record(), "seed": self.execution.seed},
             "method_settings": dict(self.settings),
             **facts,
             **self.ledger.record(),

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import State, make_problem
-from stanct.path.mixture import AnyBase
-from stanct.samplers._rounds import SampledDensity
+from stanct.kernels import State, make_problem
+from stanct.path.base import Base
+from stanct.targets.protocols import SampledDensity
 
 START_TRIES = 200
 
@@ -23,7 +23,7 @@ def stream(seed: np.random.SeedSequence) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def start(density: SampledDensity, base: AnyBase, rng: np.random.Generator) -> State:
+def start(density: SampledDensity, base: Base, rng: np.random.Generator) -> State:
     """A state drawn from the base inside the target's support.
 
     Raises

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from stanct.kernels.records import Moves
+from stanct.kernels import Moves
 from stanct.samplers._job import Job, Plan
 from stanct.settings import Real, Whole, check_fields
 

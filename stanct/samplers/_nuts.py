@@ -18,26 +18,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import STATISTICS, Adapted, Block, Nuts, Recipe, Shapes
+from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.errors import EngineError, SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
-    Extended,
-    Scratch,
-    Subtrees,
-    make_extended,
-    make_nuts_out,
-    make_scratch,
-    make_subtrees,
-)
+from stanct.kernels import Orbit, make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
-from stanct.samplers._rounds import SampledDensity, SampledTarget
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledDensity, SampledTarget
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
@@ -48,7 +40,7 @@ def generated(target: SampledTarget, kind: str) -> dict[str, str]:
     ProgramError
         The program has no such form.
     """
-    return {**target.programs, kind: target.code(kind)} if isinstance(target, Target) else {}
+    return {**target.programs, kind: target.code(kind)} if isinstance(target, ProgramTarget) else {}
 
 
 @dataclass(frozen=True)
@@ -150,7 +142,7 @@ def nuts_sampler(
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta)
     target = job.target
-    if not isinstance(target, Target):
+    if not isinstance(target, ProgramTarget):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
@@ -175,8 +167,8 @@ class CmdStanNuts:
 
     engine: CmdStan
     recipe: Recipe = field(repr=False)
-    shapes: Shapes
-    target: Target
+    shapes: ParameterShapes
+    target: ProgramTarget
 
     def adapt(self, positions: Array, **settings: Any) -> Adapted:
         """Warm chains up, see `CmdStan.adapt`."""
@@ -186,7 +178,7 @@ class CmdStanNuts:
         """Draw a block, see `CmdStan.draw`."""
         return self._read(self.engine.draw(self.recipe, positions, self.shapes, **settings))
 
-    def _read(self, block: Block) -> NutsDraws:
+    def _read(self, block: DrawBlock) -> NutsDraws:
         """CmdStan's output by what it means; generated names end here."""
         names = [self.target.prefix + name for name in _ARRAYS]
         z, u, delta = (block.variables.get(name, np.zeros((0, 0))) for name in names)
@@ -280,7 +272,8 @@ class CompiledNuts:
         extended = make_extended(density, self.base, self.bias, self.copies, fixed)
         trees = make_subtrees(nuts.max_depth, position.size, self.copies)
         rng = np.random.Generator(np.random.PCG64(seed))
-        lane = _Lane(extended, rng, trees, make_scratch(self.base.dimension), nuts.max_depth)
+        orbit = Orbit(extended, np.ones(position.size), trees, make_scratch(self.base.dimension))
+        lane = _Lane(orbit, rng, nuts.max_depth)
         lane.go_to(position)
         return lane
 
@@ -289,20 +282,19 @@ class CompiledNuts:
 class _Lane:
     """One chain while it is moved."""
 
-    extended: Extended
+    orbit: Orbit
     rng: np.random.Generator
-    trees: Subtrees
-    scratch: Scratch
     max_depth: int
     gradients: int = 0
 
     def go_to(self, position: Array) -> None:
         """Put the chain at a point; raises `EngineError` where the density vanishes."""
-        point, gradient = self.trees.vectors[kernels.STATE, kernels.POINT :]
-        scalars = self.trees.scalars[kernels.STATE]
+        trees = self.orbit.trees
+        point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
+        scalars = trees.scalars[kernels.STATE]
         point[:] = position
         log_density = kernels.evaluate_extended(
-            self.extended, point, gradient, scalars[kernels.DELTA :], self.scratch
+            self.orbit.extended, point, gradient, scalars[kernels.DELTA :], self.orbit.scratch
         )
         self.gradients += 1
         if not np.isfinite(log_density):
@@ -317,26 +309,16 @@ class _Lane:
         self, draws: int, step: float, inverse: Array, *, halving: bool
     ) -> tuple[Array, Array, Array]:
         """w, δ and statistics of the next draws, a row each."""
-        dimension, copies = self.trees.vectors.shape[2], self.extended.room.size
-        out = make_nuts_out(draws, dimension, copies)
-        kernels.nuts_draws(
-            self.extended,
-            step,
-            inverse,
-            self.max_depth,
-            halving,
-            self.rng,
-            self.trees,
-            self.scratch,
-            out,
-        )
+        orbit = self.orbit._replace(inverse=inverse)
+        out = make_nuts_out(draws, inverse.size, orbit.extended.room.size)
+        kernels.nuts_draws(orbit, step, self.max_depth, halving, self.rng, out)
         return out
 
     def warm_up(
         self, warmup: int, target_accept: float, stopped: threading.Event
     ) -> tuple[float, Array, Array, int]:
         """Step size, inverse metric, last point and the gradients that all of it took."""
-        inverse = np.ones(self.trees.vectors.shape[2])
+        inverse = self.orbit.inverse
         step = DualAveraging(first_step(partial(self._lost, inverse), 1.0), target_accept)
         ends = {window[-1]: window for window in windows(warmup)}
         seen = np.empty((warmup, inverse.size))
@@ -355,7 +337,7 @@ class _Lane:
     def _lost(self, inverse: Array, step: float) -> float:
         """The energy that one leapfrog step from here loses."""
         self.gradients += 1
-        return kernels.energy_lost(self.extended, self.trees, step, inverse, self.rng, self.scratch)
+        return kernels.energy_lost(self.orbit._replace(inverse=inverse), step, self.rng)
 
 
 def _in_threads(

@@ -6,87 +6,21 @@ rounds are never pooled, their weights belong to different densities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.bases.fits import fit_base
-from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import Nuts
+from stanct.bases.fits import LEAST_SHRINKAGE
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.kernels.records import CallableDensity
-from stanct.path.bias import AnyBias, Bias, Course, beta_grid
-from stanct.path.gaussian import GaussianBase, gaussian_moments, standard_log_density
-from stanct.path.mixture import AnyBase, LowRankBase, MixtureBase
-from stanct.targets.program_target import Target, refuse_random_data
-from stanct.work.execution import Executed, Execution, LentDensity
-
-# A refit never shrinks the base's variance in any direction below this factor: a pilot round that
-# missed a corner must not lock it out.
-LEAST_SHRINKAGE = 0.2
-
-# Share of the time at each β that does not follow the speed of the path where modes lie apart.
-# Elsewhere all of it: there draws at β near 1 are worth more than trips to the base.
-UNIFORM = 0.5
-
-
-class SampledDensity(LentDensity, CallableDensity, Protocol):
-    """What samplers need of a density: `Density` and `FunctionDensity` have it."""
-
-
-class SampledTarget(Executed, Protocol):
-    """What samplers need of the user's problem: `Target` and `FunctionTarget` have it."""
-
-    @property
-    def prefix(self) -> str: ...
-
-    @property
-    def density(self) -> SampledDensity: ...
-
-    @property
-    def programs(self) -> dict[str, str]: ...
-
-    @property
-    def data_text(self) -> str: ...
-
-    @property
-    def origin(self) -> dict[str, Any]: ...
-
-    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
-
-
-@dataclass(frozen=True)
-class Start:
-    """A first base with the guess log ζ and what they cost.
-
-    Attributes
-    ----------
-    separated
-        Whether pilots stayed in modes of their own.
-    """
-
-    base: AnyBase
-    log_zeta: float
-    gradients: int = 0
-    evaluations: int = 0
-    separated: bool = False
-
-    @property
-    def least_shrinkage(self) -> float:
-        """The factor below which refits shrink the base's variance in no direction.
-
-        1 where modes lie apart, because a round that missed some of them would lock them out.
-        """
-        return 1.0 if self.separated else LEAST_SHRINKAGE
-
-    @property
-    def uniform(self) -> float:
-        """Share of the density of β that is uniform, see `Course.log_density`."""
-        return UNIFORM if self.separated else 1.0
+from stanct.path.base import Base
+from stanct.path.bias import AnyBias, Bias
+from stanct.path.course import Course, beta_grid
+from stanct.path.gaussian import standard_log_density
+from stanct.targets.protocols import SampledTarget
+from stanct.work.execution import Execution
 
 
 @dataclass(frozen=True)
@@ -101,7 +35,7 @@ class Round:
         δ at independent draws of the base.
     """
 
-    base: AnyBase
+    base: Base
     bias: AnyBias
     z: Array = field(repr=False)
     delta: Array = field(repr=False)
@@ -113,117 +47,7 @@ class Round:
         return PathEstimator(self.delta, self.base_delta, self.bias)
 
 
-def first_base(
-    target: SampledTarget,
-    base: str | AnyBase,
-    log_zeta: float | None,
-    *,
-    chains: int,
-    seed: np.random.SeedSequence,
-    nuts: Nuts,
-    execution: Execution,
-    engine: CmdStan | None = None,
-    bootstrap: int = 0,
-    sampled: bool = False,
-) -> Start:
-    """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
-
-    `bootstrap` is the number of rounds that will refit it; `sampled` tells that the method draws
-    from its base at β = 0, so that a mixture will do.
-
-    Raises
-    ------
-    SamplingError
-        The settings contradict each other or the target.
-    ProgramError
-        The transformed data are random.
-    """
-    if isinstance(target, Target):
-        refuse_random_data(target.program)
-    if base == "mixture" or isinstance(base, MixtureBase):
-        _check_mixture(bootstrap, sampled)
-    if isinstance(base, str):
-        if log_zeta is not None:
-            raise SamplingError(
-                "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
-            )
-        if not isinstance(target, Target):
-            raise SamplingError(
-                f"The base {base!r} is fitted to a Stan program, and this target has none.",
-                remedy="Pass base=GaussianBase(...).",
-            )
-        return execution.once(
-            "base", lambda: _fitted(target, base, chains, seed, nuts, engine, execution)
-        )
-    if base.dimension != target.density.dimension:
-        raise SamplingError(
-            f"The base has {base.dimension} dimensions, the program "
-            f"{target.density.dimension} unconstrained parameters."
-        )
-    if log_zeta is not None:
-        return Start(base, log_zeta)
-    return Start(base, _rough_log_zeta(target, base, seed), evaluations=200)
-
-
-def _check_mixture(bootstrap: int, sampled: bool) -> None:
-    """Refuse a mixture base where it cannot serve."""
-    if not sampled:
-        raise SamplingError(
-            "This method moves through its base and would not cross between a mixture's parts.",
-            remedy="Use method 'simulated_tempering', 'parallel_tempering' or 'ais', which draw "
-            "from it, or another base.",
-        )
-    if bootstrap:
-        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
-
-
-def _fitted(
-    target: Target,
-    base: str,
-    chains: int,
-    seed: np.random.SeedSequence,
-    nuts: Nuts,
-    engine: CmdStan | None,
-    execution: Execution,
-) -> Start:
-    fitted = fit_base(
-        target,
-        base,
-        chains=chains,
-        seed=seed,
-        nuts=nuts,
-        engine=engine,
-        progress=execution.progress,
-    )
-    return Start(
-        fitted.base, fitted.log_zeta, fitted.gradients, fitted.evaluations, fitted.separated
-    )
-
-
-def _rough_log_zeta(target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> float:
-    """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
-    z = base.draw(np.random.default_rng(seed), 200)
-    delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
-    finite = delta[np.isfinite(delta)]
-    if finite.size == 0:
-        raise SamplingError(
-            "The target vanishes at all of 200 draws from the given base.",
-            remedy="Pass a base that overlaps the target.",
-        )
-    return float(-np.median(finite))
-
-
-def dense(base: AnyBase) -> GaussianBase:
-    """The base with the triangular scale that generated programs take; no mixture."""
-    if isinstance(base, LowRankBase):
-        return base.dense()
-    assert isinstance(base, GaussianBase)  # mixtures are refused before
-    return base
-
-
-def draws_inside(
-    target: SampledTarget, base: GaussianBase, count: int, rng: np.random.Generator
-) -> Array:
+def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.Generator) -> Array:
     """Whitened draws of the base inside the target's support, shape (count, D).
 
     Raises
@@ -232,7 +56,7 @@ def draws_inside(
         Fewer than a hundredth of the base's draws are inside.
     """
     inside: list[Array] = []
-    for point in rng.standard_normal((100 * count, base.dimension)):
+    for point in base.draw(rng, 100 * count):
         if np.isfinite(target.density.log_densities(base.unwhiten(point)[None])[0]):
             inside.append(point)
         if len(inside) == count:
@@ -245,7 +69,7 @@ def draws_inside(
 
 def base_deltas(
     target: SampledTarget,
-    base: AnyBase,
+    base: Base,
     count: int,
     seed: np.random.SeedSequence,
     execution: Execution,
@@ -263,7 +87,7 @@ class BaseDraws:
 
     portion = 500
 
-    def __init__(self, target: SampledTarget, base: AnyBase, seed: np.random.SeedSequence) -> None:
+    def __init__(self, target: SampledTarget, base: Base, seed: np.random.SeedSequence) -> None:
         self._target = target
         self._base = base
         self._rng = np.random.default_rng(seed)
@@ -284,37 +108,15 @@ class BaseDraws:
         return execution.once("draws of the base", lambda: self.first(count))
 
 
-def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> GaussianBase | LowRankBase:
-    """The Gaussian with a round's moments, weighted to β = 1; see `Start` for the floor."""
+def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
+    """The base with a round's moments, weighted to β = 1; see `FittedBase` for the floor."""
     log_weights = done.estimator.log_weights(1.0)
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
-    return refitted(done.base, done.z.reshape(weights.size, -1), weights, least_shrinkage)
+    flat = done.z.reshape(weights.size, -1)
+    return done.base.refitted(flat, weights, least_shrinkage=least_shrinkage)
 
 
-def refitted(
-    base: AnyBase,
-    z: Array,
-    weights: Array | None = None,
-    least_shrinkage: float = LEAST_SHRINKAGE,
-) -> GaussianBase | LowRankBase:
-    """The base of the same kind with the moments of whitened draws, shape (n, D), equal by default.
-
-    Raises
-    ------
-    SamplingError
-        The base is a mixture.
-    """
-    if isinstance(base, MixtureBase):
-        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
-    if isinstance(base, LowRankBase):
-        return LowRankBase.from_points(base.unwhiten(z), weights=weights)
-    shift, covariance = gaussian_moments(z, weights=weights)
-    variances, axes = np.linalg.eigh(covariance)
-    scale = base.scale @ (axes * np.sqrt(np.maximum(variances, least_shrinkage)))
-    return GaussianBase.from_covariance(base.unwhiten(shift), scale @ scale.T)
-
-
-def course_under(done: Round, base: AnyBase) -> Course:
+def course_under(done: Round, base: Base) -> Course:
     """The path from another base, by importance weights of a round's draws.
 
     The round's x has density q M / C, so z'(β) ∝ mean of exp(−β φ − (1 − β) ψ') / (q M).

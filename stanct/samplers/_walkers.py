@@ -16,7 +16,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, TactOut, Walker
-from stanct.runs.tact_run import ENERGY
+from stanct.runs.tact import ENERGY
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import START_TRIES, block_sizes
 from stanct.samplers._tact_settings import TactSettings
@@ -58,12 +58,13 @@ class Block:
 def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: int) -> Block:
     """A block of looks, fewer once `wanted` draws have been collected; none after that."""
     walker = chain.walker
-    out = TactOut(np.empty((looks, walker.z.size)), np.empty(looks), np.empty((looks, 6)))
+    room = max(0, min(wanted - chain.collected, looks))
+    out = TactOut(np.empty((room, walker.z.size)), np.empty(room), np.empty((looks, 6)))
     found, seen = 0, 0
-    if wanted > chain.collected:
+    if room > 0:
         with source.potential(chain.noise) as potential:
             found, seen = compiled.run_looks(
-                potential, walker, chain.bias, dynamics, wanted - chain.collected, chain.rng, out
+                potential, walker, chain.bias, dynamics, chain.rng, out
             )
     chain.collected += found
     # Copies, so that the room for draws that were not collected is given back.
@@ -102,14 +103,14 @@ def _place(
 ) -> Array:
     """A start with a finite energy: the given one, or a draw from the base."""
     dimension = source.mean.size
-    room, value = np.zeros((4, dimension)), np.zeros(2)
+    reading = compiled.make_reading(dimension)
     with source.lend(noise) as lent:
         potential = make_potential(
             lent, source.mean, source.scale, source.corrections, source.noise
         )
         for _ in range(START_TRIES if place is None else 1):
             z = rng.standard_normal(dimension) if place is None else np.array(place, float)
-            if compiled.energy_at(potential, z, rng, room, value):
+            if compiled.energy_at(potential, z, rng, reading):
                 return z
         density = lent.shards[0]
         failure = density.failure if isinstance(density, FunctionDensity) else None

@@ -24,12 +24,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
-from stanct.path.mixture import AnyBase
-from stanct.runs.adiabatic_run import AdiabaticRun, energy_error
+from stanct.kernels import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
+from stanct.path.base import Base
+from stanct.runs.adiabatic import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
@@ -142,7 +142,7 @@ class _Means:
         """The flow that takes about `duration` from β = 0 to 1, where |p|² is about D."""
         rate = np.log1p(1 / self.offset) / (dimension * method.duration)
         refresh = np.inf if method.refresh is None else method.refresh
-        return Flow(rate, self.offset, self.step, refresh, method.max_steps)
+        return Flow(rate, self.offset, self.step, refresh, method.max_steps, self.nodes, self.means)
 
 
 def _joined(blocks: Sequence[Sequence[tuple[Swarm, Swarm]]], which: int, name: str) -> Array:
@@ -176,7 +176,7 @@ class _Trajectories:
     """What a worker needs to let a stream's trajectories flow."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     method: Adiabatic
     learned: _Means
 
@@ -185,8 +185,7 @@ class _Trajectories:
         dimension, top = self.base.dimension, self.learned.nodes.size - 1
         flow = self.learned.flow(dimension, self.method)
         swarm = _swarm(problem, rng.standard_normal((size, dimension)), top + 1, flow.refresh, rng)
-        path = (self.learned.nodes, self.learned.means)
-        kernels.contact_flow(problem, flow, *path, 0, top, swarm, rng, make_scratch(dimension))
+        kernels.contact_flow(problem, flow, swarm, (0, top), rng, make_scratch(dimension))
         return swarm
 
 
@@ -218,15 +217,14 @@ class _CoolAndHeat(_Trajectories):
                 weights = np.exp(log_weights - log_weights.max())
                 places = places[rng.choice(size, size, p=weights / weights.sum())]
             hot = _swarm(problem, places, top + 1, flow.refresh, rng)
-            path = (self.learned.nodes, self.learned.means)
-            kernels.contact_flow(problem, flow, *path, top, 0, hot, rng, make_scratch(dimension))
+            kernels.contact_flow(problem, flow, hot, (top, 0), rng, make_scratch(dimension))
         return cold, hot
 
 
 def _learn(
     job: Job,
     method: Adiabatic,
-    base: AnyBase,
+    base: Base,
     learned: _Means,
     streams: list[np.random.Generator],
 ) -> _Means:
@@ -261,7 +259,7 @@ class _Explorer:
     """
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     method: Adiabatic
     size: int
 
@@ -290,8 +288,7 @@ class _Explorer:
                 )
                 flow = slice_.flow(self.base.dimension, self.method)
                 swarm.totals[:, 3] = 0
-                path = (slice_.nodes, slice_.means)
-                kernels.contact_flow(problem, flow, *path, 0, 1, swarm, rng, scratch)
+                kernels.contact_flow(problem, flow, swarm, (0, 1), rng, scratch)
                 if not np.isfinite(swarm.log_weights[:, 1]).any():
                     raise SamplingError(
                         f"Every trajectory was lost before β = {end:.3g}.",

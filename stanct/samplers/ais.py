@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stanct.runs.particle_run import ParticleRun
+from stanct.runs.particle import ParticleRun
 from stanct.samplers._annealing import Annealing
 from stanct.samplers._job import Job
 

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import make_problem
+from stanct.kernels import make_problem
 from stanct.runs.bracket import Bracket
 from stanct.samplers._annealing import Annealing, Down, joined_counts, joined_weights
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._rounds import SampledTarget
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledTarget
 
 Point = Mapping[str, Any] | Array
 Exact = Point | Callable[[np.random.Generator], Point]
@@ -93,7 +93,7 @@ class Bidirectional(Annealing[Bracket]):
 def _unconstrained(target: SampledTarget, draw: Point) -> Array:
     """The draw as an unconstrained point, shape (D,), inside the target's support."""
     if isinstance(draw, Mapping):
-        if not isinstance(target, Target):
+        if not isinstance(target, ProgramTarget):
             raise SamplingError(
                 "Parameters by name belong to a Stan program, and this target has none.",
                 remedy="Pass the unconstrained point, an array.",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stanct.path.bias import Bias, Course
+from stanct.path.bias import Bias
+from stanct.path.course import Course
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round, refit_bias
 

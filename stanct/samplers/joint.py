@@ -14,14 +14,15 @@ import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
-from stanct.path.bias import Bias, Course
+from stanct.path.bias import Bias
+from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.tempered_run import TemperedRun
+from stanct.runs.tempered import TemperedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import NutsDraws, generated, nuts_sampler
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import Round, course_under, dense, draws_inside, refit_base
+from stanct.samplers._rounds import Round, course_under, draws_inside, refit_base
 from stanct.samplers._watch import Watch
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
@@ -60,13 +61,13 @@ class Joint(NutsMethod[TemperedRun]):
         """Fit a base, refit base and bias by rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        base, bias = dense(start.base), Bias.linear(start.log_zeta)
+        base, bias = start.base.dense(), Bias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places)
             if stage.chains.interrupted:
                 raise KeyboardInterrupt
-            new = dense(refit_base(stage.round, start.least_shrinkage))
+            new = refit_base(stage.round, start.least_shrinkage).dense()
             bias = _coarse_bias(course_under(stage.round, new), start.uniform)
             x = base.unwhiten(stage.round.z[:, -1])
             places = np.concatenate([new.whiten(x), stage.chains.draws.u[:, -1:]], axis=1)

@@ -13,13 +13,15 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from stanct import kernels
 from stanct.arrays import Array
 from stanct.estimates.ladder import equal_rejection
-from stanct.kernels import loops as kernels
-from stanct.kernels.records import (
+from stanct.kernels import (
     LadderOut,
+    Mover,
     Moves,
     Rungs,
+    Scanning,
     StepTable,
     copy_table,
     make_ladder_out,
@@ -29,13 +31,13 @@ from stanct.kernels.records import (
     make_table,
     pool_tables,
 )
-from stanct.path.mixture import AnyBase
-from stanct.runs.ladder_run import LadderRun
+from stanct.path.base import Base
+from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
-from stanct.samplers._rounds import SampledDensity, refitted
 from stanct.settings import Flag, Whole
+from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 
 BLOCK = 50
@@ -86,7 +88,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
             ladders.adapt()
             done = ladders.scanned(f"round {number + 1}", ROUND_DRAWS)
             flat = done.z.reshape(-1, start.base.dimension)
-            ladders.rebase(refitted(ladders.base, flat, least_shrinkage=start.least_shrinkage))
+            ladders.rebase(ladders.base.refitted(flat, least_shrinkage=start.least_shrinkage))
         job.lap("bootstrap")
         ladders.adapt()
         ladders.restart_clocks()
@@ -118,14 +120,14 @@ class _Ladder:
 
     @classmethod
     def start(
-        cls, density: SampledDensity, base: AnyBase, rungs: int, seed: np.random.SeedSequence
+        cls, density: SampledDensity, base: Base, rungs: int, seed: np.random.SeedSequence
     ) -> _Ladder:
         """A ladder with every rung inside the target's support."""
         rng = lanes.stream(seed)
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
         return cls(rng, _placed(density, base, z), make_table(base.dimension))
 
-    def place(self, density: SampledDensity, base: AnyBase, z: Array) -> None:
+    def place(self, density: SampledDensity, base: Base, z: Array) -> None:
         """Put the rungs at whitened places, shape (K, D)."""
         self.rungs = _placed(density, base, z)
 
@@ -136,7 +138,7 @@ class _Ladder:
         return z
 
 
-def _placed(density: SampledDensity, base: AnyBase, z: Array) -> Rungs:
+def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
     """Rungs at whitened places, shape (K, D), with values and gradients."""
     rungs = make_rungs(z)
     problem, scratch = make_problem(density, base), make_scratch(base.dimension)
@@ -150,7 +152,7 @@ class _Scan:
     """Takes a ladder through a block of scans; travels to workers."""
 
     borrow: Borrow
-    base: AnyBase
+    base: Base
     betas: Array
     moves: Moves
     transitions: int
@@ -162,13 +164,8 @@ class _Scan:
             kernels.ladder_scans(
                 make_problem(density, self.base),
                 ladder.rungs,
-                self.betas,
-                ladder.table,
-                self.moves,
-                self.transitions,
-                self.reversible,
-                ladder.rng,
-                make_scratch(self.base.dimension),
+                Mover(self.moves, ladder.table, ladder.rng, make_scratch(self.base.dimension)),
+                Scanning(self.betas, self.transitions, self.reversible),
                 out,
             )
         out.round_trips[0] = ladder.rungs.clock[1]
@@ -193,12 +190,12 @@ class _Ladders:
 
     job: Job = field(repr=False)
     method: ParallelTempering
-    base: AnyBase
+    base: Base
     betas: Array
     members: list[_Ladder]
 
     @classmethod
-    def started(cls, job: Job, method: ParallelTempering, base: AnyBase) -> _Ladders:
+    def started(cls, job: Job, method: ParallelTempering, base: Base) -> _Ladders:
         """Ladders with every rung inside the target's support."""
         # Denser near the base, where the path of a poorly matching base is steep.
         betas = np.linspace(0, 1, method.rungs or FIRST_RUNGS) ** 2
@@ -208,7 +205,7 @@ class _Ladders:
         ]
         return cls(job, method, base, betas, members)
 
-    def rebase(self, base: AnyBase) -> None:
+    def rebase(self, base: Base) -> None:
         """Keep every rung's place x, under a new base."""
         for member in self.members:
             x = self.base.unwhiten(member.inside())

@@ -17,13 +17,14 @@ from scipy.special import expit
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.estimates.copies import CopyEstimator
-from stanct.path.bias import CopyBias, beta_grid
+from stanct.path.bias import CopyBias
+from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.pseudo_extended_run import PseudoExtendedRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import generated, nuts_sampler
-from stanct.samplers._rounds import dense, draws_inside, refitted
+from stanct.samplers._rounds import draws_inside
 from stanct.settings import Numbers, Whole
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
@@ -95,7 +96,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         """Fit a base, refit base and log ζ by rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        base, bias = dense(start.base), CopyBias.linear(start.log_zeta)
+        base, bias = start.base.dense(), CopyBias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places, final=False)
@@ -105,7 +106,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
             if isinstance(job.plan.base, str):
                 flat = stage.z.reshape(-1, base.dimension)
                 weights = np.exp(stage.estimator.log_weights).ravel()
-                new = dense(refitted(base, flat, weights, start.least_shrinkage))
+                new = base.refitted(flat, weights, least_shrinkage=start.least_shrinkage).dense()
             bias = _prior_by_speed(stage.estimator)
             places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
             if self.fixed_beta is None:

@@ -15,7 +15,8 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.estimates.path import PathEstimator
-from stanct.path.bias import Course, LadderBias, beta_grid, sigmoidal_ladder
+from stanct.path.bias import LadderBias, sigmoidal_ladder
+from stanct.path.course import Course, beta_grid
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round
 from stanct.settings import Choice, Whole

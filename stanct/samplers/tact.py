@@ -20,8 +20,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels.tact import Bias
 from stanct.path.gaussian import GaussianBase
-from stanct.path.mixture import LowRankBase
-from stanct.runs.tact_run import TactRun
+from stanct.runs.tact import TactRun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method
 from stanct.samplers._tact_settings import VARIANTS, Coupling, Hills, TactSettings
@@ -39,7 +38,7 @@ from stanct.settings import Instance
 from stanct.targets import batches
 from stanct.targets.batches import Batches, Source, StochasticTarget
 from stanct.targets.minibatch import MiniBatch, program_batches
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 __all__ = ["TACT", "VARIANTS", "Coupling", "Hills"]
 
@@ -126,13 +125,13 @@ class TACT(TactSettings, Method[TactRun]):
 
     def check(self, plan: Plan, target: Any) -> None:
         """Refuse bases and mini-batches that do not go with the target."""
+        if plan.log_zeta is not None:
+            raise SamplingError(
+                "TACT-HMC estimates no evidence and has no use for log_zeta.",
+                remedy="Leave out log_zeta=.",
+            )
         if isinstance(target, StochasticTarget):
             _check_stochastic(plan.base, target)
-        elif plan.base == "low_rank" or isinstance(plan.base, LowRankBase):
-            raise SamplingError(
-                "TACT-HMC moves in coordinates that a dense or no base whitens.",
-                remedy='Use base="pilot", "pathfinder" or "laplace", or a GaussianBase.',
-            )
         if self.minibatch is not None:
             _check_minibatch(target)
 
@@ -149,7 +148,9 @@ class TACT(TactSettings, Method[TactRun]):
         learn(job, self, source, members, offset)
         job.lap("warmup")
         blocks, interrupted = collect(job, self, source, members, offset)
-        kept = min(min(member.collected for member in members), job.draws)
+        # After an interrupt a chain may have collected more than what all chains have finished.
+        collected = min(sum(len(block.z) for block in chain) for chain in blocks)
+        kept = min(collected, job.draws)
         if kept == 0:
             raise SamplingError(
                 f"A chain was never at temperature 1 in {self.patience * job.draws} looks.",
@@ -193,18 +194,15 @@ class TACT(TactSettings, Method[TactRun]):
         """What whitens; None for functions that are sampled in their own coordinates."""
         base = job.plan.base
         if base == "auto":
-            if not isinstance(job.target, Target):
+            if not isinstance(job.target, ProgramTarget):
                 return None
             base = "pilot" if self.minibatch is None else "laplace"
         elif isinstance(job.target, StochasticTarget):
-            assert isinstance(base, GaussianBase)  # `check` has refused the others
-            return base
+            return None if isinstance(base, str) else base.dense()
         # log ζ is of no use to these dynamics, so that none is guessed.
-        log_zeta = 0.0 if isinstance(base, GaussianBase) else None
+        log_zeta = None if isinstance(base, str) else 0.0
         planned = replace(job, plan=replace(job.plan, base=base, log_zeta=log_zeta))
-        found = planned.start().base
-        assert isinstance(found, GaussianBase)  # `check` has refused the others
-        return found
+        return planned.start().base.dense()
 
     def _source(self, job: Job, base: GaussianBase | None, shards: Batches | None) -> Source:
         """Where the chains' estimates come from."""
@@ -260,7 +258,7 @@ def _check_minibatch(target: Any) -> None:
     """Only the data of a Stan program can be cut."""
     if isinstance(target, StochasticTarget):
         raise SamplingError("A stochastic target makes its own batches.")
-    if not isinstance(target, Target):
+    if not isinstance(target, ProgramTarget):
         raise SamplingError(
             "Mini-batches are cut from the data of a Stan program, and this target has none.",
             remedy="Pass a StochasticTarget that draws its own batches.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from stanct.stan.constraints import ParameterWriter, indented
 from stanct.stan.syntax import TypeSpec
 
-_BOUNDED = frozenset({"real", "vector", "row_vector", "matrix"})
+_BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
 _MARKS = {"lower": ">=", "upper": "<="}
 _INFINITE = {"lower": "negative_infinity()", "upper": "positive_infinity()"}
 _TESTS = {"lower": "is_above", "upper": "is_below"}
@@ -69,14 +69,15 @@ def _elements(
 def _taken(spec: TypeSpec, writer: ParameterWriter, indices: tuple[str, ...]) -> int:
     """Return how many innermost dimensions of an array need no loop: its elements are alike."""
     taken = min(len(spec.array), _TAKEN.get(spec.base, 0))
-    if taken and spec.base in _BOUNDED and _is_bounded(spec):
+    if taken and spec.base in _BOUNDABLE and _has_bounds(spec):
         function, bounds = writer.bounds(spec, indices)
         if function.endswith("_vectors") or any(i in bound for i in indices for bound in bounds):
             return 0
     return taken
 
 
-def _is_bounded(spec: TypeSpec) -> bool:
+def _has_bounds(spec: TypeSpec) -> bool:
+    """Tell whether a declaration bounds the values on at least one side."""
     return bool({"lower", "upper"} & spec.constraints.keys())
 
 
@@ -92,7 +93,7 @@ def _one(
             else writer.call(f"is_{spec.base}", [element])
         )
         return _reject(f"!{test}", f"{name} is not {_NAMED[spec.base]}.")
-    if spec.base not in _BOUNDED or not _is_bounded(spec):
+    if spec.base not in _BOUNDABLE or not _has_bounds(spec):
         return []
     function, bounds = writer.bounds(spec, indices)
     if spec.rank == len(indices):

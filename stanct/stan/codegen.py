@@ -36,7 +36,7 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"weighted"`: the likelihood to the power of a weight among the data, for mini-batches.
         The header of each text states its density, its `data` block what it needs.
     prefix
-        With which every name of ours begins.
+        The prefix of every name that stanct adds to the program.
 
     Returns
     -------

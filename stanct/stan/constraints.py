@@ -1,8 +1,9 @@
 """How each parameter type is built from Stan's unconstrained vector, as Stan >= 2.37 does it.
 
-`layout` says how many unconstrained numbers a parameter takes, `constrain` writes the Stan
-statements that compute it and its log Jacobian, and `unconstrained_type` the type under which it
-is declared once its constraint is gone. The transforms are the functions in `templates/functions`.
+`ParameterWriter` does this for one program. Its `size` tells how many unconstrained numbers a
+parameter takes, `write` gives the Stan statements that compute the parameter and its log Jacobian,
+and `unconstrained_type` gives the type that declares the parameter without its constraint. The
+transforms are the functions in `templates/functions`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _half_of_product(left: str, right: str) -> str:
 
 
 def _before(place: str) -> str:
-    """Write the place before one, which may end with a number that was added or subtracted."""
+    """Write the index before `place`, which may end with a number that is added or subtracted."""
     ends = re.fullmatch(r"(.*) ([+-]) (\d+)", place)
     number = int(ends[2] + ends[3]) - 1 if ends else -1
     head = ends[1] if ends else place
@@ -101,7 +102,7 @@ class ParameterWriter:
     syntax, shapes, scope
         The program, and the variables that bounds and sizes may name.
     prefix
-        Of every name of ours.
+        The prefix of every name that stanct adds to the program.
     functions
         Library functions, without prefix, that the statements call; filled as they are written.
     jacobian
@@ -140,7 +141,7 @@ class ParameterWriter:
         return times(*sizes, self.element_size(spec)) if sizes else self.element_size(spec)
 
     def element_size(self, spec: TypeSpec) -> str:
-        """Return the same for one element of an array."""
+        """Return the number of unconstrained elements of one element of an array."""
         base, dims = spec.base, [self.syntax.text(size) for size in spec.dims]
         if base == "tuple":
             return plus(*(self.size(element) for element in spec.elements))
@@ -271,7 +272,10 @@ class ParameterWriter:
     def _one(
         self, target: str, spec: TypeSpec, start: str, behind: str, indices: tuple[str, ...]
     ) -> list[str]:
-        """Write one parameter, or one element of an array of them, `start`, ..., `behind` - 1."""
+        """Write one parameter, or one element of an array.
+
+        It is computed from the elements `start` to `behind` − 1 of the unconstrained vector.
+        """
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
             return self._complex(target, spec.base, dims, start, behind)
@@ -330,7 +334,7 @@ class ParameterWriter:
     def _complex(
         self, target: str, base: str, dims: list[str], start: str, behind: str
     ) -> list[str]:
-        """Real and imaginary parts alternate."""
+        """Write a complex parameter, whose real and imaginary parts alternate in the vector."""
         x, i = f"{self.prefix}x", f"{self.prefix}k"
         if base == "complex":
             return [f"{target} = to_complex({x}[{start}], {x}[{start} + 1]);"]

@@ -35,7 +35,7 @@ class Counts:
     syntax, shapes
         Of the user's program.
     prefix
-        Of every name of ours.
+        The prefix of every name that stanct adds to the program.
     sums
         Names of the sums to their expressions, filled by `last_argument`.
     """

@@ -43,7 +43,8 @@ _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
 _BOUNDED = frozenset(_BOUNDED_TYPES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
 _ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
-Scope = dict[str, int]
+# The variables that a statement sees, name to number.
+Numbering = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Seen:
     """A statement with the variables it sees and the conditions under which it runs."""
 
     statement: Statement
-    scope: Scope
+    scope: Numbering
     conditions: frozenset[int]
     heads: tuple[int, ...]
 
@@ -93,7 +94,7 @@ class Dependence:
         self._flows: list[tuple[int, frozenset[int], frozenset[int]]] = []
         self._seen: list[_Seen] = []
         self._covered: set[int] = set()
-        scope: Scope = {}
+        scope: Numbering = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
             block = program.blocks.get(name)
             if block is None:
@@ -138,7 +139,7 @@ class Dependence:
 
     # Data flow
 
-    def _declare(self, name: str, scope: Scope) -> int:
+    def _declare(self, name: str, scope: Numbering) -> int:
         scope[name] = len(self._roots)
         self._roots.append(set())
         self._says.append(set())
@@ -147,7 +148,7 @@ class Dependence:
     def _walk(
         self,
         statements: Sequence[Statement],
-        scope: Scope,
+        scope: Numbering,
         conditions: frozenset[int],
         heads: tuple[int, ...],
     ) -> Iterator[_Seen]:
@@ -195,7 +196,7 @@ class Dependence:
         self._add_flow(variable, value, seen.scope, conditions)
 
     def _add_flow(
-        self, variable: int, value: Range, scope: Scope, conditions: frozenset[int]
+        self, variable: int, value: Range, scope: Numbering, conditions: frozenset[int]
     ) -> None:
         values = self._names(value, scope) | conditions
         self._flows.append((variable, values, self._names(value, scope, every=True) | conditions))
@@ -226,7 +227,7 @@ class Dependence:
                     self._densities.add(variable)
                     changed = True
 
-    def _names(self, tokens: Range, scope: Scope, *, every: bool = False) -> frozenset[int]:
+    def _names(self, tokens: Range, scope: Numbering, *, every: bool = False) -> frozenset[int]:
         """Return the variables whose values enter an expression, or `every` one that it names."""
         found: set[int] = set()
         syntax, token = self._syntax, tokens.first
@@ -385,6 +386,7 @@ class _Annotations:
 
 
 def _is_bounded(spec: TypeSpec) -> bool:
+    """Tell whether the values of a type lie in a bounded set."""
     if spec.base == "tuple":
         return all(_is_bounded(element) for element in spec.elements)
     return spec.base in _BOUNDED or {"lower", "upper"} <= spec.constraints.keys()

@@ -1,4 +1,8 @@
-"""Stan code in colour, for notebooks and pages."""
+"""Stan code in colour, for notebooks and pages.
+
+Pygments has a lexer for Stan, but it does not know `tuple` and `profile`, colours `multiplier` only
+directly behind `<`, and takes `#include` for a comment (Pygments 2.21).
+"""
 
 from __future__ import annotations
 

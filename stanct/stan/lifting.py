@@ -26,7 +26,7 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LiftableTerm:
     """A density of scalars that can leave its loops.
 
     Attributes
@@ -95,7 +95,7 @@ class ModelLoops:
         """Return what stands around a term where it is added to the target."""
         return self.path[id(self._outermost.get(id(statement), statement))]
 
-    def _liftable(self, statement: Statement) -> Iterator[Term]:
+    def _liftable(self, statement: Statement) -> Iterator[LiftableTerm]:
         """Yield a density of scalars with as many loops as it can leave; nothing if none."""
         loops: list[Compound] = []
         for compound in reversed(self.path[id(statement)]):
@@ -113,7 +113,7 @@ class ModelLoops:
             if is_discrete and not self._is_fixed(nest):
                 continue
             if self._is_plain(nest) and self._varies(arguments, nest):
-                yield Term(statement, nest, function, arguments, is_discrete)
+                yield LiftableTerm(statement, nest, function, arguments, is_discrete)
                 return
 
     def _call(self, statement: Statement) -> tuple[str, str, tuple[Range, ...]] | None:
@@ -202,7 +202,7 @@ class ModelLoops:
                 changed.add(self.variable(inner))
         return changed
 
-    def whole(self, argument: Range, term: Term) -> str | None:
+    def whole(self, argument: Range, term: LiftableTerm) -> str | None:
         """Return `y` for `y[n]`, or `a[group]` for `a[group[n]]`, where `n` runs through them."""
         loop, statement = term.nest[0], term.statement
         word, name = self._syntax.word, self._syntax.word(argument.first)

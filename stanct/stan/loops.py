@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stanct.stan.constraints import minus, times
-from stanct.stan.lifting import ModelLoops, Term
+from stanct.stan.lifting import LiftableTerm, ModelLoops
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, walk
 
@@ -97,7 +97,7 @@ class LoopSums:
 
     # What leaves its loops
 
-    def _lift(self, term: Term, head: str) -> None:
+    def _lift(self, term: LiftableTerm, head: str) -> None:
         """Note the lines that compute a density behind its loops instead of in them."""
         changed = self._loops.changed(term.nest[0])
         texts: list[str] = []
@@ -117,7 +117,7 @@ class LoopSums:
         line = f"{head}{function}({texts[0]}{behind});"
         self._around(term.nest[0]).behind.append(line)
 
-    def _with_constants(self, term: Term, texts: list[str]) -> str:
+    def _with_constants(self, term: LiftableTerm, texts: list[str]) -> str:
         """Return the function that a term calls behind its loops, and add what ours needs."""
         counts, scope = self._rewriter.counts, self._loops.seen[id(term.statement)]
         shape = self._rewriter.shapes.shape(term.arguments[-1], scope)
@@ -132,7 +132,7 @@ class LoopSums:
         texts.append(known)
         return self._rewriter.ours(term.function)
 
-    def _keep(self, argument: Range, term: Term) -> tuple[str, str]:
+    def _keep(self, argument: Range, term: LiftableTerm) -> tuple[str, str]:
         """Keep a value of each time round; returns the container's name and the assignment."""
         self._count += 1
         name = f"{self._prefix}each{self._count}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stanct.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Block, Declare, Simple, Syntax, TypeSpec
+from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
 
 NO_PARAMETERS = "no parameters"
 """Why a program is refused for every kind."""
@@ -154,7 +154,7 @@ class Program:
         return cls(name, path, source, text.text, syntax, data, parameters)
 
     @property
-    def blocks(self) -> Mapping[str, Block]:
+    def blocks(self) -> Mapping[str, ProgramBlock]:
         """The program's blocks by name, in order."""
         return self.syntax.blocks
 
@@ -184,13 +184,6 @@ class Program:
             if isinstance(statement, Declare):
                 for name, _ in statement.names:
                     yield statement, name, statement.type
-
-    def locate(self, name: str) -> tuple[str, int, int] | None:
-        """Return path, line and column of a data or parameter variable's declaration."""
-        for variable in (*self.data, *self.parameters):
-            if variable.name == name:
-                return variable.path, variable.line, variable.column
-        return None
 
 
 def _declarations(syntax: Syntax, block_name: str) -> tuple[Declaration, ...]:

@@ -158,7 +158,7 @@ class Function:
 
 
 @dataclass(slots=True)
-class Block:
+class ProgramBlock:
     """A program block: its `keyword` token, its braces, and what is inside."""
 
     name: str
@@ -178,14 +178,14 @@ class Syntax:
         Without white space and comments.
     partner : dict[int, int]
         From the token of each opening bracket to that of the closing one.
-    blocks : dict[str, Block]
+    blocks : dict[str, ProgramBlock]
     """
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
         self.tokens = tokenize(source)
         self.partner = matched_brackets(source, self.tokens)
-        self.blocks: dict[str, Block] = {}
+        self.blocks: dict[str, ProgramBlock] = {}
         self._next = 0
         self._depth = 0
         while self._next < len(self.tokens):
@@ -247,7 +247,7 @@ class Syntax:
                 f"The block `{name}` stands behind `{list(self.blocks)[-1]}`.",
                 "Write each block once, in the order " + ", ".join(BLOCK_NAMES) + ".",
             )
-        block = Block(name, keyword, opening, self.partner[opening])
+        block = ProgramBlock(name, keyword, opening, self.partner[opening])
         self._next = opening + 1
         while self._next < block.closing:
             if name == "functions":

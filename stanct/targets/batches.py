@@ -9,40 +9,27 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.errors import SamplingError
-from stanct.kernels.records import SIGNATURE, CallableDensity
+from stanct.kernels import SIGNATURE
 from stanct.kernels.tact import Potential
 from stanct.targets.density import Density
-from stanct.targets.function_target import FunctionDensity, Programless
+from stanct.targets.function_target import FunctionDensity, ProgramlessTarget
+from stanct.targets.lending import Shelves
+from stanct.targets.protocols import BatchDensity
 from stanct.work.execution import Borrow
 
 Estimate = Callable[[Array, np.random.Generator], tuple[float, Array]]
 # Picklable; gives batches for the caller's own use while the context lasts. The generator is where
 # a user's function takes its noise from.
 Lend = Callable[[np.random.Generator], AbstractContextManager["Batches"]]
-
-# Batches of the last program that was cut and that nobody uses.
-_idle: dict[str, list[Batches]] = {}
-_idle_lock = threading.Lock()
-
-
-class BatchDensity(CallableDensity, Protocol):
-    """What a batch needs of its density: `Density` and `FunctionDensity` have it."""
-
-    @property
-    def dimension(self) -> int: ...
-
-    def log_density_gradient(self, x: Array) -> tuple[float, Array]: ...
 
 
 @dataclass(frozen=True)
@@ -214,6 +201,10 @@ class _Cut:
         return Batches(tuple(map(Density, self.shards)), self.sizes, prior)
 
 
+# The batches of the last program that was cut.
+_shelves = Shelves[Batches](1)
+
+
 def cut(batches: Batches) -> Lend:
     """Shards of a Stan program; loading them takes seconds, so they are kept when given back."""
     prior = batches.prior
@@ -222,30 +213,16 @@ def cut(batches: Batches) -> Lend:
         batches.sizes,
         prior.recipe if isinstance(prior, Density) else None,
     )
-    with _idle_lock:
-        _idle.clear()
-        _idle[recipe.key] = [batches]
+    _shelves.put(recipe.key, batches)
     return functools.partial(_cut, recipe)
 
 
-@contextmanager
-def _cut(recipe: _Cut, _: np.random.Generator) -> Iterator[Batches]:
-    with _idle_lock:
-        if recipe.key not in _idle:
-            _idle.clear()
-        shelf = _idle.setdefault(recipe.key, [])
-        batches = shelf.pop() if shelf else None
-    if batches is None:
-        batches = recipe.load()
-    try:
-        yield batches
-    finally:
-        with _idle_lock:
-            shelf.append(batches)  # a shelf that was dropped meanwhile goes with what is on it
+def _cut(recipe: _Cut, _: np.random.Generator) -> AbstractContextManager[Batches]:
+    return _shelves.lend(recipe.key, recipe.load)
 
 
 @dataclass(frozen=True)
-class StochasticTarget(Programless):
+class StochasticTarget(ProgramlessTarget):
     """A target that a Python function estimates, say a network's loss on a random batch.
 
     Slower than a Stan program only by what the function costs and some microseconds a call; use it

@@ -19,7 +19,7 @@ import stanio
 from stanct.errors import DataError
 from stanct.stan.program import Declaration, Program
 
-Source = str | os.PathLike[str] | Mapping[str, Any] | None
+DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StanData:
         return f"{{{inner}{', ' if inner else ''}{addition[1:]}"
 
 
-def read_data(source: Source, program: Program) -> StanData:
+def read_data(source: DataSource, program: Program) -> StanData:
     """Read data from a JSON file or a mapping and check names, shapes and bounds.
 
     Parameters
@@ -103,7 +103,7 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
 
 
-def _load(source: Source) -> StanData:
+def _load(source: DataSource) -> StanData:
     if source is None:
         return StanData("{}", "data")
     if isinstance(source, Mapping):

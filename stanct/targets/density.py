@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import bridgestan
@@ -22,11 +20,7 @@ import stanli
 from stanct.arrays import Array
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
-
-# Densities that nobody uses, by recipe, the last used recipes last.
-_idle: OrderedDict[str, list[Density]] = OrderedDict()
-_idle_lock = threading.Lock()
-KEPT_RECIPES = 4
+from stanct.targets.lending import Shelves
 
 
 class Density:
@@ -36,9 +30,9 @@ class Density:
     program keeps them, as the *density program* of `TemperedModel` does, or the recipe has them.
 
     One object holds one engine handle. Log densities can be evaluated from any thread, but the
-    engine does not promise that two threads may use one handle at once: give each its own
-    `clone()`, which costs milliseconds. A pickled density carries its program and data and
-    rebuilds itself, in another process or on another machine.
+    engine does not promise that two threads may use one handle at once: each takes a density of its
+    own from `borrow`. A pickled density carries its program and data and rebuilds itself, in
+    another process or on another machine.
 
     Parameters
     ----------
@@ -60,10 +54,6 @@ class Density:
     def __reduce__(self) -> tuple[type[Density], tuple[Recipe]]:
         return Density, (self.recipe,)
 
-    def clone(self) -> Density:
-        """The same density with an engine handle of its own."""
-        return Density(self.recipe)
-
     @property
     def borrow(self) -> Callable[[], AbstractContextManager[Density]]:
         """Gives the same density with a handle that nobody else uses until it is given back.
@@ -71,7 +61,7 @@ class Density:
         ``with density.borrow() as own: ...``. Can be pickled and called in another process; given
         back densities are kept there for the next caller.
         """
-        return functools.partial(_borrowed, self.recipe)
+        return functools.partial(_lend, self.recipe)
 
     @property
     def dimension(self) -> int:
@@ -188,21 +178,12 @@ class Density:
         return int(self._model.model or 0)
 
 
-@contextmanager
-def _borrowed(recipe: Recipe) -> Iterator[Density]:
-    with _idle_lock:
-        shelf = _idle.setdefault(recipe.key, [])
-        _idle.move_to_end(recipe.key)
-        while len(_idle) > KEPT_RECIPES:
-            _idle.popitem(last=False)
-        density = shelf.pop() if shelf else None
-    if density is None:
-        density = Density(recipe)
-    try:
-        yield density
-    finally:
-        with _idle_lock:
-            shelf.append(density)  # a shelf that was dropped meanwhile goes with what is on it
+# The densities of the last four recipes.
+_shelves = Shelves[Density](4)
+
+
+def _lend(recipe: Recipe) -> AbstractContextManager[Density]:
+    return _shelves.lend(recipe.key, functools.partial(Density, recipe))
 
 
 def _columns_by_variable(names: list[str]) -> dict[str, Array]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.kernels.records import SIGNATURE
+from stanct.kernels import SIGNATURE
 
 
 class FunctionDensity:
@@ -47,10 +47,6 @@ class FunctionDensity:
     def __reduce__(self) -> tuple[type[FunctionDensity], tuple[Any, int]]:
         return FunctionDensity, (self.function, self.dimension)
 
-    def clone(self) -> FunctionDensity:
-        """The same density with a callback of its own."""
-        return FunctionDensity(self.function, self.dimension)
-
     @property
     def borrow(self) -> Callable[[], contextlib.AbstractContextManager[FunctionDensity]]:
         """Gives this density, see `Density.borrow`; its callback is safe in any thread.
@@ -74,16 +70,9 @@ class FunctionDensity:
         """The callback returns the whole log density."""
         return 0.0
 
-    def _call(
-        self,
-        _handle: int,
-        _propto: bool,
-        _jacobian: bool,
-        x: int,
-        value: int,
-        gradient: int,
-        _: int,
-    ) -> int:
+    def _call(self, *arguments: int) -> int:
+        """The callback, whose arguments are those of `Density.address`; 1 at a rejected point."""
+        _, _, _, x, value, gradient, _ = arguments
         try:
             row = ctypes.c_double * self.dimension
             found, slope = self.function(np.array(row.from_address(x)))
@@ -115,7 +104,7 @@ class FunctionDensity:
         return np.array([self.log_density(x) for x in points])
 
 
-class Programless:
+class ProgramlessTarget:
     """What a run records of a target without a program and data; its one variable is ``x``."""
 
     label: str
@@ -149,7 +138,7 @@ class Programless:
 
 
 @dataclass(frozen=True)
-class FunctionTarget(Programless):
+class FunctionTarget(ProgramlessTarget):
     """What samplers need, around a `FunctionDensity`; its one variable is ``x`` of shape (D,).
 
     There is no program that could find its own base: pass ``base=GaussianBase(...)``.

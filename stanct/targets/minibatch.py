@@ -34,7 +34,7 @@ from stanct.stan.syntax import Increment, Range, Tilde
 from stanct.targets.batches import Batches
 from stanct.targets.data import StanData, error_at
 from stanct.targets.density import Density
-from stanct.targets.program_target import Target, make_density
+from stanct.targets.program_target import ProgramTarget, make_density
 
 # The check uses so many observations in each of its three parts, and so many points.
 PART, POINTS, TRIES = 20, 3, 60
@@ -70,7 +70,7 @@ class MiniBatch:
 
 
 def program_batches(
-    target: Target, minibatch: MiniBatch, reference: Array | None, rng: np.random.Generator
+    target: ProgramTarget, minibatch: MiniBatch, reference: Array | None, rng: np.random.Generator
 ) -> Batches:
     """Cut a program's data into shards at random, once, and check that they add up.
 
@@ -101,7 +101,7 @@ def program_batches(
 class _Cutter:
     """Makes densities of a program given some of its observations."""
 
-    def __init__(self, target: Target, name: str) -> None:
+    def __init__(self, target: ProgramTarget, name: str) -> None:
         self.target, self.name = target, name
         values = target.data.values
         self.axes = _axes(target.program, name)

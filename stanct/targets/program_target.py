@@ -11,12 +11,13 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines import embedded
-from stanct.engines.embedded import Block, CompilerMessageError, Recipe
+from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
+from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -28,15 +29,15 @@ _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTAL
 
 
 @dataclass(frozen=True)
-class Target:
-    """What every sampler needs to know of the user's problem.
+class ProgramTarget:
+    """The user's problem as a Stan program with its data.
 
     Attributes
     ----------
     program, data
         The user's program and data, checked against each other.
     prefix
-        With which every generated name begins.
+        The prefix of every name that stanct adds to the program.
     """
 
     program: Program
@@ -96,7 +97,7 @@ class Target:
         extra = {self.prefix + name: value for name, value in names.items()}
         return Recipe(self.code("pseudo_extended"), self.data.extended(extra))
 
-    def unconstrain(self, block: Block, chain: int, rng: np.random.Generator) -> Array:
+    def unconstrain(self, block: DrawBlock, chain: int, rng: np.random.Generator) -> Array:
         """Unconstrained points of one chain of the density program, shape (draws, D).
 
         Draws that the transform cannot invert, such as a bound reached by rounding, are left out.
@@ -157,6 +158,7 @@ class Target:
             "data_names": list(self.program.data_names),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
+            "omissions": [omission.record() for omission in omissions(self.program)],
         }
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:

@@ -20,20 +20,16 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from stanct.errors import CheckpointError
 
-try:
-    import fcntl
-except ImportError:  # no such locks on Windows
-    fcntl = None
-
-FORMAT = "stanct checkpoint 1"
+FORMAT = "stanct checkpoint 2"
 HEAD = "checkpoint.json"
 
 # Seconds between segments: at first, as a share of the run's time, and at most.
@@ -70,14 +66,14 @@ class Journal:
         self._arrays: list[np.ndarray] = []
         self._begun = self._flushed = time.monotonic()
         self._warned = self._sealed = False
-        self._lock: IO[bytes] | None = None
+        # Not bound to a thread: whoever ends the run gives the folder back.
+        self._lock = FileLock(self._folder / "lock", thread_local=False)
         try:
-            self._lock = self._claim()
+            self._claim()
             self.identity = self._agree(dict(identity))
             self._segments = self._read()
         except BaseException as cause:
-            if self._lock is not None:
-                self._lock.close()
+            self._lock.release()
             if not isinstance(cause, OSError):
                 raise
             raise CheckpointError(
@@ -88,8 +84,7 @@ class Journal:
     def close(self) -> None:
         """Write what waits and give the folder back."""
         self.flush()
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     def find(self, key: Key, label: str) -> Any:
         """The result of a step, or None if it was not recorded."""
@@ -108,7 +103,10 @@ class Journal:
         if self._sealed:
             return
         # Taken apart at once: what a caller changes in place later must not reach the record.
-        self._steps[",".join(map(str, key))] = (label, encode(value, self._arrays))
+        tree = encode(value, self._arrays)
+        for name in _classes(tree):
+            _check_class(name)
+        self._steps[",".join(map(str, key))] = (label, tree)
         now = time.monotonic()
         if now - self._flushed > min(max(SOONEST, SHARE * (now - self._begun)), LATEST):
             self.flush()
@@ -143,8 +141,8 @@ class Journal:
             self._arrays.clear()
         self._flushed = time.monotonic()
 
-    def _claim(self) -> IO[bytes] | None:
-        """Lock the folder against other processes; a lock dies with its process."""
+    def _claim(self) -> None:
+        """Lock the folder against other processes; the lock dies with its process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in self._folder.iterdir()} - {"lock"}
         if names and HEAD not in names and not all(name.startswith(".new-") for name in names):
@@ -152,18 +150,13 @@ class Journal:
                 f"{self._folder} holds other files, so it cannot become a checkpoint.",
                 remedy="Choose a new or empty folder.",
             )
-        lock = (self._folder / "lock").open("ab")
-        if fcntl is None:
-            return lock
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            lock.close()
+            self._lock.acquire(timeout=0)
+        except Timeout as cause:
             raise CheckpointError(
                 f"Another run is using the checkpoint {self._folder}.",
                 remedy="Wait for it, or choose another folder.",
             ) from cause
-        return lock
 
     def _agree(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Write whose checkpoint this is, or compare; returns the identity with its seed."""
@@ -283,6 +276,34 @@ def _named(value: Any, fields: Mapping[str, Any], arrays: list[np.ndarray]) -> d
     return {"class": kind, "fields": {k: encode(v, arrays) for k, v in fields.items()}}
 
 
+def _classes(tree: Any) -> Iterator[str]:
+    """Names of all classes in an encoded value."""
+    if not isinstance(tree, Mapping):
+        return
+    if "class" in tree:
+        yield tree["class"]
+    parts = tree.get("fields") or tree.get("mapping") or {}
+    for item in [*parts.values(), *tree.get("list", []), *tree.get("tuple", [])]:
+        yield from _classes(item)
+
+
+def _check_class(named: str) -> tuple[str, str]:
+    """Module and name of a class that a checkpoint may hold.
+
+    Raises
+    ------
+    CheckpointError
+        The class is not stanct's.
+    """
+    module, _, name = named.partition(":")
+    if module.partition(".")[0] != "stanct":
+        raise CheckpointError(
+            f"A checkpoint cannot hold {named!r}, because the class is not stanct's.",
+            remedy="Let the lanes and blocks of your method be tuples, lists, mappings and arrays.",
+        )
+    return module, name
+
+
 def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
     """The value that `encode` has taken apart."""
     if not isinstance(tree, dict):
@@ -296,9 +317,7 @@ def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
     if "mapping" in tree:
         return {name: decode(item, arrays) for name, item in tree["mapping"].items()}
     if "class" in tree:
-        module, _, name = tree["class"].partition(":")
-        if module.partition(".")[0] != "stanct":
-            raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is not stanct's.")
+        module, name = _check_class(tree["class"])
         kind = getattr(importlib.import_module(module), name)
         if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
             raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is no record.")

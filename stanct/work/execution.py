@@ -143,8 +143,7 @@ class Execution:
         Returns
         -------
         blocks, interrupted
-            A list of blocks for each lane, all of one length: all of `sizes`, or fewer after an
-            interrupt.
+            A list of blocks for each lane, one block for each size, or fewer after an interrupt.
 
         Raises
         ------

@@ -13,21 +13,23 @@ from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.path import Curve, Evidence
-from stanct.estimates.thermodynamic import ladder_integral
-from stanct.path.mixture import AnyBase
+from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
+from stanct.path.base import Base
 from stanct.runs.diagnostics import (
+    LOOK_FOR_REJECTIONS,
+    MORE,
     MOST_DIVERGENT,
     Check,
     agreement_check,
     check,
     interrupted_check,
+    support_check,
 )
-from stanct.runs.run import Run
-from stanct.runs.storage import LADDER
+from stanct.runs.run import EvidenceRun, scans
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LadderRun(Run):
+class LadderRun(EvidenceRun):
     """Draws of parallel tempering; those at β = 1 follow the user's density and need no weights.
 
     `variables` and `z` are those at β = 1; a chain is a ladder of its own.
@@ -48,12 +50,12 @@ class LadderRun(Run):
     The other attributes are those of `Run`.
     """
 
-    file_format: ClassVar[str] = LADDER
+    file_format: ClassVar[str] = "stanct ladder 1"
     arrays: ClassVar[tuple[str, ...]] = (
         "z", "betas", "delta", "rejection", "counts", "round_trips"
     )  # fmt: skip
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     betas: Array = field(repr=False)
     delta: Array = field(repr=False)
     rejection: Array = field(repr=False)
@@ -99,12 +101,38 @@ class LadderRun(Run):
         """log Z by thermodynamic integration over the rungs, with its second-order correction."""
         return ladder_integral(self.betas, self.delta, self.method)
 
+    def extra_estimates(self) -> dict[str, Evidence]:
+        """As `EvidenceRun.extra_estimates`."""
+        return {
+            THERMODYNAMIC: self.thermodynamic_evidence,
+            "stepping stones up": self.forward_evidence,
+            "stepping stones down": self.backward_evidence,
+        }
+
+    def facts(self) -> dict[str, float]:
+        """As `Run.facts`."""
+        return {"Barrier Λ": self.barrier}
+
+    def chain_counts(self) -> dict[str, Array]:
+        """As `Run.chain_counts`."""
+        return {"round trips": self.round_trips}
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        own = ("free_energy", "running_log_z", "stepping_stones", "swap_rejection", "schedule")
+        return (*own, *super().shows)
+
     def _checks(self) -> tuple[Check, ...]:
         return _ladder_checks(self, self.bare_evidence)
 
     def curve(self) -> Curve:
         """The free-energy curve log z at the rungs, with errors."""
         return self.estimator.curve()
+
+    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
+        """`curve` by the name of its estimator; its β are the rungs, whatever `beta` says."""
+        return {"bridge": self.curve()}
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
         """log Z from the first draws of each chain alone, shape (chains, ends).
@@ -115,6 +143,10 @@ class LadderRun(Run):
             Numbers of draws, each from 2 to `draws`.
         """
         return self.estimator.running_log_z(ends)
+
+    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
+        """What the first draws of each chain cost, shape (chains, ends), and in which unit."""
+        return scans(self.chains, ends)
 
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}
@@ -128,7 +160,6 @@ class LadderRun(Run):
 
 def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     """Every check of a ladder."""
-    more = "Run longer chains (draws=)."
     trips = int(run.round_trips.min())
     worst_swap = float(run.rejection.mean(axis=0).max())
     target_delta = run.delta[..., -1]
@@ -138,13 +169,12 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     gap_error = float(np.hypot(run.forward_evidence.std_error, run.backward_evidence.std_error))
     tries, _, divergent, rejected = run.counts.sum(axis=0)[:, 1:].sum(axis=1)
     diverging = divergent / max(tries, 1)
-    outside = float(np.mean(~np.isfinite(run.delta[..., 0])))
     low, high = float(run.acceptance.min()), float(run.acceptance.max())
 
     return (
-        interrupted_check(run.draws, run.provenance),
+        interrupted_check(run.draws, run.settings["draws"]),
         check("round_trips", trips, 5, trips >= 5,
-              f"The slowest ladder made {trips} trips from base to target and back.", more),
+              f"The slowest ladder made {trips} trips from base to target and back.", MORE),
         check("swaps", worst_swap, 0.9, worst_swap <= 0.9,
               f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
               "Use more rungs (rungs=) or a longer warm-up."),
@@ -152,9 +182,9 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
               f"The barrier between base and target is {run.barrier:.2f}.",
               "Nothing was tempered: the base is the target, or δ is constant."),
         check("r_hat", rate, 1.05, not rate > 1.05,
-              f"Split R-hat of δ at β = 1 is {rate:.3f}.", more),
+              f"Split R-hat of δ at β = 1 is {rate:.3f}.", MORE),
         check("effective_size", size, 100, size >= 100,
-              f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", more),
+              f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", MORE),
         check("directions", gap / gap_error if gap_error > 0 else 0.0, 3,
               gap <= 3 * gap_error or gap < 1e-9,
               f"Stepping stones up and down differ by {gap:.3f} in log Z.",
@@ -169,8 +199,6 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         check("rejections", rejected / max(tries, 1), 0.1, rejected <= 0.1 * tries,
               f"Stan rejected, or gave no finite number, in {rejected / max(tries, 1):.1%} of the "
               "transitions.",
-              "Look for reject(), overflow, or a support that the declarations do not state."),
-        check("support", outside, 0.5, outside <= 0.5,
-              f"The target vanishes at {outside:.1%} of the base's draws.",
-              "The base lies mostly outside the target's support: pass one that fits."),
+              LOOK_FOR_REJECTIONS),
+        support_check(run.delta[..., 0]),
     )  # fmt: skip

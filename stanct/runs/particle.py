@@ -8,19 +8,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import pareto_k
+from stanct.arrays import Array
+from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.estimates.path import Evidence
-from stanct.path.mixture import AnyBase
-from stanct.runs.diagnostics import MOST_DIVERGENT, Check, check, interrupted_check
-from stanct.runs.run import Run
-from stanct.runs.storage import PARTICLES, Stored
-
-BOOTSTRAPS = 500
+from stanct.path.base import Base
+from stanct.runs.diagnostics import (
+    LOOK_FOR_REJECTIONS,
+    MOST_DIVERGENT,
+    Check,
+    check,
+    interrupted_check,
+    mean_weight_checks,
+)
+from stanct.runs.run import EvidenceRun
+from stanct.runs.storage import Stored
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ParticleRun(Run):
+class ParticleRun(EvidenceRun):
     """Weighted particles at β = 1; the mean of their weights is an unbiased estimate of Z.
 
     A chain is a random stream, its draws are particles. `bare_evidence.within_error` is the delta
@@ -42,10 +47,10 @@ class ParticleRun(Run):
     The other attributes are those of `Run`.
     """
 
-    file_format: ClassVar[str] = PARTICLES
+    file_format: ClassVar[str] = "stanct particles 1"
     arrays: ClassVar[tuple[str, ...]] = ("z", "log_weights", "betas", "counts")
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     log_weights: Array = field(repr=False)
     island: int
     betas: Array = field(repr=False)
@@ -57,8 +62,14 @@ class ParticleRun(Run):
         return self.log_weights
 
     def _estimate(self) -> Evidence:
-        seed = self.provenance["settings"]["seed"]
-        return mean_weight_evidence(self.log_weights, self.island, seed, self.method)
+        return mean_weight_evidence(
+            self.log_weights, self.island, self.settings["seed"], self.method
+        )
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        return ("running_log_z", "schedule", *super().shows)
 
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
@@ -71,14 +82,8 @@ class ParticleRun(Run):
         more = "Use more temperatures, then more particles (draws=)."
 
         return (
-            interrupted_check(self.draws, self.provenance),
-            check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
-                  f"The weights are worth {evidence.effective_size:.0f} particles.", more),
-            check("pareto_k", evidence.pareto_k, 0.7, evidence.pareto_k <= 0.7,
-                  f"The weights have tail shape {evidence.pareto_k:.2f}.", more),
-            check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
-                  f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the log of "
-                  "the mean weight is biased low and its error unreliable.", more),
+            interrupted_check(self.draws, self.settings["draws"]),
+            *mean_weight_checks(evidence, "particles", more),
             check("tempered", spread, 1e-6, spread > 1e-6,
                   f"The log weights spread over {spread:.3g}.",
                   "Nothing was tempered: the base is the target, or δ is constant."),
@@ -90,7 +95,7 @@ class ParticleRun(Run):
             check("rejections", rejections, 0.1, rejections <= 0.1,
                   f"Stan rejected, or gave no finite number, in {rejections:.1%} of the "
                   "transitions.",
-                  "Look for reject(), overflow, or a support that the declarations do not state."),
+                  LOOK_FOR_REJECTIONS),
         )  # fmt: skip
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
@@ -104,8 +109,12 @@ class ParticleRun(Run):
         totals = np.logaddexp.accumulate(self.log_weights, axis=1)
         return totals[:, np.asarray(ends) - 1] - np.log(ends)
 
+    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
+        """What the first particles of each chain cost, shape (chains, ends), and in which unit."""
+        return self.counts[:, :1] * np.asarray(ends) / self.draws, "gradients"
+
     @property
-    def _rows(self) -> tuple[Mapping[str, Array], Array]:
+    def rows(self) -> tuple[Mapping[str, Array], Array]:
         if self.island == 1:
             return self.variables, self.log_weights
         variables = {
@@ -123,37 +132,3 @@ class ParticleRun(Run):
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         return super()._restored(stored) | {"island": stored.head["island"]}
-
-
-def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> Evidence:
-    """log Z from the mean weight; errors over islands by the delta method and by the bootstrap.
-
-    Parameters
-    ----------
-    log_weights : shape (chains, draws)
-        Natural log; −inf counts as a weight of zero.
-    island
-        Particles in a row that are not independent of each other.
-    seed
-        Of the bootstrap.
-    method
-        Name of the sampler.
-    """
-    by_island = np.asarray(log_sum_exp(log_weights.reshape(-1, island), axis=1)) - np.log(island)
-    means = np.exp(by_island - by_island.max())
-    count = means.size
-    delta = float(means.std(ddof=1) / means.mean() / np.sqrt(count))
-    picks = np.random.default_rng(seed).integers(count, size=(BOOTSTRAPS, count))
-    bootstrap = float(np.log(means[picks].mean(axis=1)).std(ddof=1))
-    weights = np.exp(log_weights - log_weights.max())
-    by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
-    return Evidence(
-        log_z=float(log_sum_exp(log_weights) - np.log(log_weights.size)),
-        std_error=max(delta, bootstrap),
-        method=f"{method}, importance weights",
-        within_error=delta,
-        between_error=bootstrap,
-        effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
-        pareto_k=pareto_k(log_weights[np.isfinite(log_weights)]),
-        chain_log_z=tuple(float(value) for value in by_chain),
-    )

@@ -14,16 +14,24 @@ from stanct.arrays import Array
 from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.path import Curve, Evidence, Expectation, PathEstimator
-from stanct.estimates.thermodynamic import path_integral
+from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
+from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias
-from stanct.path.mixture import AnyBase
-from stanct.runs.diagnostics import Check, check_run
-from stanct.runs.run import Run
-from stanct.runs.storage import TEMPERED, Stored
+from stanct.runs.diagnostics import (
+    Check,
+    agreement_check,
+    length_check,
+    path_checks,
+    round_trips,
+    transition_checks,
+    transition_counts,
+)
+from stanct.runs.run import EvidenceRun, scans
+from stanct.runs.storage import Stored
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TemperedRun(Run):
+class TemperedRun(EvidenceRun):
     """Draws of a continuous tempering method, and the estimates that follow from them.
 
     The draws are spread over all β: averages over the user's density need the weights of
@@ -44,10 +52,10 @@ class TemperedRun(Run):
     The other attributes are those of `Run`.
     """
 
-    file_format: ClassVar[str] = TEMPERED
+    file_format: ClassVar[str] = "stanct run 1"
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
@@ -72,16 +80,38 @@ class TemperedRun(Run):
         """log Z by thermodynamic integration, from the average of δ at the β of the draws."""
         return path_integral(self.estimator, self.beta, self.method)
 
+    def extra_estimates(self) -> dict[str, Evidence]:
+        """As `EvidenceRun.extra_estimates`."""
+        return {
+            "Rao–Blackwell, tempered chains alone": self.rao_blackwell_evidence,
+            THERMODYNAMIC: self.thermodynamic_evidence,
+        }
+
+    def chain_counts(self) -> dict[str, Array]:
+        """As `Run.chain_counts`."""
+        return {"round trips": round_trips(self.beta), **transition_counts(self.statistics)}
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        own = ("free_energy", "running_log_z", "beta_occupancy", "beta_trace", "base_scores")
+        return (*own, *super().shows)
+
     def _checks(self) -> tuple[Check, ...]:
-        return check_run(
-            estimator=self.estimator,
-            evidence=self.bare_evidence,
-            rao_blackwell=self.rao_blackwell_evidence,
-            thermodynamic=self.thermodynamic_evidence,
-            z=self.z,
-            beta=self.beta,
-            statistics=self.statistics,
-            provenance=self.provenance,
+        evidence, own = self.bare_evidence, self.method_settings
+        stopped = self.provenance.get("stopping")
+        return (
+            length_check(self.draws, self.settings["draws"], evidence, stopped, own),
+            *path_checks(
+                self.estimator,
+                evidence,
+                self.z,
+                self.beta,
+                own,
+                rao_blackwell=self.rao_blackwell_evidence,
+            ),
+            agreement_check(evidence, self.thermodynamic_evidence),
+            *transition_checks(self.statistics, own.get("max_depth")),
         )
 
     def log_weights(self, beta: float = 1.0) -> Array:
@@ -102,6 +132,10 @@ class TemperedRun(Run):
         grid = np.linspace(0, 1, 51) if beta is None else np.asarray(beta)
         return PathEstimator(self.delta, np.zeros(0), self.bias).curve(grid)
 
+    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
+        """`curve` and `rao_blackwell_curve` by the name of their estimator."""
+        return {"bridge": self.curve(beta), "Rao–Blackwell": self.rao_blackwell_curve(beta)}
+
     def running_log_z(self, ends: Sequence[int]) -> Array:
         """log Z from the first draws of each chain alone, shape (chains, ends).
 
@@ -111,6 +145,13 @@ class TemperedRun(Run):
             Numbers of draws, each from 2 to `draws`.
         """
         return self.estimator.running_log_z(ends)
+
+    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
+        """What the first draws of each chain cost, shape (chains, ends), and in which unit."""
+        if "n_leapfrog__" not in self.statistics:
+            return scans(self.chains, ends)
+        spent = np.cumsum(self.statistics["n_leapfrog__"], axis=1)
+        return spent[:, np.asarray(ends) - 1], "gradients"
 
     def expect(self, quantity: weighted.Quantity, *, beta: float = 1.0) -> Expectation:
         """Weighted average of a quantity with its standard error ([GS] 21, 22).

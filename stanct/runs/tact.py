@@ -9,12 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import effective_size, r_hat
-from stanct.estimates.path import Evidence
-from stanct.runs.diagnostics import Check, check, interrupted_check
+from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.run import Run
-from stanct.runs.storage import TACT
 
 # Columns of `TactRun.trace`.
 XI, LAMBDA, THERMOSTAT, XI_THERMOSTAT, ENERGY, TEMPERATURE = range(6)
@@ -47,10 +44,11 @@ class TactRun(Run):
         Steps, points that were rejected, resets after numbers that were not finite.
 
     The other attributes are those of `Run`. There is no evidence: the path runs from the target to
-    the target at a higher temperature, and neither end has a known normalising constant.
+    the target at a higher temperature, and neither end has a known normalising constant. Other
+    methods, such as joint and gibbs, estimate log Z.
     """
 
-    file_format: ClassVar[str] = TACT
+    file_format: ClassVar[str] = "stanct tact 1"
     arrays: ClassVar[tuple[str, ...]] = (
         "z", "energy", "trace", "noise", "thermostat_means", "thermostat_errors", "bias", "counts"
     )  # fmt: skip
@@ -68,13 +66,6 @@ class TactRun(Run):
         """Zero: the draws were collected at λ = 1."""
         return np.zeros((self.chains, self.draws))
 
-    def _estimate(self) -> Evidence:
-        raise StanctError(
-            f"A run of {self.method!r} gives no evidence: its path ends in the target at a higher "
-            "temperature, whose normalising constant is as unknown as the target's.",
-            remedy='Use method="joint", "gibbs", "parallel_tempering" or "ais" for log Z.',
-        )
-
     @property
     def plateau_share(self) -> float:
         """Share of the looks at which λ = 1."""
@@ -83,7 +74,7 @@ class TactRun(Run):
     @cached_property
     def trips(self) -> Array:
         """Trips of each chain from λ = 1 to |ξ| > ξ₁, where T > 2, and back, shape (chains,)."""
-        reach = self.provenance["settings"]["coupling"]["reach"]
+        reach = self.method_settings["coupling"]["reach"]
         counts = np.zeros(self.chains, int)
         for c, chain in enumerate(self.trace):
             hot = np.abs(chain[:, XI]) > reach
@@ -91,6 +82,18 @@ class TactRun(Run):
             ends = ends[ends != 0]
             counts[c] = np.count_nonzero(np.diff(ends) < 0)
         return counts
+
+    def chain_counts(self) -> dict[str, Array]:
+        """As `Run.chain_counts`."""
+        return {"trips to high temperature": self.trips}
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        chosen = self.method_settings
+        path = ("temperature_trace", "control_occupancy") if chosen["tempering"] else ()
+        bath = () if chosen["thermostat"] is None else ("thermostats",)
+        return (*path, *bath, *super().shows)
 
     def _attributes(self) -> dict[str, float]:
         return {"plateau_share": self.plateau_share}
@@ -102,13 +105,13 @@ class TactRun(Run):
         return f"{self.chains} chains of {self.draws} draws"
 
     def _headline(self) -> str:
-        tempered = self.provenance["settings"]["tempering"]
+        tempered = self.method_settings["tempering"]
         path = f", {int(self.trips.min())} trips of the slowest chain" if tempered else ""
         return f"{self.plateau_share:.0%} of the time at temperature 1{path}"
 
     def _checks(self) -> tuple[Check, ...]:
-        settings = self.provenance["settings"]
-        checks = [interrupted_check(self.draws, self.provenance), *_mixing_checks(self)]
+        settings = self.method_settings
+        checks = [interrupted_check(self.draws, self.settings["draws"]), *_mixing_checks(self)]
         if settings["tempering"]:
             checks += _tempering_checks(self)
         if settings["thermostat"] is not None:
@@ -120,7 +123,6 @@ class TactRun(Run):
 
 def _mixing_checks(run: TactRun) -> list[Check]:
     """Whether the chains agree, and whether the dynamics went well."""
-    more = "Run longer chains (draws=)."
     dimension = run.z.shape[-1]
     picked = np.unique(np.linspace(0, dimension - 1, MOST_COORDINATES).astype(int))
     rate = max(r_hat(run.z[..., k]) for k in picked)
@@ -128,12 +130,12 @@ def _mixing_checks(run: TactRun) -> list[Check]:
     steps, rejected, resets = run.counts.sum(axis=0)
     return [
         check("r_hat", rate, 1.05, not rate > 1.05,
-              f"The largest split R-hat of a coordinate is {rate:.3f}.", more),
+              f"The largest split R-hat of a coordinate is {rate:.3f}.", MORE),
         check("effective_size", size, 100, size >= 100,
-              f"The least effective size of a coordinate is {size:.0f}.", more),
+              f"The least effective size of a coordinate is {size:.0f}.", MORE),
         check("rejections", rejected / steps, 0.1, rejected <= 0.1 * steps,
               f"Stan rejected, or gave no finite number, in {rejected / steps:.1%} of the steps.",
-              "Look for reject(), overflow, or a support that the declarations do not state."),
+              LOOK_FOR_REJECTIONS),
         check("resets", resets, 0, resets == 0,
               f"{resets:.0f} times the chain left for infinity and was set back.",
               "Shorten the step (step=), or add friction."),
@@ -142,7 +144,7 @@ def _mixing_checks(run: TactRun) -> list[Check]:
 
 def _tempering_checks(run: TactRun) -> list[Check]:
     """Whether ξ travels, and evenly, as it does once the bias has converged."""
-    wall = run.provenance["settings"]["coupling"]["wall"]
+    wall = run.method_settings["coupling"]["wall"]
     slowest = int(run.trips.min())
     bins = np.histogram(np.abs(run.trace[..., XI]), 10, (0, wall))[0] / run.trace[..., 0].size
     low, high = 10 * float(bins.min()), 10 * float(bins.max())

@@ -15,15 +15,23 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.copies import CopyEstimator
 from stanct.estimates.path import Evidence, Expectation
+from stanct.path.base import Base
 from stanct.path.bias import CopyBias
-from stanct.path.mixture import AnyBase
-from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
-from stanct.runs.run import Run
-from stanct.runs.storage import COPIES, Stored
+from stanct.runs.diagnostics import (
+    MORE,
+    Check,
+    check,
+    interrupted_check,
+    support_check,
+    transition_checks,
+    transition_counts,
+)
+from stanct.runs.run import EvidenceRun
+from stanct.runs.storage import Stored
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PseudoExtendedRun(Run):
+class PseudoExtendedRun(EvidenceRun):
     """Draws of a pseudo-extended chain, N weighted copies each, and what follows from them.
 
     The weights of a draw's copies add up to one: an average over the user's density is the mean
@@ -48,10 +56,10 @@ class PseudoExtendedRun(Run):
     The other attributes are those of `Run`.
     """
 
-    file_format: ClassVar[str] = COPIES
+    file_format: ClassVar[str] = "stanct copies 1"
     arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
 
-    base: AnyBase = field(repr=False)
+    base: Base = field(repr=False)
     beta: Array = field(repr=False)
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
@@ -66,7 +74,7 @@ class PseudoExtendedRun(Run):
     @cached_property
     def estimator(self) -> CopyEstimator:
         """The estimator of log Z from copies and base draws."""
-        fixed = self.provenance["settings"]["fixed_beta"]
+        fixed = self.method_settings["fixed_beta"]
         beta = None if fixed is None else np.array(fixed)
         return CopyEstimator(self.delta, self.base_delta, self.bias, beta)
 
@@ -85,6 +93,15 @@ class PseudoExtendedRun(Run):
     def target_log_weights(self) -> Array:
         """`copy_log_weights` in the shape of `variables`, (chains, draws × N)."""
         return self.copy_log_weights.reshape(self.chains, -1)
+
+    def chain_counts(self) -> dict[str, Array]:
+        """As `Run.chain_counts`."""
+        return transition_counts(self.statistics)
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        return ("beta_occupancy", "copy_trace", *super().shows)
 
     def _checks(self) -> tuple[Check, ...]:
         return _copy_checks(self, self.bare_evidence)
@@ -105,7 +122,7 @@ class PseudoExtendedRun(Run):
         StanctError
             No such variable, or a result that does not begin with (chains, draws × N).
         """
-        return weighted.expect(*self._rows, quantity, copies=self.copies)
+        return weighted.expect(*self.rows, quantity, copies=self.copies)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles and effective size of every scalar.
@@ -115,7 +132,7 @@ class PseudoExtendedRun(Run):
         names
             Variables to show; all by default.
         """
-        return weighted.summary(*self._rows, names, copies=self.copies)
+        return weighted.summary(*self.rows, names, copies=self.copies)
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
         """Equally weighted draws of the user's density.
@@ -204,9 +221,9 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
     size = min(evidence.effective_size, *(effective_size(values) for values in watched))
     handed = int(hand_overs(run.copy_log_weights).min())
     inside = np.isfinite(run.base_delta)
-    spread, outside = float(np.ptp(run.base_delta[inside])), float(np.mean(~inside))
+    spread = float(np.ptp(run.base_delta[inside]))
     return (
-        interrupted_check(run.draws, run.provenance),
+        interrupted_check(run.draws, run.settings["draws"]),
         check("hand_overs", handed, 20, handed >= 20,
               f"In the slowest chain another copy became the heaviest {handed} times.",
               f"{MORE} If that does not help, use more copies (copies=) or a wider base (base=)."),
@@ -218,8 +235,6 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
         check("tempered", spread, 1e-6, spread > 1e-6,
               f"δ of the base's draws spreads over {spread:.3g}.",
               "Nothing was tempered: the base is the target, or δ is constant."),
-        check("support", outside, 0.5, outside <= 0.5,
-              f"The target vanishes at {outside:.1%} of the base's draws.",
-              "The base lies mostly outside the target's support: pass one that fits."),
-        *transition_checks(run.statistics, run.provenance["settings"]["max_depth"]),
+        support_check(run.base_delta),
+        *transition_checks(run.statistics, run.method_settings["max_depth"]),
     )  # fmt: skip

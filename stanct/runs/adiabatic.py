@@ -10,17 +10,22 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
+from stanct.estimates.mean_weight import log_mean_weight, mean_weight_evidence
 from stanct.estimates.path import Curve, Evidence
-from stanct.runs.diagnostics import Check, agreement, check, interrupted_check
-from stanct.runs.particle_run import mean_weight_evidence
-from stanct.runs.run import Run
-from stanct.runs.storage import ADIABATIC
+from stanct.runs.diagnostics import (
+    Check,
+    agreement,
+    check,
+    interrupted_check,
+    mean_weight_checks,
+)
+from stanct.runs.run import EvidenceRun
 
 MORE = "Use a longer duration, then more trajectories (draws=)."
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AdiabaticRun(Run):
+class AdiabaticRun(EvidenceRun):
     """Weighted arrivals at β = 1, and what each trajectory recorded at the nodes of β.
 
     A chain is a random stream, its draws are trajectories.
@@ -44,7 +49,7 @@ class AdiabaticRun(Run):
     The other attributes are those of `Run`.
     """
 
-    file_format: ClassVar[str] = ADIABATIC
+    file_format: ClassVar[str] = "stanct trajectories 1"
     arrays: ClassVar[tuple[str, ...]] = (
         "z", "betas", "means", "delta", "kinetic", "flow_log_z", "node_log_weights",
         "heated_delta", "heated_log_weights", "counts",
@@ -66,13 +71,21 @@ class AdiabaticRun(Run):
         return self.node_log_weights[..., -1]
 
     def _estimate(self) -> Evidence:
-        seed = self.provenance["settings"]["seed"]
-        return mean_weight_evidence(self.target_log_weights, 1, seed, self.method)
+        return mean_weight_evidence(self.target_log_weights, 1, self.settings["seed"], self.method)
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        return ("free_energy", "cooling_and_heating", "expected_delta", *super().shows)
 
     def curve(self) -> Curve:
         """The free-energy curve log z at the nodes, from the mean weights, with errors."""
         log_weights = self.node_log_weights.reshape(-1, self.betas.size)
-        return Curve(self.betas, *_log_mean(log_weights))
+        return Curve(self.betas, *log_mean_weight(log_weights))
+
+    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
+        """`curve` by the name of its estimator; its β are the nodes, whatever `beta` says."""
+        return {"importance weights": self.curve()}
 
     def flow_curve(self) -> Curve:
         """The curve that trajectories carry, their average −(T + V_B + βδ + H₀), with its error.
@@ -92,7 +105,7 @@ class AdiabaticRun(Run):
         The arrivals that it starts from are resampled draws, so that it shares the misses of
         cooling, but not its direction.
         """
-        log_z, error = _log_mean(self.heated_log_weights[..., 0].reshape(-1, 1))
+        log_z, error = log_mean_weight(self.heated_log_weights[..., 0].reshape(-1, 1))
         return -float(log_z[0]), float(error[0])
 
     def heated_curve(self) -> Curve:
@@ -101,7 +114,7 @@ class AdiabaticRun(Run):
         Where it leaves that of cooling (`curve`), the flow met a metastability.
         """
         log_weights = self.heated_log_weights.reshape(-1, self.betas.size)
-        log_mean, _ = _log_mean(log_weights)
+        log_mean, _ = log_mean_weight(log_weights)
         relative = np.exp(log_weights - np.where(np.isfinite(log_mean), log_mean, 0.0))
         error = (relative.T - relative[:, 0]).std(axis=1, ddof=1) / np.sqrt(len(relative))
         if not np.isfinite(log_mean[0]):
@@ -130,7 +143,7 @@ class AdiabaticRun(Run):
         StanctError
             The momentum was resampled on the way: the flow is no bijection then.
         """
-        if self.provenance["settings"]["refresh"] is not None:
+        if self.method_settings["refresh"] is not None:
             raise StanctError(
                 "The momentum was resampled along the flow, which therefore is no bijection, and "
                 "no Metropolis step can correct it.",
@@ -158,7 +171,7 @@ class AdiabaticRun(Run):
         kinetic = self._kinetic_score
         energy = self.energy_error
         return (
-            interrupted_check(self.draws, self.provenance),
+            interrupted_check(self.draws, self.settings["draws"]),
             check("stalled", stalled.max(), 0.001, stalled.max() <= 0.001,
                   f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
                   f"stalled{self._stalling()}.",
@@ -169,13 +182,7 @@ class AdiabaticRun(Run):
                   f"{gone[0]:.1%} of the cooled and {gone[1]:.1%} of the heated trajectories left "
                   "the target's support or diverged.",
                   "Use a smaller step, or a base inside the support."),
-            check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
-                  f"The weights are worth {evidence.effective_size:.0f} trajectories.", MORE),
-            check("pareto_k", evidence.pareto_k, 0.7, evidence.pareto_k <= 0.7,
-                  f"The weights have tail shape {evidence.pareto_k:.2f}.", MORE),
-            check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
-                  f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the log of "
-                  "the mean weight is biased low and its error unreliable.", MORE),
+            *mean_weight_checks(evidence, "trajectories", MORE),
             check("hysteresis", *agreement(gap, gap_error),
                   f"Cooling and heating differ by {gap:.3f} in log Z: "
                   f"{evidence.log_z:.3f} and {heated:.3f}.",
@@ -217,15 +224,3 @@ def energy_error(betas: Array, means: Array, flow_log_z: Array) -> float:
     drift = flow_log_z + np.trapezoid(means, betas)
     drift = drift[np.isfinite(drift)]
     return float(np.sqrt(np.mean(np.square(drift)))) if drift.size else float("inf")
-
-
-def _log_mean(log_weights: Array) -> tuple[Array, Array]:
-    """Log of the mean weight of each column and its standard error by the delta method.
-
-    A column without any weight has an infinite error.
-    """
-    count = len(log_weights)
-    log_mean = np.asarray(log_sum_exp(log_weights, axis=0)) - np.log(count)
-    some = np.isfinite(log_mean)
-    relative = np.exp(log_weights - np.where(some, log_mean, 0.0))
-    return log_mean, np.where(some, relative.std(axis=0, ddof=1) / np.sqrt(count), np.inf)

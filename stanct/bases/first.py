@@ -1,0 +1,113 @@
+"""The base that a run begins with: fitted by name, or given and checked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stanct.bases.fits import GAUSSIAN_BASES, MIXTURE_METHODS, FittedBase, fit_base
+from stanct.engines.cmdstan import CmdStan
+from stanct.engines.embedded import Nuts
+from stanct.errors import SamplingError
+from stanct.path.base import Base
+from stanct.targets.program_target import ProgramTarget, refuse_random_data
+from stanct.work.execution import Executed, Execution
+
+# Draws of a given base from which log ζ is guessed.
+ROUGH_DRAWS = 200
+
+
+def first_base(
+    target: Executed,
+    base: str | Base,
+    log_zeta: float | None,
+    *,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    execution: Execution,
+    engine: CmdStan | None = None,
+    bootstrap: int = 0,
+    sampled: bool = False,
+) -> FittedBase:
+    """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
+
+    Parameters
+    ----------
+    base, log_zeta
+        A name that `fit_base` knows, or a base and the guess at log Z that goes with it.
+    chains, nuts, engine
+        As in `fit_base`.
+    execution
+        Does the fit as a step that a checkpoint remembers.
+    bootstrap
+        Rounds that will refit the base, which a mixture does not allow.
+    sampled
+        Whether the method draws from its base at β = 0, so that a mixture will do.
+
+    Raises
+    ------
+    SamplingError
+        The settings contradict each other or the target.
+    ProgramError
+        The transformed data are random.
+    """
+    if isinstance(target, ProgramTarget):
+        refuse_random_data(target.program)
+    if base == "mixture" if isinstance(base, str) else not base.is_gaussian:
+        _check_mixture(bootstrap, sampled, named=isinstance(base, str))
+    if isinstance(base, str):
+        if log_zeta is not None:
+            raise SamplingError(
+                "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
+            )
+        if not isinstance(target, ProgramTarget):
+            raise SamplingError(
+                f"The base {base!r} is fitted to a Stan program, and this target has none.",
+                remedy="Pass base=GaussianBase(...).",
+            )
+        return execution.once(
+            "base",
+            lambda: fit_base(
+                target,
+                base,
+                chains=chains,
+                seed=seed,
+                nuts=nuts,
+                engine=engine,
+                progress=execution.progress,
+            ),
+        )
+    if base.dimension != target.density.dimension:
+        raise SamplingError(
+            f"The base has {base.dimension} dimensions, the program "
+            f"{target.density.dimension} unconstrained parameters."
+        )
+    if log_zeta is not None:
+        return FittedBase(base, log_zeta)
+    return FittedBase(base, _rough_log_zeta(target, base, seed), evaluations=ROUGH_DRAWS)
+
+
+def _check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
+    """Refuse a mixture base where it cannot serve."""
+    if not sampled:
+        other = ", ".join(GAUSSIAN_BASES) if named else "a GaussianBase"
+        raise SamplingError(
+            "This method moves through its base and would not cross between a mixture's parts.",
+            remedy=f"Use a method that draws from its base ({', '.join(MIXTURE_METHODS)}), or "
+            f"another base: {other}.",
+        )
+    if bootstrap:
+        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
+
+
+def _rough_log_zeta(target: Executed, base: Base, seed: np.random.SeedSequence) -> float:
+    """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
+    z = base.draw(np.random.default_rng(seed), ROUGH_DRAWS)
+    delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
+    finite = delta[np.isfinite(delta)]
+    if finite.size == 0:
+        raise SamplingError(
+            f"The target vanishes at all of {ROUGH_DRAWS} draws from the given base.",
+            remedy="Pass a base that overlaps the target.",
+        )
+    return float(-np.median(finite))

@@ -1,0 +1,65 @@
+"""log Z from the mean of independent importance weights, with errors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.estimates.arviz_bridge import pareto_k
+from stanct.estimates.path import Evidence
+
+BOOTSTRAPS = 500
+
+
+def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> Evidence:
+    """log Z from the mean weight; errors over islands by the delta method and by the bootstrap.
+
+    Parameters
+    ----------
+    log_weights : shape (chains, draws)
+        Natural log; −inf counts as a weight of zero.
+    island
+        Particles in a row that are not independent of each other.
+    seed
+        Of the bootstrap.
+    method
+        Name of the sampler.
+    """
+    by_island = np.asarray(log_sum_exp(log_weights.reshape(-1, island), axis=1)) - np.log(island)
+    means = np.exp(by_island - by_island.max())
+    count = means.size
+    delta = float(means.std(ddof=1) / means.mean() / np.sqrt(count))
+    picks = np.random.default_rng(seed).integers(count, size=(BOOTSTRAPS, count))
+    bootstrap = float(np.log(means[picks].mean(axis=1)).std(ddof=1))
+    weights = np.exp(log_weights - log_weights.max())
+    by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
+    return Evidence(
+        log_z=float(log_sum_exp(log_weights) - np.log(log_weights.size)),
+        std_error=max(delta, bootstrap),
+        method=f"{method}, importance weights",
+        within_error=delta,
+        between_error=bootstrap,
+        effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
+        pareto_k=pareto_k(log_weights[np.isfinite(log_weights)]),
+        chain_log_z=tuple(float(value) for value in by_chain),
+    )
+
+
+def log_mean_weight(log_weights: Array) -> tuple[Array, Array]:
+    """Log of the mean weight of each column and its standard error by the delta method.
+
+    Parameters
+    ----------
+    log_weights : shape (draws, columns)
+        Natural log; −inf counts as a weight of zero. A column without any weight has an infinite
+        error.
+
+    Returns
+    -------
+    log_mean, std_error : shape (columns,)
+    """
+    count = len(log_weights)
+    log_mean = np.asarray(log_sum_exp(log_weights, axis=0)) - np.log(count)
+    some = np.isfinite(log_mean)
+    relative = np.exp(log_weights - np.where(some, log_mean, 0.0))
+    return log_mean, np.where(some, relative.std(axis=0, ddof=1) / np.sqrt(count), np.inf)

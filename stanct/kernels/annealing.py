@@ -1,0 +1,96 @@
+"""Particles that are annealed from the base to the target, with their weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.kernels.compiling import borrowed, compiled
+from stanct.kernels.densities import Problem
+from stanct.kernels.evaluation import DIVERGED, REJECTED, State, delta_of
+from stanct.kernels.hmc import Mover, tempered_move
+from stanct.kernels.tempering import BETA_BINS, bin_of
+
+
+class Population(NamedTuple):
+    """A block of particles, updated in place.
+
+    Attributes
+    ----------
+    z, gradient : shape (n, D)
+        Whitened positions and ∇v there.
+    value : shape (n, 1)
+        v(z); −inf where the target vanishes.
+    log_weights : shape (n,)
+        Log importance weights, natural log.
+    """
+
+    z: Array
+    gradient: Array
+    value: Array
+    log_weights: Array
+
+
+class Tally(NamedTuple):
+    """What became of the transitions of a block of particles.
+
+    Attributes
+    ----------
+    counts : shape (5,)
+        Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
+    bins : shape (2, bins)
+        In equal bins of β: transitions, sum of acceptance probabilities.
+    """
+
+    counts: Array
+    bins: Array
+
+
+def make_population(z: Array) -> Population:
+    """Particles at whitened places, shape (n, D); values and gradients are yet to be computed."""
+    z = np.array(z, float)
+    return Population(z, np.zeros_like(z), np.full((len(z), 1), -np.inf), np.zeros(len(z)))
+
+
+def make_tally() -> Tally:
+    """A tally of nothing."""
+    return Tally(np.zeros(5), np.zeros((2, BETA_BINS)))
+
+
+@compiled
+def anneal(
+    problem: Problem,
+    population: Population,
+    betas: Array,
+    mover: Mover,
+    transitions: int,
+    tally: Tally,
+) -> None:
+    """Take every particle of a block from betas[0] along to betas[-1].
+
+    Adds −(β_{n+1} − β_n) δ to a particle's log weight before it moves at β_{n+1} ([GS] 10). A
+    particle outside the target's support has weight zero and stays.
+    """
+    problem, population, mover = borrowed(problem), borrowed(population), borrowed(mover)
+    betas, tally = borrowed(betas), borrowed(tally)
+    log_weights = population.log_weights
+    for row in range(log_weights.size):
+        state = State(population.z[row], population.gradient[row], population.value[row])
+        for n in range(betas.size - 1):
+            if not np.isfinite(state.value[0]):
+                log_weights[row] = -np.inf
+                break
+            delta = delta_of(problem, state.value[0], state.z, mover.scratch)
+            log_weights[row] -= (betas[n + 1] - betas[n]) * delta
+            k = bin_of(betas[n + 1], tally.bins)
+            for _ in range(transitions):
+                probability, status, gradients = tempered_move(problem, state, betas[n + 1], mover)
+                tally.counts[0] += gradients
+                tally.counts[1] += 1
+                tally.counts[2] += probability
+                tally.counts[3] += status == DIVERGED
+                tally.counts[4] += status == REJECTED
+                tally.bins[0, k] += 1
+                tally.bins[1, k] += probability

@@ -1,0 +1,209 @@
+"""How the loops of this room are compiled, and where their machine code is kept.
+
+numba keys its disk cache by the file of the function that is called. It does not notice a change in
+another file whose code or records were compiled in, and would run the old machine code. Here one
+key covers the text of every file of the room: a change in any of them compiles all loops anew.
+
+`NUMBA_CACHE_DIR` chooses the folder of the cache, as for every user of numba; otherwise it is
+the user's own cache folder. Where neither can be written, all loops are compiled in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import platformdirs
+from numba.core import cgutils, config, types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.extending import intrinsic
+
+# Machine code of other versions is deleted when no process has begun with it for so long.
+KEPT_DAYS = 30
+
+
+def source_key() -> str | None:
+    """A digest of all files of the room and of the compiler; None where there is no source."""
+    digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}".encode())
+    files = [
+        file for file in resources.files("stanct.kernels").iterdir() if file.name.endswith(".py")
+    ]
+    for file in sorted(files, key=lambda file: file.name):
+        text = file.read_bytes()
+        digest.update(f"\n{file.name} {len(text)}\n".encode() + text)
+    return digest.hexdigest() if files else None
+
+
+def _prepared_folder() -> Path | None:
+    """The folder for this version's machine code, which exists then; None for no cache."""
+    chosen, key = config.CACHE_DIR, source_key()  # pyright: ignore[reportAttributeAccessIssue]
+    above = Path(chosen or platformdirs.user_cache_dir("stanct", appauthor=False))
+    # Without a home "~" stays in the path, which would make a folder of that name right here.
+    if key is None or not (chosen or above.is_absolute()):
+        return None
+    folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)
+    except OSError:
+        return None
+    _prune(folder)
+    return folder
+
+
+def _prune(folder: Path) -> None:
+    """Delete the machine code of versions that nobody has used for long.
+
+    A process that still runs with such code keeps what it has loaded and compiles the rest anew.
+    """
+    with contextlib.suppress(OSError):
+        for other in folder.parent.iterdir():
+            if other != folder and time.time() - other.stat().st_mtime > KEPT_DAYS * 86_400:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+# Decided once, so that no loop is on disk while another one, compiled into it, is not.
+FOLDER = _prepared_folder()
+
+
+class _Locator:
+    """Tells numba's cache that every loop lies in `FOLDER`, which belongs to one state of it all.
+
+    The name of that folder holds the key, so nothing in it is ever out of date.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._py_file = function.__code__.co_filename  # numba's warnings name it
+
+    def ensure_cache_path(self) -> None:
+        Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        return str(FOLDER)
+
+    def get_source_stamp(self) -> str:
+        return Path(self.get_cache_path()).name
+
+    def get_disambiguator(self) -> str:
+        return ""
+
+
+class _Contents(CompileResultCacheImpl):
+    """numba's form of compiled functions, with one place for all of them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        # Not numba's own, which looks for a place by the function's file.
+        self._lineno = function.__code__.co_firstlineno
+        self._locator = _Locator(function)
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
+
+
+class _Files(IndexDataCacheFile):
+    """numba's files, but no two processes ever write machine code under one name.
+
+    Two that began at once would number their files alike, and the index of one could then lead to
+    the code of the other.
+    """
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return super()._load_index()
+        except (EOFError, pickle.UnpicklingError):  # a machine that stopped while it was written
+            return {}
+
+    def _data_name(self, number: int) -> str:
+        return super()._data_name(number).replace(".nbc", f".{uuid.uuid4().hex[:16]}.nbc")
+
+
+class _Cache(FunctionCache):
+    """A function's machine code in `FOLDER`; what cannot be read or written is compiled instead."""
+
+    _impl_class = _Contents
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = _Files(
+            cache_path=self._cache_path,
+            filename_base=self._impl.filename_base,
+            source_stamp=self._impl.locator.get_source_stamp(),
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            super().save_overload(sig, data)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile without the interpreter's lock, and keep the machine code on disk where that works.
+
+    For functions of this room alone: the key of the cache knows no other file.
+    """
+    dispatcher: Any = numba.njit(nogil=True)(function)
+    if FOLDER is not None:
+        dispatcher._cache = _Cache(function)
+    return dispatcher
+
+
+# Sums may be reordered, which the vector unit needs. There is no cache of its own for what is
+# compiled so: it becomes part of its callers' machine code.
+summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+
+
+# Becomes part of its callers too: a call hands over a tuple field by field, some hundreds of them.
+# Without the wrappers for calls from Python it compiles in half the time.
+_NO_WRAPPERS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inlined = numba.njit(nogil=True, forceinline=True, **_NO_WRAPPERS)
+
+
+def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Code for a value whose arrays do not know who owns their memory."""
+    if isinstance(kind, types.BaseTuple):
+        kinds = kind.types  # pyright: ignore[reportAttributeAccessIssue]
+        parts = zip(kinds, cgutils.unpack_tuple(builder, value), strict=True)
+        return context.make_tuple(
+            builder, kind, [_uncounted(context, builder, *part) for part in parts]
+        )
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        array.parent = cgutils.get_null_value(array.parent.type)
+        return array._getvalue()
+    context.nrt.incref(builder, kind, value)
+    return value
+
+
+def _borrowed(_typing: Any, record: Any) -> Any:
+    """The same record, whose arrays count no references; valid while the original lives.
+
+    An array that is taken out of a tuple costs a count of references each time, about 10 ns. A loop
+    that begins with this takes fields from its records for free.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return _uncounted(context, builder, record, arguments[0])
+
+    return record(record), generate
+
+
+borrowed: Any = intrinsic(_borrowed)

@@ -1,0 +1,293 @@
+"""The contact Hamiltonian's flow of adiabatic Monte Carlo ([AMC] Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.kernels.compiling import borrowed, compiled, inlined
+from stanct.kernels.densities import Problem
+from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, delta_of, evaluate
+from stanct.kernels.hmc import Phase
+
+
+class Flow(NamedTuple):
+    """How a contact flow is run.
+
+    Attributes
+    ----------
+    rate, offset
+        dβ/ds = rate (β + offset) |p|².
+    step
+        Largest time step, in whitened time.
+    refresh
+        Time between momentum resamplings; infinite for none.
+    max_steps
+        Most steps of one trajectory.
+    nodes, means : shape (K,)
+        Nodes of β, and E_β[δ] there.
+    """
+
+    rate: float
+    offset: float
+    step: float
+    refresh: float
+    max_steps: int
+    nodes: Array
+    means: Array
+
+
+class Level(NamedTuple):
+    """Where a trajectory stands: β, δ, and E_β[δ] as the flow has it."""
+
+    beta: float
+    delta: float
+    expected: float
+
+
+class Leg(NamedTuple):
+    """What a step is asked for: from which β, for how long, and which β it must not pass.
+
+    A `time` above zero cools towards the target, below zero heats.
+    """
+
+    beta: float
+    time: float
+    limit: float
+
+
+class Swarm(NamedTuple):
+    """A block of trajectories of a contact flow and its records, updated in place.
+
+    Attributes
+    ----------
+    z, gradient, momentum : shape (T, D)
+    value : shape (T, 1)
+    totals : shape (T, 4)
+        H₀ (NaN before the start), log Jacobian, time since the momentum was drawn, steps.
+    delta, kinetic, flow_log_z, log_weights : shape (T, K)
+        At the nodes: δ; T = ½ |p|²; −(T + V_B + β δ + H₀); and that plus the log Jacobian. NaN, and
+        −∞ for the weights, where a trajectory has not been.
+    counts : shape (5,)
+        Gradients, momentum resamplings, trajectories that stalled, left the support, diverged.
+    """
+
+    z: Array
+    gradient: Array
+    momentum: Array
+    value: Array
+    totals: Array
+    delta: Array
+    kinetic: Array
+    flow_log_z: Array
+    log_weights: Array
+    counts: Array
+
+
+def make_swarm(z: Array, nodes: int) -> Swarm:
+    """Trajectories at whitened places, shape (T, D), yet without values and momenta."""
+    count = len(z)
+    totals = np.zeros((count, 4))
+    totals[:, 0] = np.nan
+    blank = np.full((3, count, nodes), np.nan)
+    return Swarm(
+        np.array(z, float),
+        np.zeros_like(z, float),
+        np.zeros_like(z, float),
+        np.full((count, 1), -np.inf),
+        totals,
+        blank[0],
+        blank[1],
+        blank[2],
+        np.full((count, nodes), -np.inf),
+        np.zeros(5),
+    )
+
+
+@inlined
+def _friction(flow: Flow, level: Level, time: float) -> tuple[float, float, float]:
+    """a, e^{−a t} and (1 − e^{−a t}) / a of ṗ = −β∇δ − a p, a = rate (β + offset) (δ − E)."""
+    a = flow.rate * (level.beta + flow.offset) * (level.delta - level.expected)
+    small = abs(a * time) < 1e-8
+    return a, np.exp(-a * time), time if small else -np.expm1(-a * time) / a
+
+
+@compiled
+def _contact_kick(flow: Flow, phase: Phase, level: Level, time: float, first: bool) -> float:
+    """The kicks of half a contact step, in place; returns their log Jacobian.
+
+    The base's force before the exact flow of the rest where `first`, after it otherwise.
+    """
+    z, momentum, gradient = phase.z, phase.momentum, phase.gradient
+    a, decay, reach = _friction(flow, level, time)
+    for i in range(z.size):
+        if first:
+            momentum[i] -= time * z[i]
+        momentum[i] = decay * momentum[i] + level.beta * reach * (gradient[i] + z[i])
+        if not first:
+            momentum[i] -= time * z[i]
+    return -z.size * a * time
+
+
+@compiled
+def _landing_time(flow: Flow, phase: Phase, level: Level, leg: Leg) -> float:
+    """The whole time step, or the share of it with which β lands on the limit.
+
+    β moves by the momentum after the first kicks, whose square is known for any step from six inner
+    products, so that no gradient is spent.
+    """
+    z, momentum, gradient = phase.z, phase.momentum, phase.gradient
+    beta, time, limit = leg.beta, leg.time, leg.limit
+    zz = zp = pp = zd = pd = dd = 0.0
+    for i in range(z.size):
+        slope = gradient[i] + z[i]
+        zz += z[i] * z[i]
+        zp += z[i] * momentum[i]
+        pp += momentum[i] * momentum[i]
+        zd += z[i] * slope
+        pd += momentum[i] * slope
+        dd += slope * slope
+    wanted = abs(np.log((limit + flow.offset) / (beta + flow.offset)))
+    low, high = 0.0, 1.0
+    share = 1.0
+    for _ in range(60):
+        half = 0.5 * share * time
+        _, decay, reach = _friction(flow, level, half)
+        push = beta * reach
+        squared = decay * decay * (pp - 2 * half * zp + half * half * zz)
+        squared += 2 * decay * push * (pd - half * zd) + push * push * dd
+        if abs(share * time) * flow.rate * squared > wanted:
+            high = share
+        elif share == 1.0:
+            return time
+        else:
+            low = share
+        share = 0.5 * (low + high)
+    return share * time
+
+
+@compiled
+def expected_at(flow: Flow, beta: float) -> float:
+    """E_β[δ] between nodes."""
+    nodes, means = flow.nodes, flow.means
+    k = min(max(np.searchsorted(nodes, beta) - 1, 0), nodes.size - 2)
+    share = (beta - nodes[k]) / (nodes[k + 1] - nodes[k])
+    return means[k] + share * (means[k + 1] - means[k])
+
+
+@compiled
+def contact_step(
+    problem: Problem, flow: Flow, phase: Phase, leg: Leg, scratch: Scratch
+) -> tuple[int, float, float, float]:
+    """One step of the contact Hamiltonian's flow ([AMC] Algorithm 1), in place.
+
+    Kicks, drift, kicks: symmetric, so that the step with minus the time undoes it. The step is
+    shortened where β would pass the limit.
+
+    Returns
+    -------
+    status, beta, time, log_jacobian
+        OK, REJECTED or DIVERGED; β after the step; the time it took; and by how much it changed
+        the volume of (z, p, log(β + offset)).
+    """
+    z, momentum, value, beta = phase.z, phase.momentum, phase.value, leg.beta
+    delta = delta_of(problem, value[0], z, scratch)
+    level = Level(beta, delta, expected_at(flow, beta))
+    taken = _landing_time(flow, phase, level, leg)
+    half = 0.5 * taken
+    log_jacobian = _contact_kick(flow, phase, level, half, True)
+    squared = 0.0
+    for i in range(momentum.size):
+        squared += momentum[i] * momentum[i]
+        z[i] += taken * momentum[i]
+    if taken == leg.time:
+        beta = (beta + flow.offset) * np.exp(taken * flow.rate * squared) - flow.offset
+    else:
+        beta = leg.limit
+    status = evaluate(problem, z, phase.gradient, value, scratch)
+    if status != OK:
+        return status, beta, taken, log_jacobian
+    delta = delta_of(problem, value[0], z, scratch)
+    level = Level(beta, delta, expected_at(flow, beta))
+    log_jacobian += _contact_kick(flow, phase, level, half, False)
+    return OK if np.isfinite(log_jacobian) else DIVERGED, beta, taken, log_jacobian
+
+
+@compiled
+def flux_momentum(momentum: Array, rng: np.random.Generator) -> None:
+    """Draw p from |p|² N(p), with which trajectories cross a level of β: |p|² is χ² of D + 2."""
+    squared = 0.0
+    for i in range(momentum.size):
+        momentum[i] = rng.standard_normal()
+        squared += momentum[i] * momentum[i]
+    extra = rng.standard_normal() ** 2 + rng.standard_normal() ** 2
+    momentum *= np.sqrt((squared + extra) / squared)
+
+
+@compiled
+def contact_flow(
+    problem: Problem,
+    flow: Flow,
+    swarm: Swarm,
+    span: tuple[int, int],
+    rng: np.random.Generator,
+    scratch: Scratch,
+) -> None:
+    """Take every trajectory of a swarm from the first node of `span` to the last, up or down.
+
+    Fills the swarm's records at the nodes on the way. A trajectory that leaves the support, blows
+    up, or has not arrived after `flow.max_steps` steps is lost: its log weight is −∞ from there on.
+    """
+    problem, flow = borrowed(problem), borrowed(flow)
+    swarm, scratch = borrowed(swarm), borrowed(scratch)
+    nodes, (start, stop) = flow.nodes, span
+    turn = 1 if stop > start else -1
+    for row in range(swarm.z.shape[0]):
+        phase = Phase(swarm.z[row], swarm.momentum[row], swarm.gradient[row], swarm.value[row])
+        z, momentum, totals = phase.z, phase.momentum, swarm.totals[row]
+        for k in range(nodes.size):
+            if (k - start) * turn > 0:
+                swarm.log_weights[row, k] = -np.inf
+        k = start
+        beta = nodes[k]
+        while np.isfinite(totals[1]):
+            kinetic = base = 0.0
+            for i in range(momentum.size):
+                kinetic += 0.5 * momentum[i] * momentum[i]
+                base += 0.5 * z[i] * z[i]
+            delta = delta_of(problem, phase.value[0], z, scratch)
+            energy = kinetic + base + (beta * delta if beta > 0 else 0.0)
+            if np.isnan(totals[0]):
+                totals[0] = -energy
+            swarm.delta[row, k] = delta
+            swarm.kinetic[row, k] = kinetic
+            swarm.flow_log_z[row, k] = -energy - totals[0]
+            swarm.log_weights[row, k] = -energy - totals[0] + totals[1]
+            if k == stop:
+                break
+            k += turn
+            while beta != nodes[k]:
+                if totals[3] >= flow.max_steps:
+                    swarm.counts[2] += 1
+                    totals[1] = -np.inf
+                    break
+                status, beta, taken, log_jacobian = contact_step(
+                    problem, flow, phase, Leg(beta, turn * flow.step, nodes[k]), scratch
+                )
+                swarm.counts[0] += 1
+                totals[1] += log_jacobian
+                totals[2] += abs(taken)
+                totals[3] += 1
+                if status != OK:
+                    swarm.counts[3 if status == REJECTED else 4] += 1
+                    totals[1] = -np.inf
+                    break
+                if totals[2] >= flow.refresh:
+                    totals[2] = 0.0
+                    swarm.counts[1] += 1
+                    for i in range(momentum.size):
+                        totals[0] += 0.5 * momentum[i] * momentum[i]
+                        momentum[i] = rng.standard_normal()
+                        totals[0] -= 0.5 * momentum[i] * momentum[i]

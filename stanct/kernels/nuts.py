@@ -1,0 +1,466 @@
+"""NUTS on the joint and the pseudo-extended density, as Stan runs it, with steps that are halved.
+
+Trajectories are multinomial (Betancourt 2017, appendix A). Steps are halved where the energy ranges
+widely, see `halve`. An energy error above `DIVERGENCE` ends a trajectory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines.embedded import STATISTICS
+from stanct.kernels.compiling import borrowed, compiled, inlined, summed
+from stanct.kernels.densities import Extended
+from stanct.kernels.evaluation import Scratch
+from stanct.kernels.extended import evaluate_extended, evaluated_extended
+from stanct.kernels.hmc import DIVERGENCE
+
+# Columns of `Subtrees`' vectors and scalars.
+FIRST, LAST, TOTAL, POINT, GRADIENT = range(5)
+LOG_DENSITY, ENERGY, DELTA = range(3)
+
+# Its rows: the trajectory, whose two ends follow; where a step began; the way back from where it
+# ended; parts. numba compiles a function once for each Python integer that it is called with, and
+# once for all integers of this type.
+_NUMBERS: list[int] = list(np.array([0, 3, 4, 5, 1]))
+STATE, BEGIN, BACK, PARTS, _ONE = _NUMBERS
+
+# What is counted along a trajectory; the last is followed by its twin for the way forward.
+STEPS, GRADIENTS, ACCEPTED, DIVERGENT, LOG_RATIO = range(5)
+
+# A step of NUTS is halved with probability (r / TOLERANCE)², r being the range of the energy in it,
+# and what it is halved into again, at most HALVINGS times.
+TOLERANCE, HALVINGS = 1.0, 8
+
+
+class Subtrees(NamedTuple):
+    """Parts of a NUTS trajectory, one a row.
+
+    Attributes
+    ----------
+    vectors : shape (rows, 5, dimension)
+        Momenta where a part begins and ends, and the sum of all of its momenta; the point that was
+        drawn from it, and the gradient of the log density there.
+    scalars : shape (rows, 2 + N)
+        Log density and energy of that point, and the δ of its copies.
+    log_weight : shape (rows,)
+        Log of the sum of its points' weights, exp(−energy error) where no step was halved.
+    level : shape (rows,)
+        A part has 2^level points.
+    """
+
+    vectors: Array
+    scalars: Array
+    log_weight: Array
+    level: Array
+
+
+class NutsOut(NamedTuple):
+    """What a block of NUTS draws fills: w, δ, and statistics in the order of `STATISTICS`."""
+
+    w: Array
+    delta: Array
+    statistics: Array
+
+
+class Orbit(NamedTuple):
+    """What a NUTS chain moves on and with, in place.
+
+    Attributes
+    ----------
+    extended
+        The density.
+    inverse : shape (dimension,)
+        The diagonal of the inverse metric.
+    trees
+        The chain's point in row `STATE`, and room for a trajectory.
+    scratch
+        Room for an evaluation.
+    """
+
+    extended: Extended
+    inverse: Array
+    trees: Subtrees
+    scratch: Scratch
+
+
+class Doubling(NamedTuple):
+    """Which doubling of a trajectory is made.
+
+    Attributes
+    ----------
+    depth
+        Doublings so far.
+    forward
+        Whether the trajectory grows at its end, otherwise at its beginning.
+    step
+        Step size, below zero backwards.
+    start
+        The energy where the trajectory began.
+    halving
+        Whether steps may be halved.
+    """
+
+    depth: int
+    forward: bool
+    step: float
+    start: float
+    halving: bool
+
+
+def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
+    """Room for a trajectory, its ends, a step, and the parts of its last doubling."""
+    rows = max_depth + 6
+    return Subtrees(
+        np.zeros((rows, 5, dimension)),
+        np.zeros((rows, 2 + copies)),
+        np.zeros(rows),
+        np.zeros(rows, np.int64),
+    )
+
+
+def make_nuts_out(draws: int, dimension: int, copies: int) -> NutsOut:
+    """Room for a block of draws."""
+    return NutsOut(
+        np.zeros((draws, dimension)), np.zeros((draws, copies)), np.zeros((draws, len(STATISTICS)))
+    )
+
+
+@summed
+def _goes_on(inverse: Array, a: Array, b: Array) -> bool:
+    """Whether neither a part and the next one, nor one with the nearest point of the other, turns.
+
+    Stan's generalised criterion (Betancourt 2017, appendix A.4.2): the velocities at both ends
+    point along the sum of all momenta between. The parts are rows of `Subtrees.vectors`.
+    """
+    one = two = three = four = five = six = 0.0
+    for i in range(inverse.size):
+        whole = inverse[i] * (a[TOTAL, i] + b[TOTAL, i])
+        beyond_a = inverse[i] * (a[TOTAL, i] + b[FIRST, i])
+        beyond_b = inverse[i] * (b[TOTAL, i] + a[LAST, i])
+        one += a[FIRST, i] * whole
+        two += b[LAST, i] * whole
+        three += a[FIRST, i] * beyond_a
+        four += b[FIRST, i] * beyond_a
+        five += a[LAST, i] * beyond_b
+        six += b[LAST, i] * beyond_b
+    return one > 0 and two > 0 and three > 0 and four > 0 and five > 0 and six > 0
+
+
+@inlined
+def _copy_point(vectors: Array, scalars: Array, row: int, to: int) -> None:
+    """Copy the point of one part, with its gradient, energy and δ, to another part."""
+    for i in range(vectors.shape[2]):
+        vectors[to, POINT, i] = vectors[row, POINT, i]
+        vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
+    for i in range(scalars.shape[1]):
+        scalars[to, i] = scalars[row, i]
+
+
+@inlined
+def _log_add(a: float, b: float) -> float:
+    top = max(a, b)
+    return top if top == -np.inf else top + np.log1p(np.exp(min(a, b) - top))
+
+
+@inlined
+def draw_momentum(momentum: Array, inverse: Array, rng: np.random.Generator) -> float:
+    """Draw a momentum for a diagonal inverse metric; returns its kinetic energy."""
+    kinetic = 0.0
+    for i in range(momentum.size):
+        normal = rng.standard_normal()
+        momentum[i] = normal / np.sqrt(inverse[i])
+        kinetic += 0.5 * normal * normal
+    return kinetic
+
+
+@inlined
+def _drift(w: Array, momentum: Array, gradient: Array, step: float, inverse: Array) -> None:
+    """The first half of a leapfrog step, up to the new point."""
+    for i in range(w.size):
+        momentum[i] += 0.5 * step * gradient[i]
+        w[i] += step * inverse[i] * momentum[i]
+
+
+@inlined
+def _kick(momentum: Array, gradient: Array, step: float, inverse: Array) -> float:
+    """The rest of a leapfrog step; returns the kinetic energy."""
+    kinetic = 0.0
+    for i in range(momentum.size):
+        momentum[i] += 0.5 * step * gradient[i]
+        kinetic += 0.5 * inverse[i] * momentum[i] * momentum[i]
+    return kinetic
+
+
+@inlined
+def _copy_phase(vectors: Array, row: int, to: int) -> None:
+    """Copy a point with its gradient and momentum."""
+    for i in range(vectors.shape[2]):
+        vectors[to, POINT, i] = vectors[row, POINT, i]
+        vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
+        vectors[to, LAST, i] = vectors[row, LAST, i]
+
+
+@inlined
+def _again(span: float) -> float:
+    """Probability that a step over which the energy ranged so widely is halved."""
+    return min((span / TOLERANCE) ** 2, 1.0)
+
+
+@compiled
+def small_steps(
+    orbit: Orbit, row: int, step: float, count: int, energy: float, enough: float
+) -> tuple[float, float, float, int]:
+    """Leapfrog steps in place, until the energy has ranged over `enough` or is not finite.
+
+    Returns
+    -------
+    log_density, energy, span, gradients
+        The first two at the last point; `span` is the energy's largest value less its smallest.
+    """
+    orbit = borrowed(orbit)
+    extended, inverse, trees = orbit.extended, orbit.inverse, orbit.trees
+    w, gradient = trees.vectors[row, POINT], trees.vectors[row, GRADIENT]
+    momenta, delta = trees.vectors[row, LAST], trees.scalars[row, DELTA:]
+    low = high = energy
+    log_density, taken = -np.inf, 0
+    while taken < count and high - low < enough:
+        _drift(w, momenta, gradient, step, inverse)
+        log_density = evaluate_extended(extended, w, gradient, delta, orbit.scratch)
+        energy = _kick(momenta, gradient, step, inverse) - log_density
+        taken += 1
+        if not np.isfinite(energy):
+            return -np.inf, np.inf, np.inf, taken
+        low, high = min(low, energy), max(high, energy)
+    return log_density, energy, high - low, taken
+
+
+@compiled
+def energy_lost(orbit: Orbit, step: float, rng: np.random.Generator) -> float:
+    """The energy that one step from row `STATE` with a fresh momentum loses, −∞ if it fails."""
+    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
+    _copy_phase(vectors, STATE, BACK)
+    before = draw_momentum(vectors[BACK, LAST], orbit.inverse, rng) - scalars[STATE, LOG_DENSITY]
+    return before - small_steps(orbit, BACK, step, _ONE, before, np.inf)[1]
+
+
+@compiled
+def halve(
+    orbit: Orbit, end: int, step: float, before: float, span: float, rng: np.random.Generator
+) -> tuple[float, float, float, int]:
+    """Take a step again from row `BEGIN` in 2, 4, … small ones, until one of these is kept.
+
+    As in WALNUTS (Bou-Rabee, Carpenter, Kleppe & Liu 2025), whoever comes back from the other end
+    must choose the same number: the weight of all points beyond changes by the ratio of the two
+    probabilities. The chance to halve grows smoothly with the energy's range; with a threshold in
+    its place the ratio would often be zero.
+
+    Parameters
+    ----------
+    before, span
+        The energy at the beginning, and its range over the whole step.
+
+    Returns
+    -------
+    log_density, energy, log_ratio, gradients
+        At the end, with an energy of +inf where the density vanishes, which no small step mends.
+    """
+    vectors = orbit.trees.vectors
+    gradients, halvings = 0, 0
+    log_ratio = -np.log(_again(span))
+    while True:
+        halvings += 1
+        count = 1 << halvings
+        last = halvings == HALVINGS
+        _copy_phase(vectors, BEGIN, end)
+        log_density, energy, span, taken = small_steps(
+            orbit, end, step / count, count, before, np.inf if last else TOLERANCE
+        )
+        gradients += taken
+        if energy == np.inf:
+            return log_density, energy, 0.0, gradients
+        if last or rng.random() >= _again(span):
+            break
+        log_ratio -= np.log(_again(span))
+    for other in range(halvings):
+        count = 1 << other
+        _copy_phase(vectors, end, BACK)
+        _, _, span, taken = small_steps(orbit, BACK, -step / count, count, energy, TOLERANCE)
+        gradients += taken
+        # Where the density vanishes on the way back there is no way back.
+        log_ratio += np.log(_again(span)) if span < np.inf else -np.inf
+    return log_density, energy, log_ratio, gradients
+
+
+@inlined
+def _begin(orbit: Orbit, rng: np.random.Generator) -> float:
+    """Draw a momentum at row `STATE` and make a trajectory of this point; returns its energy."""
+    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
+    energy = draw_momentum(vectors[STATE, TOTAL], orbit.inverse, rng) - scalars[STATE, LOG_DENSITY]
+    scalars[STATE, ENERGY] = energy
+    orbit.trees.log_weight[STATE] = 0.0
+    for i in range(vectors.shape[2]):
+        momentum = vectors[STATE, TOTAL, i]
+        vectors[STATE, FIRST, i] = vectors[STATE, LAST, i] = momentum
+        vectors[STATE + 1, LAST, i] = vectors[STATE + 2, LAST, i] = momentum
+    for end in (STATE + 1, STATE + 2):
+        _copy_point(vectors, scalars, STATE, end)
+    return energy
+
+
+@inlined
+def _leap(
+    orbit: Orbit, end: int, doubling: Doubling, counts: Array, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Take one step at an end of the trajectory; returns log density and energy there."""
+    inverse, trees, step = orbit.inverse, orbit.trees, doubling.step
+    w, gradient = trees.vectors[end, POINT], trees.vectors[end, GRADIENT]
+    momenta, delta = trees.vectors[end, LAST], trees.scalars[end, DELTA:]
+    before = trees.scalars[end, ENERGY]
+    _copy_phase(trees.vectors, end, BEGIN)
+    _drift(w, momenta, gradient, step, inverse)
+    log_density = evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
+    energy = _kick(momenta, gradient, step, inverse) - log_density
+    counts[STEPS] += 1
+    counts[GRADIENTS] += 1
+    span = energy - before
+    if doubling.halving and np.isfinite(energy) and rng.random() < _again(span):
+        log_density, energy, log_ratio, taken = halve(orbit, end, step, before, span, rng)
+        counts[GRADIENTS] += taken
+        counts[LOG_RATIO + doubling.forward] += log_ratio
+    return log_density, energy
+
+
+@inlined
+def _append(trees: Subtrees, end: int, top: int, log_weight: float) -> None:
+    """Make the point at an end of the trajectory a part, which has level 0."""
+    vectors = trees.vectors
+    trees.log_weight[top], trees.level[top] = log_weight, 0
+    for i in range(vectors.shape[2]):
+        momentum = vectors[end, LAST, i]
+        vectors[top, FIRST, i] = vectors[top, LAST, i] = momentum
+        vectors[top, TOTAL, i] = momentum
+    _copy_point(vectors, trees.scalars, end, top)
+
+
+@inlined
+def _merge(orbit: Orbit, top: int, rng: np.random.Generator) -> bool:
+    """Make one part of two that follow each other; returns whether the whole goes on."""
+    trees, log_weight = orbit.trees, orbit.trees.log_weight
+    goes_on = _join(trees.vectors, orbit.inverse, top, top + 1)
+    trees.level[top] += 1
+    both = _log_add(log_weight[top], log_weight[top + 1])
+    if rng.random() < np.exp(log_weight[top + 1] - both):
+        _copy_point(trees.vectors, trees.scalars, top + 1, top)
+    log_weight[top] = both
+    return goes_on
+
+
+@inlined
+def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Generator) -> bool:
+    """Make the part in row `PARTS` that doubles a trajectory; false where it must not go on.
+
+    A point is a part of level 0, and two parts of one level that follow each other become one.
+    """
+    trees = orbit.trees
+    side = 1 if doubling.forward else 0
+    end, top = STATE + 1 + side, PARTS - 1
+    while top != PARTS or trees.level[PARTS] < doubling.depth:
+        log_density, energy = _leap(orbit, end, doubling, counts, rng)
+        error, log_ratio = energy - doubling.start, counts[LOG_RATIO + side]
+        # A gradient that is not a number shows only here.
+        if not error <= DIVERGENCE:
+            counts[DIVERGENT] = 1
+            return False
+        if log_ratio == -np.inf:
+            return False
+        counts[ACCEPTED] += 1.0 if error <= 0 else np.exp(-error)
+        trees.scalars[end, LOG_DENSITY], trees.scalars[end, ENERGY] = log_density, energy
+        top += 1
+        _append(trees, end, top, log_ratio - error)
+        while top > PARTS and trees.level[top] == trees.level[top - 1]:
+            top -= 1
+            if not _merge(orbit, top, rng):
+                return False
+    return True
+
+
+@inlined
+def _lengthen(orbit: Orbit, forward: bool, rng: np.random.Generator) -> bool:
+    """Join what `_double` made to the trajectory, and draw a point; false where the whole turns.
+
+    The draw is biased towards the newer half (Betancourt 2017, appendix A.3.2).
+    """
+    vectors, log_weight = orbit.trees.vectors, orbit.trees.log_weight
+    gain = log_weight[PARTS] - log_weight[STATE]
+    if gain >= 0 or rng.random() < np.exp(gain):
+        _copy_point(vectors, orbit.trees.scalars, PARTS, STATE)
+    log_weight[STATE] = _log_add(log_weight[STATE], log_weight[PARTS])
+    # Backwards, the new part follows what lay there when that is read from its other end.
+    if not forward:
+        _turn(vectors[STATE])
+    goes_on = _join(vectors, orbit.inverse, STATE, PARTS)
+    if not forward:
+        _turn(vectors[STATE])
+    return goes_on
+
+
+@compiled
+def nuts_draws(
+    orbit: Orbit,
+    step: float,
+    max_depth: int,
+    halving: bool,
+    rng: np.random.Generator,
+    out: NutsOut,
+) -> None:
+    """Fill `out` with NUTS draws as Stan makes them, which go on from the point of row `STATE`.
+
+    Row `STATE` of the trees is the whole trajectory as one part, the next two rows hold the points
+    at its ends, with their momenta, and those from `PARTS` on what a doubling is made of. With
+    `halving` steps are halved where the energy ranges widely.
+    """
+    orbit, out = borrowed(orbit), borrowed(out)
+    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
+    counts = np.zeros(LOG_RATIO + 2)
+    for n in range(out.w.shape[0]):
+        start = _begin(orbit, rng)
+        depth, valid = 0, True
+        counts[:] = 0.0
+        while valid and depth < max_depth:
+            forward = rng.random() > 0.5
+            signed = step if forward else -step
+            if not _double(orbit, Doubling(depth, forward, signed, start, halving), counts, rng):
+                break
+            depth += 1
+            valid = _lengthen(orbit, forward, rng)
+        statistics = out.statistics[n]
+        statistics[0] = scalars[STATE, LOG_DENSITY]
+        statistics[1] = counts[ACCEPTED] / counts[STEPS]
+        statistics[2] = step
+        statistics[3] = depth
+        statistics[4] = counts[GRADIENTS]
+        statistics[5] = counts[DIVERGENT]
+        statistics[6] = scalars[STATE, ENERGY]
+        out.w[n] = vectors[STATE, POINT]
+        out.delta[n] = scalars[STATE, DELTA:]
+
+
+@inlined
+def _join(vectors: Array, inverse: Array, a: int, b: int) -> bool:
+    """Lengthen part a by the part b that follows it; returns whether the whole goes on."""
+    goes_on = _goes_on(inverse, vectors[a], vectors[b])
+    for i in range(inverse.size):
+        vectors[a, LAST, i] = vectors[b, LAST, i]
+        vectors[a, TOTAL, i] += vectors[b, TOTAL, i]
+    return goes_on
+
+
+@inlined
+def _turn(part: Array) -> None:
+    """Exchange the momenta at the ends of a part."""
+    for i in range(part.shape[1]):
+        part[FIRST, i], part[LAST, i] = part[LAST, i], part[FIRST, i]

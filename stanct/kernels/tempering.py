@@ -1,0 +1,320 @@
+"""Blocks of draws of chains that move in x and in β, and of ladders."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.kernels.compiling import borrowed, compiled
+from stanct.kernels.densities import Problem
+from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
+from stanct.kernels.hmc import Mover, refresh, step_at, tempered_move
+
+# Acceptances are reported in this many equal bins of β.
+BETA_BINS = 10
+
+
+class Alternation(NamedTuple):
+    """How β is drawn in turn with x.
+
+    Attributes
+    ----------
+    knots, values : shape (K,)
+        The bias: knots of β, and b there.
+    ladder
+        Whether β stays on the knots, and x is drawn afresh from the base whenever β = 0.
+    transitions
+        Alternations for each draw.
+    """
+
+    knots: Array
+    values: Array
+    ladder: bool
+    transitions: int
+
+
+class Scanning(NamedTuple):
+    """How a ladder is scanned.
+
+    Attributes
+    ----------
+    betas : shape (K,)
+        Of the rungs, from 0 to 1.
+    transitions
+        Of every rung but the first one in each scan.
+    reversible
+        Whether a coin chooses between even and odd pairs; otherwise they are swapped in turn.
+    """
+
+    betas: Array
+    transitions: int
+    reversible: bool
+
+
+class GibbsOut(NamedTuple):
+    """What a block of draws fills; every array begins with the draws' axis but `bins`."""
+
+    z: Array
+    beta: Array
+    delta: Array
+    accept: Array
+    gradients: Array
+    step: Array
+    divergent: Array
+    rejected: Array
+    bins: Array
+
+
+class Rungs(NamedTuple):
+    """The states of one ladder, rung k at β_k, updated in place.
+
+    Attributes
+    ----------
+    z, gradient : shape (K, D)
+    value : shape (K, 1)
+    walker : shape (K,)
+        Which walker stands on each rung; swaps exchange walkers.
+    heading : shape (K,)
+        By walker: 0 before it has met the base, 1 since it last met the base, 2 since it last met
+        the target, coming from the base.
+    clock : shape (2,)
+        Scans made, whose parity chooses the pairs to swap, and round trips finished.
+    """
+
+    z: Array
+    gradient: Array
+    value: Array
+    walker: Array
+    heading: Array
+    clock: Array
+
+
+class LadderOut(NamedTuple):
+    """What a block of scans fills.
+
+    Attributes
+    ----------
+    z : shape (scans, D)
+        At β = 1.
+    delta : shape (scans, K)
+        +inf only on rung 0, where the target may vanish.
+    gradients : shape (scans,)
+    rejection : shape (2, K − 1)
+        Number of swaps tried, and the sum of their rejection probabilities.
+    counts : shape (4, K)
+        By rung: transitions, sum of acceptance probabilities, divergences, rejections by Stan.
+    round_trips : shape (1,)
+        Finished since the ladder's clock was set to zero, earlier blocks included.
+    """
+
+    z: Array
+    delta: Array
+    gradients: Array
+    rejection: Array
+    counts: Array
+    round_trips: Array
+
+
+def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
+    """Room for a block of draws."""
+    zeros = np.zeros((7, draws))
+    return GibbsOut(
+        np.zeros((draws, dimension)),
+        zeros[0],
+        zeros[1],
+        zeros[2],
+        zeros[3],
+        zeros[4],
+        zeros[5],
+        zeros[6],
+        np.zeros((2, BETA_BINS)),
+    )
+
+
+def make_rungs(z: Array) -> Rungs:
+    """Rungs at whitened places, shape (K, D); values and gradients are yet to be computed."""
+    count = len(z)
+    return Rungs(
+        np.array(z, float),
+        np.zeros_like(z, float),
+        np.full((count, 1), -np.inf),
+        np.arange(count),
+        np.zeros(count, np.int64),
+        np.zeros(2, np.int64),
+    )
+
+
+def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
+    """Room for a block of scans."""
+    return LadderOut(
+        np.zeros((scans, dimension)),
+        np.zeros((scans, rungs)),
+        np.zeros(scans),
+        np.zeros((2, rungs - 1)),
+        np.zeros((4, rungs)),
+        np.zeros(1, np.int64),
+    )
+
+
+@compiled
+def draw_beta(
+    delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
+) -> float:
+    """β given x for a piecewise-linear bias, by inversion ([GS] 17), from two uniforms."""
+    pieces = knots.size - 1
+    top = -np.inf
+    for k in range(pieces):
+        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
+        size = abs(end - start)
+        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
+        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
+        top = max(top, masses[k])
+    total = 0.0
+    for k in range(pieces):
+        total += np.exp(masses[k] - top)
+        masses[k] = total
+    piece = 0
+    while piece < pieces - 1 and masses[piece] <= choose * total:
+        piece += 1
+    width = knots[piece + 1] - knots[piece]
+    r = -width * delta - (values[piece + 1] - values[piece])
+    if abs(r) < 1e-12:
+        t = place
+    else:
+        v = 1 - place if r > 0 else place
+        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
+        t = 1 - t if r > 0 else t
+    return knots[piece] + width * min(max(t, 0.0), 1.0)
+
+
+@compiled
+def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: float) -> int:
+    """The rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
+    top = -values[0]
+    for n in range(betas.size):
+        masses[n] = -values[n] - (betas[n] * delta if n > 0 else 0.0)
+        top = max(top, masses[n])
+    total = 0.0
+    for n in range(betas.size):
+        total += np.exp(masses[n] - top)
+        masses[n] = total
+    rung = 0
+    while rung < betas.size - 1 and masses[rung] <= choose * total:
+        rung += 1
+    return rung
+
+
+@compiled
+def bin_of(beta: float, bins: Array) -> int:
+    """Which column of `bins`, equal parts of [0, 1], counts a transition at β."""
+    return min(int(beta * bins.shape[1]), bins.shape[1] - 1)
+
+
+@compiled
+def gibbs_draws(
+    problem: Problem,
+    state: State,
+    beta: float,
+    mover: Mover,
+    alternation: Alternation,
+    out: GibbsOut,
+) -> float:
+    """Fill `out` with draws of as many alternations each as are asked for; returns the last β."""
+    problem, state, mover = borrowed(problem), borrowed(state), borrowed(mover)
+    alternation, out = borrowed(alternation), borrowed(out)
+    knots, values, ladder = alternation.knots, alternation.values, alternation.ladder
+    transitions, rng, scratch = alternation.transitions, mover.rng, mover.scratch
+    masses = np.empty(knots.size)
+    delta = 0.0
+    for n in range(out.beta.size):
+        for _ in range(transitions):
+            if ladder and beta == 0.0:
+                refresh(problem, state, rng, scratch)
+                probability, status, gradients = 1.0, OK, 1
+            else:
+                probability, status, gradients = tempered_move(problem, state, beta, mover)
+            out.accept[n] += probability / transitions
+            out.gradients[n] += gradients
+            out.step[n] += step_at(mover.table.log_step, beta) / transitions
+            out.divergent[n] += status == DIVERGED
+            out.rejected[n] += status == REJECTED
+            k = bin_of(beta, out.bins)
+            out.bins[0, k] += 1
+            out.bins[1, k] += probability
+            delta = delta_of(problem, state.value[0], state.z, scratch)
+            if ladder:
+                beta = float(knots[draw_rung(delta, knots, values, masses, rng.random())])
+            else:
+                beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
+        out.z[n] = state.z
+        out.beta[n] = beta
+        out.delta[n] = delta
+    return beta
+
+
+@compiled
+def ladder_scans(
+    problem: Problem, rungs: Rungs, mover: Mover, scanning: Scanning, out: LadderOut
+) -> None:
+    """Fill `out` with scans of parallel tempering: move every rung, then swap neighbours.
+
+    Rung 0 is drawn afresh from the base. Even and odd pairs are swapped in turn (Syed et al. 2022,
+    non-reversible), or a parity chosen by a coin (reversible).
+    """
+    problem, rungs, mover = borrowed(problem), borrowed(rungs), borrowed(mover)
+    scanning, out = borrowed(scanning), borrowed(out)
+    betas, rng, scratch = scanning.betas, mover.rng, mover.scratch
+    top = betas.size - 1
+    for n in range(out.gradients.size):
+        refresh(problem, State(rungs.z[0], rungs.gradient[0], rungs.value[0]), rng, scratch)
+        out.gradients[n] += 1
+        for k in range(1, top + 1):
+            state = State(rungs.z[k], rungs.gradient[k], rungs.value[k])
+            for _ in range(scanning.transitions):
+                probability, status, gradients = tempered_move(problem, state, betas[k], mover)
+                out.gradients[n] += gradients
+                out.counts[0, k] += 1
+                out.counts[1, k] += probability
+                out.counts[2, k] += status == DIVERGED
+                out.counts[3, k] += status == REJECTED
+        for k in range(top + 1):
+            out.delta[n, k] = delta_of(problem, rungs.value[k, 0], rungs.z[k], scratch)
+        out.z[n] = rungs.z[top]
+        parity = rungs.clock[0] % 2
+        if scanning.reversible:
+            parity = 1 if rng.random() < 0.5 else 0
+        for k in range(parity, top, 2):
+            # Not the other way round: δ may be +inf on rung 0 only, and inf − inf never occurs.
+            gain = (betas[k + 1] - betas[k]) * (out.delta[n, k + 1] - out.delta[n, k])
+            probability = 1.0 if gain >= 0 else np.exp(gain)
+            out.rejection[0, k] += 1
+            out.rejection[1, k] += 1 - probability
+            if rng.random() < probability:
+                _swap(rungs, k, scratch)
+        _follow(rungs)
+        rungs.clock[0] += 1
+
+
+@compiled
+def _swap(rungs: Rungs, k: int, scratch: Scratch) -> None:
+    """Exchange what stands on rungs k and k + 1."""
+    for array in (rungs.z, rungs.gradient):
+        scratch.z[:] = array[k]
+        array[k] = array[k + 1]
+        array[k + 1] = scratch.z
+    value, walker = rungs.value[k, 0], rungs.walker[k]
+    rungs.value[k, 0], rungs.walker[k] = rungs.value[k + 1, 0], rungs.walker[k + 1]
+    rungs.value[k + 1, 0], rungs.walker[k + 1] = value, walker
+
+
+@compiled
+def _follow(rungs: Rungs) -> None:
+    """Note which walkers have met the ends, and count base → target → base trips."""
+    low, high = rungs.walker[0], rungs.walker[rungs.walker.size - 1]
+    if rungs.heading[high] == 1:
+        rungs.heading[high] = 2
+    if rungs.heading[low] == 2:
+        rungs.clock[1] += 1
+    rungs.heading[low] = 1

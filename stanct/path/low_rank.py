@@ -1,0 +1,165 @@
+"""The Gaussian base of a diagonal and a low rank, for thousands of dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.errors import SamplingError
+from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_density
+
+
+@dataclass(frozen=True)
+class LowRankBase:
+    """The base N(m, L Lᵀ) with L = diag(d) (I + U diag(s − 1) Uᵀ), for thousands of dimensions.
+
+    Products with L cost O(D r), and it takes D (r + 2) numbers.
+
+    Attributes
+    ----------
+    mean, diagonal : shape (D,)
+        m and d > 0.
+    vectors : shape (D, r)
+        U, orthonormal columns.
+    stretch : shape (r,)
+        s > 0, the standard deviations of (x − m) / d along U.
+    """
+
+    mean: Array = field(repr=False)
+    diagonal: Array = field(repr=False)
+    vectors: Array = field(repr=False)
+    stretch: Array = field(repr=False)
+
+    def __post_init__(self) -> None:
+        names = ("mean", "diagonal", "vectors", "stretch")
+        mean, diagonal, vectors, stretch = arrays = [
+            np.asarray(getattr(self, name), float) for name in names
+        ]
+        shapes = (mean.ndim == 1, diagonal.shape == mean.shape)
+        if not all(shapes) or vectors.shape != (mean.size, stretch.size) or stretch.ndim != 1:
+            raise SamplingError(
+                f"A low-rank base of mean shape {mean.shape} needs a diagonal of that shape, "
+                f"vectors (D, r) and a stretch (r,), not {diagonal.shape}, {vectors.shape} and "
+                f"{stretch.shape}."
+            )
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise SamplingError("The numbers of a low-rank base must be finite.")
+        if np.any(diagonal <= 0) or np.any(stretch <= 0):
+            raise SamplingError("The diagonal and the stretch of a base must be positive.")
+        if not np.allclose(vectors.T @ vectors, np.eye(stretch.size), atol=1e-8):
+            raise SamplingError(
+                "The vectors of a low-rank base must be orthonormal.",
+                remedy="Pass the columns of numpy.linalg.qr(vectors)[0].",
+            )
+        for name, array in zip(names, arrays, strict=True):
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def from_points(
+        cls, points: Array, *, weights: Array | None = None, rank: int = 50
+    ) -> LowRankBase:
+        """The base with the variances of points and the correlations that stand out of the noise.
+
+        Points are standardised. The correlation matrix of n effective uncorrelated points has no
+        eigenvalue above (1 + √(D/n))² (Marchenko & Pastur 1967); the directions of those above, at
+        most `rank`, keep the variance that noise would have raised to what was seen, the rest one.
+
+        Parameters
+        ----------
+        points : shape (n, D)
+        weights : shape (n,)
+            Non-negative; equal by default.
+        """
+        count, dimension = points.shape
+        share = np.full(count, 1 / count) if weights is None else weights / weights.sum()
+        size = 1 / np.square(share).sum()
+        mean = share @ points
+        centred = (points - mean) * np.sqrt(share * size / max(size - 1, 1e-9))[:, None]
+        variance = np.square(centred).sum(axis=0)
+        variance[variance < 1e-20] = 1e-20
+        diagonal = np.sqrt(variance)
+        _, singular, rows = np.linalg.svd(centred / diagonal, full_matrices=False)
+        values, ratio = singular**2, dimension / size
+        kept = min(int((values > (1 + np.sqrt(ratio)) ** 2).sum()), rank)
+        # Inverse of what noise makes of a spike ℓ: λ = ℓ (1 + γ / (ℓ − 1)) (Baik & Silverstein).
+        half = 0.5 * (values[:kept] + 1 - ratio)
+        spikes = half + np.sqrt(np.maximum(half**2 - values[:kept], 0))
+        vectors = rows[:kept].T
+        # What the spikes take from the total of each coordinate's variance stays in its diagonal.
+        excess = np.square(vectors) @ (spikes - 1)
+        return cls(mean, diagonal / np.sqrt(1 + excess), vectors, np.sqrt(spikes))
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of unconstrained parameters."""
+        return self.mean.size
+
+    @property
+    def log_det_scale(self) -> float:
+        """log det L."""
+        return float(np.log(self.diagonal).sum() + np.log(self.stretch).sum())
+
+    @property
+    def scale_factors(self) -> ScaleFactors:
+        """L for compiled code."""
+        return ScaleFactors(np.zeros((0, 0)), self.diagonal, self.vectors, self.stretch)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def components(self) -> None:
+        """None, because the base is no mixture."""
+        return None
+
+    @property
+    def covariance(self) -> Array:
+        """L Lᵀ, shape (D, D)."""
+        inner = (self.vectors * (self.stretch**2 - 1)) @ self.vectors.T + np.eye(self.dimension)
+        return self.diagonal[:, None] * inner * self.diagonal
+
+    def dense(self) -> GaussianBase:
+        """The same Gaussian with a triangular scale, in other whitened coordinates."""
+        return GaussianBase.from_covariance(self.mean, self.covariance)
+
+    def unwhiten(self, z: Array) -> Array:
+        """x = m + L z for z of shape (..., D)."""
+        return self.mean + self.diagonal * self._stretched(z, self.stretch)
+
+    def whiten(self, x: Array) -> Array:
+        """z = L⁻¹ (x − m) for x of shape (..., D)."""
+        return self._stretched((x - self.mean) / self.diagonal, 1 / self.stretch)
+
+    def _stretched(self, y: Array, stretch: Array) -> Array:
+        return y + ((y @ self.vectors) * (stretch - 1)) @ self.vectors.T
+
+    def draw(self, rng: np.random.Generator, count: int) -> Array:
+        """Whitened draws, shape (count, D)."""
+        return rng.standard_normal((count, self.dimension))
+
+    def log_density(self, x: Array) -> Array:
+        """log q(x), normalised, for x of shape (..., D)."""
+        return standard_log_density(self.whiten(x)) - self.log_det_scale
+
+    def delta(self, z: Array, log_density: Array) -> Array:
+        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
+        return standard_log_density(z) - (log_density + self.log_det_scale)
+
+    def refitted(
+        self, z: Array, weights: Array | None = None, *, least_shrinkage: float
+    ) -> LowRankBase:
+        """`from_points` of whitened draws; see `Base.refitted`.
+
+        `least_shrinkage` has no effect: the variances are those of the draws.
+        """
+        del least_shrinkage
+        return LowRankBase.from_points(self.unwhiten(z), weights=weights)
+
+    def arrays(self) -> dict[str, Array]:
+        """The numbers of the base by the names under which a run stores them."""
+        names = ("mean", "diagonal", "vectors", "stretch")
+        return {f"base_{name}": getattr(self, name) for name in names}

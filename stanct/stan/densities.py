@@ -1,0 +1,388 @@
+"""The densities that a model adds to its target, and which parameters flow into each.
+
+Everything is read without regard to the order of statements or to scopes: a variable flows into
+whatever is assigned from it anywhere. What follows is therefore too much rather than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from stanct.stan.program import Program
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.syntax import (
+    Assign,
+    Call,
+    Compound,
+    Declare,
+    Function,
+    Increment,
+    Range,
+    Statement,
+    Syntax,
+    Tilde,
+    walk,
+)
+
+_DENSITY = re.compile(r"(?P<family>\w+?)_lu?p[dm]f")
+_PROBABILITY = re.compile(r"(?P<family>\w+?)_(?:l?c?cdf)")
+_BLOCKS = ("transformed parameters", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """A density of a variate: a `~` statement, or a call of an `_lpdf` or an `_lpmf`.
+
+    Attributes
+    ----------
+    statement
+        That holds it.
+    family
+        Name of the distribution.
+    variate, arguments
+        What stands left and right of `~` or of the bar.
+    added
+        Whether the target grows by exactly this density, once for each run of the statement.
+    inside
+        The compound statements around it, outer ones first.
+    scope
+        What the statement can see.
+    """
+
+    statement: Statement
+    family: str
+    variate: Range
+    arguments: tuple[Range, ...]
+    added: bool
+    inside: tuple[Compound, ...]
+    scope: Scope
+
+
+class Densities:
+    """All densities of one program, and the flow of its variables.
+
+    Parameters
+    ----------
+    program
+        The program.
+
+    Attributes
+    ----------
+    found : list[Density]
+        In the order of the text.
+    increments : list[Statement]
+        Statements that add to the target without any density in sight, though parameters do.
+    in_variates, by_hand, used : set[str]
+        Parameters that flow into the variate of some density; that flow into the target past all
+        densities that are known, so that nothing can be said of them; that have any say in the
+        target.
+    in_bounds : set[str]
+        Parameters on which the bounds of others depend.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.syntax = program, program.syntax
+        self.shapes = Shapes(program.syntax)
+        self.parameters = frozenset(program.parameter_names)
+        functions = program.blocks.get("functions")
+        self._functions: dict[str, list[Function]] = {}
+        for function in functions.functions if functions else ():
+            self._functions.setdefault(self.syntax.word(function.name), []).append(function)
+        self._closures: dict[str, frozenset[str]] = {}
+        self._variables = self._declared()
+        self._flows: dict[str, set[str]] = {}
+        for block in _BLOCKS:
+            if block in program.blocks:
+                self._flow(program.blocks[block].statements, set())
+        # Variables to which the log of a density is assigned, at once or by another variable.
+        self._holders: set[str] = set()
+        self._find_holders()
+        self.found: list[Density] = []
+        self.increments: list[Increment] = []
+        self.in_variates: set[str] = set()
+        self.by_hand: set[str] = set()
+        self.used: set[str] = set()
+        self.in_bounds: set[str] = set()
+        for _, _, spec in program.parameter_declarations():
+            for bound in (*spec.constraints.values(), *spec.dims, *spec.array):
+                self.in_bounds |= self.names(bound) & self.parameters
+        self.used |= self.in_bounds
+        for block in _BLOCKS:
+            self._read(block)
+
+    # Names
+
+    def names(self, tokens: Range) -> set[str]:
+        """Variables that are named in a range of tokens."""
+        syntax = self.syntax
+        return {
+            syntax.word(token)
+            for token in range(*tokens)
+            if syntax.tokens[token].kind == "name"
+            and syntax.word(token) in self._variables
+            and syntax.word(token + 1) != "("
+        }
+
+    def roots(self, names: Iterable[str]) -> set[str]:
+        """Parameters on whose values those variables depend."""
+        found: set[str] = set()
+        for name in names:
+            found |= self._closure(name)
+        return found & self.parameters
+
+    def _closure(self, name: str) -> frozenset[str]:
+        if name not in self._closures:
+            reached, new = {name}, {name}
+            while new:
+                new = set[str]().union(*(self._flows.get(one, ()) for one in new)) - reached
+                reached |= new
+            self._closures[name] = frozenset(reached)
+        return self._closures[name]
+
+    def _declared(self) -> frozenset[str]:
+        found: set[str] = set()
+        for name, block in self.program.blocks.items():
+            if name == "functions":
+                continue
+            for statement in walk(block.statements):
+                if isinstance(statement, Declare):
+                    found.update(self.syntax.word(token) for token, _ in statement.names)
+                elif isinstance(statement, Compound) and statement.word == "for":
+                    found.add(self.syntax.word(statement.heads[0].first))
+        return frozenset(found)
+
+    def _flow(self, statements: Iterable[Statement], conditions: set[str]) -> None:
+        for statement in statements:
+            if isinstance(statement, Declare):
+                for token, value in statement.names:
+                    if value is not None:
+                        self._add(self.syntax.word(token), self.names(value) | conditions)
+            elif isinstance(statement, Assign):
+                named = self.names(statement.left) | self.names(statement.value)
+                self._add(self.syntax.word(statement.left.first), named | conditions)
+            elif isinstance(statement, Compound):
+                under = set(conditions)
+                for head in statement.heads:
+                    if statement.word == "for":
+                        over = self.names(Range(head.first + 1, head.stop))
+                        self._add(self.syntax.word(head.first), over | conditions)
+                    else:
+                        under |= self.names(head)
+                self._flow(statement.body, under)
+
+    def _add(self, name: str, sources: set[str]) -> None:
+        self._flows.setdefault(name, set()).update(sources)
+
+    # Densities
+
+    def calls(self, tokens: Range) -> Iterator[tuple[str, Range]]:
+        """Yield name and arguments of every call of a function in a range, outer before inner."""
+        for token in range(*tokens):
+            is_name = self.syntax.tokens[token].kind == "name"
+            if is_name and self.syntax.word(token + 1) == "(" and token + 1 < tokens.stop:
+                arguments = Range(token + 2, self.syntax.partner[token + 1])
+                yield self.syntax.word(token), arguments
+
+    def is_users(self, family: str) -> bool:
+        """Whether the user defines a density or a mass function of that name."""
+        return any(family + ending in self._functions for ending in ("_lpdf", "_lpmf"))
+
+    def has_density(self, tokens: Range) -> bool:
+        """Whether an expression holds the log of a density or of a probability."""
+        for name, arguments in self.calls(tokens):
+            if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name) or name == "target":
+                return True
+            if any(self._adds(function) for function in self._functions.get(name, ())):
+                return True
+            if name.startswith("reduce_sum") or name.startswith("hmm_"):
+                return True
+            first = next(iter(self.syntax.split(arguments)), arguments)
+            if self.syntax.word(first.first) in self._functions:
+                return True  # a function that takes a function of the user's
+        return bool(self.names(tokens) & self._holders)
+
+    def _adds(self, function: Function, above: frozenset[str] = frozenset()) -> bool:
+        """Whether a function calls a density or adds to the target, itself or by another one."""
+        name = self.syntax.word(function.name)
+        if name.endswith("_lp"):
+            return True
+        if any(isinstance(inner, Tilde | Increment) for inner in walk([function.body])):
+            return True
+        for called, _ in self.calls(function.body.tokens):
+            if _DENSITY.fullmatch(called) or _PROBABILITY.fullmatch(called):
+                return True
+            if called not in above and any(
+                self._adds(other, above | {name, called})
+                for other in self._functions.get(called, ())
+            ):
+                return True
+        return False
+
+    def _find_holders(self) -> None:
+        assigned: list[tuple[str, Range]] = []
+        for block in _BLOCKS:
+            for statement in walk(self._statements(block)):
+                if isinstance(statement, Assign | Declare):
+                    assigned += self._assigned(statement)
+        before = -1
+        while before < len(self._holders):
+            before = len(self._holders)
+            self._holders.update(name for name, value in assigned if self.has_density(value))
+
+    def _assigned(self, statement: Assign | Declare) -> list[tuple[str, Range]]:
+        """Return each variable that a statement gives a value, with that value."""
+        word = self.syntax.word
+        if isinstance(statement, Assign):
+            return [(word(statement.left.first), statement.value)]
+        return [(word(token), value) for token, value in statement.names if value is not None]
+
+    def _statements(self, block: str) -> list[Statement]:
+        found = self.program.blocks.get(block)
+        return list(found.statements) if found else []
+
+    def _read(self, block: str) -> None:
+        compounds: list[Compound] = []
+        seen = self.shapes.walk(self._statements(block), self.shapes.globals())
+        for statement, scope in seen:
+            first = statement.tokens.first
+            compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
+            inside = tuple(compounds)
+            if isinstance(statement, Compound):
+                for head in statement.heads:
+                    self._opaque_calls(head)
+                    self.used |= self.roots(self.names(head))
+                compounds.append(statement)
+            elif isinstance(statement, Tilde):
+                variate, arguments = statement.variate, tuple(statement.arguments)
+                added = not statement.truncated
+                self._density(
+                    Density(
+                        statement, statement.distribution, variate, arguments, added, inside, scope
+                    )
+                )
+                self.used |= self.roots(self.names(statement.tokens))
+                self._opaque_calls(statement.tokens)
+            elif isinstance(statement, Increment):
+                if statement.accumulator == "target":
+                    self._increment(statement, inside, scope)
+            elif isinstance(statement, Call):
+                self.used |= self.roots(self.names(statement.tokens))
+                self._opaque_calls(statement.tokens)
+            elif isinstance(statement, Assign | Declare):
+                self._assignment(statement, inside, scope)
+
+    def _assignment(
+        self, statement: Assign | Declare, inside: tuple[Compound, ...], scope: Scope
+    ) -> None:
+        self._opaque_calls(statement.tokens)
+        if isinstance(statement, Declare) and statement.type.constraints:
+            # Stan rejects where a transformed parameter breaks its constraint.
+            self.used |= self.roots(self.syntax.word(token) for token, _ in statement.names)
+        for name, value in self._assigned(statement):
+            self._calls_of_densities(statement, value, inside, scope, set())
+            if name in self._holders:
+                self.by_hand |= self._past_densities(value)
+
+    def _increment(self, statement: Increment, inside: tuple[Compound, ...], scope: Scope) -> None:
+        value = statement.value
+        self.used |= self.roots(self.names(value))
+        self._opaque_calls(value)
+        added = {term.first for term, negative in self.summands(value) if not negative}
+        self._calls_of_densities(statement, value, inside, scope, added)
+        self.by_hand |= self._past_densities(value)
+        if self.roots(self.names(value)) and not self.has_density(value):
+            self.increments.append(statement)
+
+    def _calls_of_densities(
+        self,
+        statement: Statement,
+        value: Range,
+        inside: tuple[Compound, ...],
+        scope: Scope,
+        added: set[int],
+    ) -> None:
+        """Note every density in an expression; `added` holds first tokens of its summands."""
+        ends = {term.stop for term, _ in self.summands(value)}
+        for name, arguments in self.calls(value):
+            match = _DENSITY.fullmatch(name)
+            if match is None:
+                continue
+            variate, *rest = self.syntax.split(arguments, "|") or [arguments]
+            others = tuple(self.syntax.split(rest[0])) if rest else ()
+            alone = arguments.first - 2 in added and arguments.stop + 1 in ends
+            family = match["family"]
+            self._density(Density(statement, family, variate, others, alone, inside, scope))
+
+    def _density(self, density: Density) -> None:
+        self.found.append(density)
+        self.in_variates |= self.roots(self.names(density.variate))
+        for function in (
+            *self._functions.get(f"{density.family}_lpdf", ()),
+            *self._functions.get(f"{density.family}_lpmf", ()),
+        ):
+            if not self._is_density_of_first(function):
+                everything = set[str]().union(*map(self.names, density.arguments))
+                self.by_hand |= self.roots(everything)
+
+    def _is_density_of_first(self, function: Function) -> bool:
+        """Whether no density in the body of a user's own one is of any other argument."""
+        others = {self.syntax.word(token) for _, token in function.arguments[1:]}
+        variates = [s.variate for s in walk([function.body]) if isinstance(s, Tilde)]
+        for name, arguments in self.calls(function.body.tokens):
+            if _DENSITY.fullmatch(name):
+                variates += self.syntax.split(arguments, "|")[:1]
+            elif any(self._adds(other) for other in self._functions.get(name, ())):
+                return False
+        words = {self.syntax.word(token) for variate in variates for token in range(*variate)}
+        return not words & others
+
+    def _opaque_calls(self, tokens: Range) -> None:
+        """Give up on what goes into functions of the user's that may hold a prior."""
+        for name, arguments in self.calls(tokens):
+            density = _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name)
+            if density is None and any(map(self._adds, self._functions.get(name, ()))):
+                self.by_hand |= self.roots(self.names(arguments))
+
+    def _past_densities(self, value: Range) -> set[str]:
+        """Parameters that enter an expression outside of the densities that it calls."""
+        inside: set[int] = set()
+        for name, arguments in self.calls(value):
+            if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name):
+                inside.update(range(*arguments))
+        outside = {
+            self.syntax.word(token)
+            for token in range(*value)
+            if token not in inside and self.names(Range(token, token + 1))
+        }
+        # What holds densities is looked at where it is assigned.
+        return self.roots(outside - self._holders)
+
+    def summands(self, value: Range) -> list[tuple[Range, bool]]:
+        """Cut a sum at its outermost signs; the second value says whether one is subtracted."""
+        syntax = self.syntax
+        outer = list(syntax.outermost(value))
+        if any(syntax.word(token) == "?" for token in outer):
+            return []
+        terms: list[tuple[Range, bool]] = []
+        first, negative = value.first, False
+        for token in outer:
+            if syntax.word(token) not in ("+", "-") or token == first:
+                continue
+            before = syntax.tokens[token - 1]
+            if before.kind == "mark" and before.text not in (")", "]", "}", "'"):
+                continue
+            terms.append((Range(first, token), negative))
+            first, negative = token + 1, syntax.word(token) == "-"
+        return [*terms, (Range(first, value.stop), negative)]
+
+
+def one_line(syntax: Syntax, tokens: Range) -> str:
+    """Return a stretch of a program on one line, without comments."""
+    parts: list[str] = []
+    for token in range(*tokens):
+        before = syntax.tokens[token - 1]
+        apart = token > tokens.first and before.end < syntax.tokens[token].start
+        parts.append(f"{' ' * apart}{syntax.word(token)}")
+    return "".join(parts)

@@ -1,0 +1,458 @@
+"""Priors that have mass outside of what their parameters' declarations allow.
+
+For a prior p of a parameter with bounds a and b the missing factor is 1 / P(a < theta < b), so that
+
+    log Z (normalised) = log Z (as written) − log P(a < theta < b).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.program import Program
+from stanct.stan.rewrite import Edit
+from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
+from stanct.stan.syntax import Assign, Compound, Increment, Range, TypeSpec, walk
+from stanct.stan.truncations import Bound, Writer, cuts, operand, product
+
+_ORDERED = frozenset({"ordered", "positive_ordered"})
+_BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
+_WRAPPERS = frozenset({"to_vector", "to_row_vector", "to_array_1d"})
+_CHOOSING = frozenset({"if", "while"})
+# Of one element; there may be many, but hardly a million.
+_NOTHING = 1e-9
+_WORD = re.compile(r"\w+")
+_OF_FACTORIALS = frozenset({"lgamma", "tgamma", "lfactorial", "log_rising_factorial"})
+
+
+@dataclass(frozen=True)
+class HalfPrior:
+    """One such prior.
+
+    Attributes
+    ----------
+    name
+        The parameter.
+    density
+        Its prior.
+    where
+        Where the mass lies that is left out, in words.
+    depends_on
+        Parameters on which the missing factor depends; empty for a constant one.
+    correction, value, remedy
+        As those of `omissions.Omission`.
+    truncation
+        What is to be put behind the statement, e.g. ` T[0, ]`; empty where `added` mends it.
+    added
+        The statement that mends it where no truncation does.
+    """
+
+    name: str
+    density: Density = field(repr=False)
+    where: str
+    depends_on: tuple[str, ...]
+    correction: str | None
+    value: float | None
+    remedy: str | None
+    truncation: str
+    added: str
+
+    def edits(self, program: Program) -> list[Edit]:
+        """The change of the program's text that normalises the prior."""
+        tokens, syntax = self.density.statement.tokens, program.syntax
+        semicolon = syntax.tokens[tokens.stop - 1]
+        if self.truncation:
+            return [Edit(semicolon.start, semicolon.start, self.truncation)]
+        if not self.added:
+            return []
+        start = syntax.start(tokens.first)
+        if syntax.word(tokens.first - 1) in (";", "{", "}"):
+            return [Edit(semicolon.end, semicolon.end, f" {self.added}")]
+        return [
+            Edit(start, start, "{ "),
+            Edit(semicolon.end, semicolon.end, f" {self.added} }}"),
+        ]
+
+
+class HalfPriors:
+    """Finds the half priors of one program.
+
+    Parameters
+    ----------
+    densities
+        What adds to the program's target.
+    """
+
+    def __init__(self, densities: Densities) -> None:
+        self._densities, self._syntax = densities, densities.syntax
+        self._shapes = densities.shapes
+        self._specs = {
+            self._syntax.word(token): spec
+            for _, token, spec in densities.program.parameter_declarations()
+        }
+        self._normalisers = list(self._probabilities())
+        self._words = self._words_of_constants()
+        self._several = self._with_several()
+
+    def found(self) -> Iterator[HalfPrior]:
+        """Yield them in the order of the text."""
+        for density in self._densities.found:
+            if density.added and not self._densities.is_users(density.family):
+                half = self._half_prior(density)
+                if half is not None:
+                    yield half
+
+    def _with_several(self) -> set[str]:
+        """Parameters of which one density is of the whole, and another of the whole or a part."""
+        plain = [
+            density
+            for density in self._densities.found
+            if density.added and not any(c.word in _CHOOSING for c in density.inside)
+        ]
+        names = [name for d in plain if (name := self._reference(d.variate)) is not None]
+        whole = {self._syntax.word(d.variate.first) for d in plain if self._is_bare(d.variate)}
+        return {name for name in names if names.count(name) > 1 and name in whole}
+
+    def _is_bare(self, variate: Range) -> bool:
+        return variate.stop - variate.first == 1
+
+    def _is_prior(self, density: Density) -> bool:
+        """Whether every run of a statement is of elements of their own.
+
+        `for (n in 1:N) mu ~ normal(y[n], 1);` is a likelihood of y, written the other way round.
+        """
+        words = {self._syntax.word(token) for token in range(*density.variate)}
+        loops = {self._syntax.word(c.heads[0].first) for c in density.inside if c.word == "for"}
+        scalar = self._rank(density.variate, density) == 0
+        ranks = [self._rank(argument, density) for argument in density.arguments]
+        return loops <= words and not (scalar and any(ranks))
+
+    # What is corrected elsewhere
+
+    def _probabilities(self) -> Iterator[tuple[str, str]]:
+        """Yield family and bound of every call of a distribution function in the model."""
+        for block in ("transformed parameters", "model"):
+            found = self._densities.program.blocks.get(block)
+            if found is None:
+                continue
+            for name, arguments in self._densities.calls(Range(found.opening, found.closing)):
+                family, _, ending = name.rpartition("_")
+                if ending in ("lcdf", "lccdf", "cdf", "ccdf"):
+                    bound = next(iter(self._syntax.split(arguments, "|")), arguments)
+                    yield family, self._text(bound)
+
+    def _words_of_constants(self) -> set[str]:
+        """Words that tell that the program adds a constant of its own: log(2), lgamma(...)."""
+        found: set[str] = set()
+        for block in ("transformed parameters", "model"):
+            body = self._densities.program.blocks.get(block)
+            for statement in walk(body.statements if body else ()):
+                if not isinstance(statement, Increment | Assign):
+                    continue
+                for name, arguments in self._densities.calls(statement.value):
+                    found.add(name)
+                    if name == "log" and constant(self._text(arguments)) in (2.0, 0.5):
+                        found.add("log2")
+                for term, _ in self._densities.summands(statement.value):
+                    is_target = isinstance(statement, Increment)
+                    if is_target and constant(self._text(term)) not in (None, 0.0):
+                        found.add("log2")
+        return found
+
+    def _is_corrected(self, family: str, bounds: Sequence[Bound], centred: bool) -> bool:
+        texts = {bound.text for bound in bounds}
+        numbers = {constant(text) for text in texts} - {None}
+        for other, bound in self._normalisers:
+            if other == family and (bound in texts or constant(bound) in numbers):
+                return True
+        return centred and "log2" in self._words
+
+    # One prior
+
+    def _half_prior(self, density: Density) -> HalfPrior | None:
+        name = self._reference(density.variate)
+        if name is None or name in self._several or not self._is_prior(density):
+            return None
+        spec = self._specs[name]
+        if density.family in MULTIVARIATE:
+            return self._of_vector(density, name, spec)
+        family = FAMILIES.get(density.family)
+        if family is None or spec.base not in _BOUNDABLE | _ORDERED:
+            return None
+        low, high, conditional = self._cut(density, family, spec)
+        bounds = [bound for bound in (low, high) if bound is not None]
+        if spec.base in _ORDERED:
+            return self._of_ordered(density, name, spec, bounds)
+        if not bounds:
+            return None
+        centred = len(bounds) == 1 and self._is_centre(density, family, bounds[0])
+        if self._is_corrected(density.family, bounds, centred):
+            return None
+        depends = () if centred else self._depends(density, bounds)
+        if depends and self._is_censored(name, density):
+            return None
+        value = self._value(density, low, high, centred)
+        if value is not None and value < _NOTHING:
+            return None
+        writer = self._writer(density, low, high, centred)
+        where = " and ".join(
+            f"{side} the declared bound {bound.text}"
+            for side, bound in (("below", low), ("above", high))
+            if bound is not None
+        )
+        if conditional:
+            where = f"{where}, unless that is an end of the family's support,"
+        correction, value = self._total(density, spec, writer.each(), value, writer)
+        truncation = writer.truncation()
+        repeats = self._counts(density, spec) if writer.is_repeated else []
+        added = "" if truncation else writer.statement(repeats)
+        return HalfPrior(
+            name,
+            density,
+            where,
+            depends,
+            None if depends else correction,
+            None if depends else value,
+            self._remedy(density, truncation, added),
+            truncation,
+            added,
+        )
+
+    def _remedy(self, density: Density, truncation: str, added: str) -> str | None:
+        text = self._text(density.statement.tokens)
+        if truncation:
+            return f"{text.removesuffix(';').rstrip()}{truncation};"
+        return f"{text} {added}" if added else None
+
+    def _reference(self, variate: Range) -> str | None:
+        """The parameter that a variate is, whole or by indices."""
+        syntax = self._syntax
+        while syntax.word(variate.first) in _WRAPPERS or syntax.word(variate.first) == "(":
+            opening = variate.first + (syntax.word(variate.first) != "(")
+            if syntax.partner.get(opening) != variate.stop - 1:
+                return None
+            variate = Range(opening + 1, variate.stop - 1)
+        name, token = syntax.word(variate.first), variate.first + 1
+        while token < variate.stop and syntax.word(token) == "[":
+            token = syntax.partner[token] + 1
+        return name if name in self._specs and token == variate.stop else None
+
+    def _cut(
+        self, density: Density, family: Family, spec: TypeSpec
+    ) -> tuple[Bound | None, Bound | None, bool]:
+        """The bounds that cut mass off; and whether that depends on the data."""
+        low = self._bound(density, spec, "lower")
+        high = self._bound(density, spec, "upper")
+        low_end = self._end(density, family.low, family.low_argument)
+        high_end = self._end(density, family.high, family.high_argument)
+        low, low_if = cuts(low, low_end, 1)
+        high, high_if = cuts(high, high_end, -1)
+        return low, high, low_if or high_if
+
+    def _end(self, density: Density, end: float, argument: int | None) -> float | str:
+        """An end of the support: a number, or the text of the argument that it is."""
+        if argument is None:
+            return end
+        if argument >= len(density.arguments):
+            return "?"
+        text = self._text(density.arguments[argument])
+        number = constant(text)
+        return text if number is None else number
+
+    def _bound(self, density: Density, spec: TypeSpec, side: str) -> Bound | None:
+        if side == "lower" and spec.base == "positive_ordered":
+            return Bound(None, "0", 0)
+        tokens = spec.constraints.get(side)
+        if tokens is None:
+            return None
+        text = self._text(tokens)
+        if constant(text) in (math.inf, -math.inf):
+            return None
+        shape = self._shapes.shape(tokens, self._shapes.globals())
+        rank = None if shape is None else shape.rank
+        indexed = self._syntax.word(density.variate.stop - 1) == "]"
+        if rank and indexed:
+            rank, opening = self._indexed(density, spec, rank)
+            if rank is not None:
+                operand = text if tokens.stop - tokens.first == 1 else f"({text})"
+                text = f"{operand}{self._text(Range(opening, density.variate.stop))}"
+        elif rank and density.variate.stop - density.variate.first > 1:
+            rank = None
+        return Bound(tokens, text, rank)
+
+    def _indexed(self, density: Density, spec: TypeSpec, rank: int) -> tuple[int | None, int]:
+        """Rank and first token of the indices where a bound is indexed as its parameter is."""
+        opening = density.variate.first + 1
+        closing = self._syntax.partner.get(opening)
+        if rank != spec.rank or closing != density.variate.stop - 1:
+            return None, opening
+        variate = self._shapes.shape(density.variate, density.scope)
+        return (None if variate is None else variate.rank), opening
+
+    def _is_centre(self, density: Density, family: Family, bound: Bound) -> bool:
+        """Whether a symmetric family is cut at its centre."""
+        if family.standard:
+            return constant(bound.text) == 0
+        if family.centre is None or family.centre >= len(density.arguments):
+            return False
+        centre = self._text(density.arguments[family.centre])
+        number = constant(centre)
+        return centre == bound.text or (number is not None and number == constant(bound.text))
+
+    def _depends(self, density: Density, bounds: Sequence[Bound]) -> tuple[str, ...]:
+        ranges = [*density.arguments, *(b.tokens for b in bounds if b.tokens is not None)]
+        names = set[str]().union(*map(self._densities.names, ranges))
+        return tuple(sorted(self._densities.roots(names)))
+
+    def _is_censored(self, name: str, density: Density) -> bool:
+        """Whether a parameter stands for an observation of which only a bound is known.
+
+        Such a parameter has no other part in the model; the mass outside of its bound is left out
+        on purpose, because the mass inside is what was observed.
+        """
+        others = [
+            other.statement
+            for other in self._densities.found
+            if other.statement is not density.statement
+        ]
+        others += self._densities.increments
+        return not any(
+            name in self._densities.roots(self._densities.names(other.tokens)) for other in others
+        )
+
+    def _value(
+        self, density: Density, low: Bound | None, high: Bound | None, centred: bool
+    ) -> float | None:
+        """The missing log factor of one element, where the text tells all numbers."""
+        if centred:
+            return math.log(2)
+        arguments = [constant(self._text(argument)) for argument in density.arguments]
+        ends = [
+            infinite if bound is None else constant(bound.text)
+            for bound, infinite in ((low, -math.inf), (high, math.inf))
+        ]
+        numbers = [number for number in (*arguments, *ends) if number is not None]
+        if len(numbers) < len(arguments) + 2:
+            return None
+        *known, start, end = numbers
+        inside = mass(density.family, known, start, end)
+        return None if inside is None else -math.log(inside)
+
+    def _total(
+        self,
+        density: Density,
+        spec: TypeSpec,
+        each: str | None,
+        value: float | None,
+        writer: Writer,
+    ) -> tuple[str | None, float | None]:
+        """The correction of all elements, in Stan and as a number."""
+        if each is None:
+            return None, None
+        counts = self._counts(density, spec) if writer.is_repeated else []
+        runs = [self._length(loop) for loop in density.inside if loop.word == "for"]
+        local = density.scope.keys() - self._shapes.globals().keys()
+        known = [run for run in runs if run is not None]
+        words = {word for text in (each, *counts, *known) for word in _WORD.findall(text)}
+        chosen = any(loop.word in _CHOOSING for loop in density.inside)
+        if chosen or words & local or len(known) < len(runs):
+            heads = "; ".join(self._text(head) for c in density.inside for head in c.heads)
+            return f"{product(counts, each)} whenever the statement runs ({heads})", None
+        counts = [*known, *counts]
+        numbers = [number for count in counts if (number := constant(count)) is not None]
+        if value is None or len(numbers) < len(counts):
+            return product(counts, each), None
+        return product(counts, each), value * math.prod(numbers)
+
+    def _counts(self, density: Density, spec: TypeSpec) -> list[str]:
+        """How many elements a vector of them has."""
+        if any(self._syntax.word(token) == "[" for token in range(*density.variate)):
+            return [f"size({self._text(density.variate)})"]
+        return [self._text(size) for size in (*spec.array, *spec.dims)]
+
+    def _length(self, loop: Compound) -> str | None:
+        head = loop.heads[0]
+        ends = self._syntax.split(Range(head.first + 2, head.stop), ":")
+        if len(ends) != 2:
+            return None
+        low, high = map(self._text, ends)
+        numbers = constant(low), constant(high)
+        if numbers[0] is not None and numbers[1] is not None:
+            return f"{max(numbers[1] - numbers[0] + 1, 0):g}"
+        return high if low == "1" else f"({high} - {operand(low)} + 1)"
+
+    # Vectors
+
+    def _of_ordered(
+        self, density: Density, name: str, spec: TypeSpec, bounds: Sequence[Bound]
+    ) -> HalfPrior | None:
+        """An ordered vector is one of K! orders that its prior allows alike."""
+        if _OF_FACTORIALS & self._words or len(bounds) > 1 or density.inside:
+            return None
+        alike = all(
+            (shape := self._shapes.shape(argument, density.scope)) is not None and shape.rank == 0
+            for argument in density.arguments
+        )
+        if self._text(density.variate) != name or spec.array or not alike:
+            return None
+        (size,) = map(self._text, spec.dims)
+        number = constant(size)
+        if number is not None and number < 2 and not bounds:
+            return None
+        each, value = f"lgamma({size} + 1)", None
+        if number is not None:
+            value = math.lgamma(number + 1)
+        where = "outside of the declared order"
+        if bounds:
+            family = FAMILIES[density.family]
+            centred = self._is_centre(density, family, bounds[0])
+            if self._is_corrected(density.family, bounds, centred):
+                return None
+            depends = () if centred else self._depends(density, bounds)
+            if depends:
+                return None
+            half = self._writer(density, bounds[0], None, centred).each()
+            if half is None:
+                return None
+            below = self._value(density, bounds[0], None, centred)
+            each = f"{each} + {product([size], half)}"
+            value = None if value is None or below is None else value + (number or 0) * below
+            where = f"below 0 and {where}"
+        added = f"target += {each};"
+        remedy = self._remedy(density, "", added)
+        return HalfPrior(name, density, where, (), each, value, remedy, "", added)
+
+    def _of_vector(self, density: Density, name: str, spec: TypeSpec) -> HalfPrior | None:
+        """A multivariate prior of a bounded vector: its missing factor has no closed form."""
+        sides = [
+            side for side in ("lower", "upper") if self._bound(density, spec, side) is not None
+        ]
+        if not sides and spec.base not in _ORDERED:
+            return None
+        bounds = [Range(*spec.constraints[side]) for side in sides if side in spec.constraints]
+        names = set[str]().union(*map(self._densities.names, (*density.arguments, *bounds)))
+        depends = tuple(sorted(self._densities.roots(names)))
+        if depends and self._is_censored(name, density):
+            return None
+        where = "outside of the declared support"
+        return HalfPrior(name, density, where, depends, None, None, None, "", "")
+
+    def _writer(
+        self, density: Density, low: Bound | None, high: Bound | None, centred: bool
+    ) -> Writer:
+        arguments = [self._rank(argument, density) for argument in density.arguments]
+        ranks = self._rank(density.variate, density), arguments
+        return Writer(density, low, high, centred=centred, ranks=ranks, syntax=self._syntax)
+
+    def _rank(self, tokens: Range, density: Density) -> int | None:
+        """Rank of an expression that a density's statement holds."""
+        shape = self._shapes.shape(tokens, density.scope)
+        return None if shape is None else shape.rank
+
+    def _text(self, tokens: Range) -> str:
+        """A stretch of the program on one line, without comments."""
+        return one_line(self._syntax, tokens)

@@ -1,0 +1,333 @@
+"""What a program leaves out of its prior, as far as its text shows.
+
+The integral of a program's density is the evidence only if the program is a normalised joint
+density of data and parameters. `real<lower=0> s; s ~ normal(0, 1);` is not: half of that prior's
+mass lies outside of the declared bound, so that log Z is too small by log 2. Posteriors do not
+notice; evidences and Bayes factors do.
+
+What is reported is so. What is not reported may still be missing: hand-written densities and user
+functions are taken on trust.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.half_priors import HalfPrior, HalfPriors
+from stanct.stan.program import Program
+from stanct.stan.rewrite import Edit, apply
+from stanct.stan.supports import constant
+from stanct.stan.syntax import Declare, Range, TypeSpec
+from stanct.stan.truncations import operand, product
+
+Kind = Literal["half_prior", "flat_prior", "improper", "unused_parameter", "missing_constant"]
+
+_COMPACT = frozenset(
+    {"simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr"}
+    | {"column_stochastic_matrix", "row_stochastic_matrix"}
+)
+NEGLIGIBLE = 1e-4
+"""A correction of log Z below this size is not worth a word."""
+
+
+@dataclass(frozen=True)
+class Omission:
+    """Something that a program leaves out, or that cannot be checked.
+
+    Attributes
+    ----------
+    kind
+        ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"flat_prior"``: a
+        parameter of bounded support has no prior, so that its density is 1. ``"improper"``: a
+        parameter of unbounded support has no prior. ``"unused_parameter"``: a parameter plays no
+        part in the target. ``"missing_constant"``: a constant may be missing, which cannot be
+        checked.
+    parameters
+        Names of the parameters concerned.
+    path, line
+        Place of the statement in the user's file, counted from 1.
+    statement
+        Its text.
+    sentence
+        What is left out, in one sentence.
+    correction
+        What is to be added to log Z, in Stan; None where no constant is known that mends it.
+    value
+        The number that `correction` is, where the program's text alone says.
+    remedy
+        Stan code that takes the statement's place; None where there is no single one.
+    improper
+        Whether it makes log Z meaningless.
+    """
+
+    kind: Kind
+    parameters: tuple[str, ...]
+    path: str
+    line: int
+    statement: str
+    sentence: str
+    correction: str | None = None
+    value: float | None = None
+    remedy: str | None = None
+    improper: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {**asdict(self), "parameters": list(self.parameters)}
+
+    def __str__(self) -> str:
+        parts = [f"{self.path}:{self.line}: {self.sentence}"]
+        if self.correction is not None:
+            instead = f", or write `{self.remedy}`" if self.remedy else ""
+            parts.append(f"Add {self.correction} to log Z{instead}.")
+        elif self.remedy is not None:
+            parts.append(f"Normalised it would be `{self.remedy}`.")
+        return " ".join(parts)
+
+
+def omissions(program: Program) -> tuple[Omission, ...]:
+    """Find what a program leaves out, in the order of its text."""
+    finder = _Finder(program)
+    found = [*finder.half_priors(), *finder.parameters(), *finder.increments()]
+    return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
+
+
+def renormalised(program: Program) -> Program:
+    """Return the program with its half priors normalised, where a constant does that.
+
+    Every draw and every posterior expectation stays as it is; log Z grows by the corrections.
+    Priors whose missing factor depends on parameters are left alone, because the factor would
+    change the posterior.
+    """
+    halves = _Finder(program).renormalisable()
+    edits: list[Edit] = [edit for half in halves for edit in half.edits(program)]
+    if not edits:
+        return program
+    return Program.from_source(apply(program.expanded, edits), name=program.name, path=program.path)
+
+
+class _Finder:
+    """Finds the omissions of one program; each comes with its offset in the text."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.syntax = program, program.syntax
+        self.densities = Densities(program)
+        self._doubled = self._with_several()
+        self._halves = [
+            half
+            for half in HalfPriors(self.densities).found()
+            if self._key(half.density) not in self._doubled
+            and (half.value is None or abs(half.value) >= NEGLIGIBLE)
+        ]
+
+    def renormalisable(self) -> list[HalfPrior]:
+        """Half priors that a constant mends."""
+        return [half for half in self._halves if not half.depends_on]
+
+    def _omission(
+        self, tokens: Range, kind: Kind, names: tuple[str, ...], sentence: str, **more: Any
+    ) -> tuple[int, Omission]:
+        offset = self.syntax.start(tokens.first)
+        place = self.syntax.source.place(offset)
+        text = one_line(self.syntax, tokens)
+        return offset, Omission(kind, names, place.path, place.line, text, sentence, **more)
+
+    # Priors with mass outside of the bounds
+
+    def half_priors(self) -> Iterator[tuple[int, Omission]]:
+        """Priors that are not normalised on the declared support."""
+        for half in self._halves:
+            yield self._omission(
+                half.density.statement.tokens,
+                "half_prior",
+                (half.name,),
+                _half_sentence(half),
+                correction=half.correction,
+                value=half.value,
+                remedy=half.remedy,
+            )
+        for densities in self._doubled.values():
+            last = densities[-1]
+            place = self.syntax.source.place(self.syntax.start(densities[0].statement.tokens.first))
+            variate = self.syntax.text(last.variate)
+            yield self._omission(
+                last.statement.tokens,
+                "missing_constant",
+                tuple(sorted(self.densities.roots(self.densities.names(last.variate)))),
+                f"`{variate}` has a density in line {place.line} already: if both are its prior, "
+                "their product is not normalised, and its constant is not known.",
+            )
+
+    def _key(self, density: Density) -> tuple[str, ...]:
+        loops = [self.syntax.text(head) for c in density.inside for head in c.heads]
+        words = [self.syntax.word(token) for token in range(*density.variate)]
+        return (*words, "|", *loops)
+
+    def _with_several(self) -> dict[tuple[str, ...], list[Density]]:
+        """Whole parameters, or elements in the same loops, that have several densities."""
+        plain = [
+            density
+            for density in self.densities.found
+            if density.added
+            and all(c.word in ("for", "block", "profile") for c in density.inside)
+            and self.syntax.word(density.variate.first) in self.densities.parameters
+            and density.variate.stop - density.variate.first in (1, 4)
+        ]
+        counts = Counter(map(self._key, plain))
+        found: dict[tuple[str, ...], list[Density]] = {}
+        for density in plain:
+            if counts[self._key(density)] > 1:
+                found.setdefault(self._key(density), []).append(density)
+        return found
+
+    # Parameters without a prior
+
+    def parameters(self) -> Iterator[tuple[int, Omission]]:
+        """Parameters that are the variate of no density."""
+        seen = self.densities
+        for statement, token, spec in self.program.parameter_declarations():
+            name = self.syntax.word(token)
+            if name not in seen.used:
+                yield self._unused(statement, name, spec)
+            elif name not in seen.in_variates | seen.by_hand | seen.in_bounds:
+                yield from self._flat(statement, name, spec)
+
+    def _unused(self, statement: Declare, name: str, spec: TypeSpec) -> tuple[int, Omission]:
+        said = f"`{name}` occurs in no statement that adds to the target"
+        if _is_compact(spec):
+            said = f"{said}: its density is flat."
+            correction, value, _ = self._volume(name, spec)
+            if value is not None and abs(value) < NEGLIGIBLE:
+                correction = value = None
+        else:
+            said = f"{said}, and its support is unbounded: log Z is infinite."
+            correction = value = None
+        return self._omission(
+            statement.tokens,
+            "unused_parameter",
+            (name,),
+            said,
+            correction=correction,
+            value=value,
+            improper=not _is_compact(spec),
+        )
+
+    def _flat(
+        self, statement: Declare, name: str, spec: TypeSpec
+    ) -> Iterator[tuple[int, Omission]]:
+        if not _is_compact(spec):
+            yield self._omission(
+                statement.tokens,
+                "improper",
+                (name,),
+                f"`{name}` has no prior, and its support is unbounded: a flat prior there is "
+                "improper, and log Z is no evidence.",
+                improper=True,
+            )
+            return
+        correction, value, remedy = self._volume(name, spec)
+        if value is not None and abs(value) < NEGLIGIBLE:
+            return
+        said = f"`{name}` has no prior: its density is 1 on the declared support"
+        if correction is None:
+            said = f"{said}, whose volume is not known here."
+        elif value is None:
+            said = f"{said}, without the constant that makes it a uniform distribution."
+        else:
+            off = "large" if value < 0 else "small"
+            said = f"{said}, so that log Z is too {off} by {abs(value):.4f}."
+        yield self._omission(
+            statement.tokens,
+            "flat_prior",
+            (name,),
+            said,
+            correction=correction,
+            value=value,
+            remedy=remedy,
+        )
+
+    def _volume(self, name: str, spec: TypeSpec) -> tuple[str | None, float | None, str | None]:
+        """Less the log volume of a support, in Stan and as a number, and the uniform prior."""
+        text = self.syntax.text
+        sizes = [text(size) for size in spec.array]
+        if spec.base == "simplex":
+            (size,) = map(text, spec.dims)
+            each, remedy = f"lgamma({size})", f"{name} ~ dirichlet(rep_vector(1, {size}));"
+            number = constant(size)
+            value = math.lgamma(number) if number and number >= 1 else None
+            return (
+                product(sizes, each),
+                _times(sizes, value),
+                remedy if len(sizes) < 2 else None,
+            )
+        if spec.base in _COMPACT or spec.base == "tuple":
+            return None, None, None
+        low, high = spec.constraints["lower"], spec.constraints["upper"]
+        seen = self.densities
+        if seen.roots(seen.names(low) | seen.names(high)):
+            return None, None, None
+        sizes += [text(size) for size in spec.dims]
+        ends = one_line(self.syntax, low), one_line(self.syntax, high)
+        numbers = [constant(end) for end in ends]
+        scope = seen.shapes.globals()
+        shapes = [seen.shapes.shape(bound, scope) for bound in (low, high)]
+        remedy = f"{name} ~ uniform({ends[0]}, {ends[1]});" if len(sizes) < 2 else None
+        if any(shape is None or shape.rank for shape in shapes):
+            # Bounds of each element: arrays of vectors would share them.
+            whole = len(sizes) == 1
+            return (f"-sum(log({ends[1]} - {ends[0]}))" if whole else None), None, remedy
+        value = None
+        if None not in numbers:
+            value = -math.log(max(numbers[1] - numbers[0], 5e-324))  # type: ignore[operator]
+        length = f"{ends[1]} - {operand(ends[0])}"
+        number = constant(length)
+        each = f"-log({length if number is None else f'{number:g}'})"
+        return product(sizes, each), _times(sizes, value), remedy
+
+    # Increments by hand
+
+    def increments(self) -> Iterator[tuple[int, Omission]]:
+        """Increments of the target that call no density."""
+        for statement in self.densities.increments:
+            names = self.densities.roots(self.densities.names(statement.value))
+            yield self._omission(
+                statement.tokens,
+                "missing_constant",
+                tuple(sorted(names)),
+                "This increment calls no density: whether its constant is complete cannot be "
+                "checked.",
+            )
+
+
+def _half_sentence(half: HalfPrior) -> str:
+    said = f"The prior of `{half.name}` has mass {half.where} and is not truncated there"
+    if half.depends_on:
+        names = ", ".join(half.depends_on)
+        return (
+            f"{said}; how much depends on {names}: the missing factor is not a constant, and a "
+            "truncation would change the posterior, too."
+        )
+    if half.value is None:
+        return f"{said}, so that the density is not normalised and log Z is too small."
+    return f"{said}, so that log Z is too small by {half.value:.4f}."
+
+
+def _is_compact(spec: TypeSpec) -> bool:
+    if spec.base == "tuple":
+        return all(_is_compact(element) for element in spec.elements)
+    return spec.base in _COMPACT or {"lower", "upper"} <= spec.constraints.keys()
+
+
+def _times(sizes: list[str], value: float | None) -> float | None:
+    """The value as often as the sizes say, where they are numbers."""
+    numbers = [constant(size) for size in sizes]
+    if value == 0:
+        return 0.0
+    if value is None or None in numbers:
+        return None
+    return value * math.prod(number for number in numbers if number is not None)

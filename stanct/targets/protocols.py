@@ -1,0 +1,46 @@
+"""What samplers need of the user's problem, whether a program, a function or batches pose it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.kernels import CallableDensity
+from stanct.work.execution import Executed, LentDensity
+
+
+class SampledDensity(LentDensity, CallableDensity, Protocol):
+    """What samplers need of a density: `Density` and `FunctionDensity` have it."""
+
+
+class SampledTarget(Executed, Protocol):
+    """What samplers need of a target: `ProgramTarget` and `FunctionTarget` have it."""
+
+    @property
+    def prefix(self) -> str: ...
+
+    @property
+    def density(self) -> SampledDensity: ...
+
+    @property
+    def programs(self) -> dict[str, str]: ...
+
+    @property
+    def data_text(self) -> str: ...
+
+    @property
+    def origin(self) -> dict[str, Any]: ...
+
+    def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
+
+
+class BatchDensity(CallableDensity, Protocol):
+    """What a batch needs of its density: `Density` and `FunctionDensity` have it."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def log_density_gradient(self, x: Array) -> tuple[float, Array]: ...

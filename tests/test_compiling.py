@@ -1,0 +1,150 @@
+"""The disk cache of compiled loops: it follows every source, is used again, and can be absent."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+ROOM = ROOT / "stanct" / "kernels"
+
+# Loops of a file of their own, into which a record and a constant of other files are compiled.
+PROBE = """
+from stanct.kernels.compiling import compiled
+from stanct.kernels.hmc import DIVERGENCE, StepTable
+
+@compiled
+def first(table: StepTable) -> float:
+    return table.log_step[0]
+
+@compiled
+def limit(table: StepTable) -> float:
+    return DIVERGENCE
+"""
+CALL = """
+import numpy as np
+from stanct.kernels import compiling, hmc, probe
+table = hmc.StepTable(log_step=np.full(2, 3.0), visits=np.full(2, 7.0))
+print(probe.first(table), probe.limit(table), sum(probe.first.stats.cache_hits.values()))
+print(compiling.FOLDER)
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package with a probe in the room, outside this one's cache."""
+    shutil.copytree(ROOT / "stanct", tmp_path / "stanct", ignore=shutil.ignore_patterns("__pyc*"))
+    (tmp_path / "stanct" / "kernels" / "probe.py").write_text(PROBE, encoding="utf-8")
+    return tmp_path
+
+
+def called(copy: Path, **environment: str) -> tuple[list[float], str]:
+    """What the probe returns in a process of its own, with hits of the cache, and the folder."""
+    known = {"NUMBA_CACHE_DIR": str(copy / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", CALL],
+        capture_output=True,
+        text=True,
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), **known, **environment},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    numbers, folder = done.stdout.splitlines()
+    return [float(number) for number in numbers.split()], folder
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_machine_code_follows_every_source(copy: Path) -> None:
+    """Records and constants of other files, for which numba's own cache has no eyes."""
+    assert called(copy)[0] == [3.0, 1000.0, 0]
+    assert called(copy)[0] == [3.0, 1000.0, 1]
+    source = copy / "stanct" / "kernels" / "hmc.py"
+    replaced(
+        source, "    log_step: Array\n    visits: Array", "    visits: Array\n    log_step: Array"
+    )
+    assert called(copy)[0] == [3.0, 1000.0, 0]
+    replaced(source, "DIVERGENCE = 1000.0", "DIVERGENCE = 500.0")
+    assert called(copy)[0] == [3.0, 500.0, 0]
+    assert called(copy)[0] == [3.0, 500.0, 1]
+
+
+def test_without_a_writable_folder_all_is_compiled_in_memory(copy: Path) -> None:
+    """Neither the home nor the package need be writable; nothing is said or left behind."""
+    before = sorted(copy.rglob("*"))
+    file = copy / "stanct" / "py.typed"
+    for place in (
+        {"NUMBA_CACHE_DIR": str(file / "below")},
+        {"NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": str(file / "below"), "HOME": str(file)},
+    ):
+        assert called(copy, **place) == ([3.0, 1000.0, 0], "None")
+    assert sorted(copy.rglob("*")) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names the cache's place on Linux")
+def test_the_cache_lies_in_the_users_own_folder(copy: Path) -> None:
+    place = {"NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": str(copy / "home")}
+    _, folder = called(copy, **place)
+    assert Path(folder).parent == copy / "home" / "stanct" / "kernels"
+    assert any(Path(folder).iterdir())
+
+
+def test_machine_code_that_is_long_unused_is_deleted(copy: Path) -> None:
+    _, folder = called(copy)
+    old, young = (Path(folder).with_name(name * 32) for name in "ab")
+    for other, age in ((old, 40), (young, 20)):
+        other.mkdir()
+        (other / "some.nbc").touch()
+        then = Path(folder).stat().st_mtime - age * 86_400
+        os.utime(other, (then, then))
+    assert called(copy)[0][2] == 1
+    assert {path.name for path in Path(folder).parent.iterdir()} == {Path(folder).name, young.name}
+
+
+def test_machine_code_that_was_damaged_is_compiled_anew(copy: Path) -> None:
+    _, folder = called(copy)
+    for path in Path(folder).glob("*.nb*"):
+        path.write_bytes(path.read_bytes()[:10])
+    assert called(copy)[0] == [3.0, 1000.0, 0]
+
+
+def foreign_names(path: Path) -> set[str]:
+    """Names that a file of the room imports from other rooms."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stanct")
+        for alias in node.names
+        if not (node.module or "").startswith("stanct.kernels")
+    }
+
+
+@pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
+def test_nothing_of_another_room_is_compiled_in(path: Path) -> None:
+    """The key of the cache covers this room alone. Annotations are not compiled."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.decorator_list:
+            used = {
+                name.id
+                for statement in node.body
+                for name in ast.walk(statement)
+                if isinstance(name, ast.Name)
+            }
+            assert not used & foreign_names(path), node.name
+
+
+@pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
+def test_functions_take_six_arguments_at_most(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            assert len(node.args.posonlyargs + node.args.args) <= 6, node.name

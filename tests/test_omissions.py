@@ -1,0 +1,518 @@
+"""What programs leave out: against quadrature, and in programs that leave out nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, target_of
+from numpy.polynomial.legendre import leggauss
+
+import stanct
+from stanct import StanctError
+from stanct.cli import main
+from stanct.errors import ProgramError
+from stanct.stan.omissions import omissions, renormalised
+from stanct.stan.program import Program
+from stanct.stan.supports import FAMILIES, constant, mass
+from stanct.targets.data import read_data
+from stanct.targets.program_target import ProgramTarget, check_program
+
+NODES, WEIGHTS = leggauss(8)
+# A grid of two dimensions ends where exp(-12) of the mass is left.
+NEAR = 3e-5
+
+
+def log_z(program: Program, data: dict[str, Any] | None = None) -> float:
+    """log Z by quadrature on panels of the unconstrained space, of one or two dimensions."""
+    density = ProgramTarget(program, read_data(data, program)).density
+    half_width, number = (30, 120) if density.dimension == 1 else (12, 24)
+    panels = np.linspace(-half_width, half_width, number + 1)
+    centre, half = (panels[1:] + panels[:-1]) / 2, np.diff(panels) / 2
+    x = (centre[:, None] + half[:, None] * NODES).ravel()
+    log_w = np.log((half[:, None] * WEIGHTS).ravel())
+    points = np.array(list(itertools.product(x, repeat=density.dimension)))
+    weights = [sum(w) for w in itertools.product(log_w, repeat=density.dimension)]
+    values = [density.log_density(point) for point in points]
+    return float(np.logaddexp.reduce(np.add(values, weights)))
+
+
+def value_in_stan(expression: str, data: str = "", values: dict[str, Any] | None = None) -> float:
+    """What Stan makes of an expression without parameters."""
+    target = target_of(
+        f"data {{ {data} }} parameters {{ real x; }} model {{ target += {expression}; }}", values
+    )
+    return float(target.density.log_density(np.zeros(1)))
+
+
+def program(parameters: str, model: str, **blocks: str) -> Program:
+    texts = {"functions": "", "data": "", "transformed_parameters": ""} | blocks
+    written = [f"{name.replace('_', ' ')} {{ {texts[name]} }}" for name in ("functions", "data")]
+    if texts["transformed_parameters"]:
+        model = f"}} model {{ {model}"
+        model = f"transformed parameters {{ {texts['transformed_parameters']} {model}"
+    else:
+        model = f"model {{ {model}"
+    return Program.from_source(f"{' '.join(written)} parameters {{ {parameters} }} {model} }}")
+
+
+# Bounds, prior, and what is left out in Stan.
+HALVES = {
+    "normal": ("lower=0", "normal(0, 1)", "log(2)"),
+    "above": ("upper=0", "normal(0, 1)", "log(2)"),
+    "off centre": ("lower=0", "normal(1, 2)", "-normal_lccdf(0 | 1, 2)"),
+    "at 1": ("lower=1", "normal(1, 2)", "log(2)"),
+    "std_normal": ("lower=0", "std_normal()", "log(2)"),
+    "std_normal at 1": ("lower=1", "std_normal()", "-std_normal_lccdf(1)"),
+    "two bounds": (
+        "lower=-1, upper=0.5", "normal(0, 1)",
+        "-log_diff_exp(normal_lcdf(0.5 | 0, 1), normal_lcdf(-1 | 0, 1))",
+    ),
+    "student_t": ("lower=0", "student_t(5, 0, 2)", "log(2)"),
+    "student_t off centre": ("lower=0", "student_t(5, 1, 2)", "-student_t_lccdf(0 | 5, 1, 2)"),
+    "cauchy": ("lower=0, upper=50", "cauchy(1, 2.5)", 
+        "-log_diff_exp(cauchy_lcdf(50 | 1, 2.5), cauchy_lcdf(0 | 1, 2.5))"),
+    "double_exponential": (
+        "lower=0", "double_exponential(1, 2)", "-double_exponential_lccdf(0 | 1, 2)"
+    ),
+    "logistic": ("lower=0", "logistic(0.5, 1)", "-logistic_lccdf(0 | 0.5, 1)"),
+    "gumbel": ("lower=0", "gumbel(0.5, 1)", "-gumbel_lccdf(0 | 0.5, 1)"),
+    "skew_normal": ("lower=0", "skew_normal(0, 1, 2)", "-skew_normal_lccdf(0 | 0, 1, 2)"),
+    "exp_mod_normal": ("lower=0", "exp_mod_normal(0, 1, 2)", "-exp_mod_normal_lccdf(0 | 0, 1, 2)"),
+    "lognormal": ("lower=1", "lognormal(0, 1)", "-lognormal_lccdf(1 | 0, 1)"),
+    "gamma": ("lower=0, upper=3", "gamma(2, 1)", "-gamma_lcdf(3 | 2, 1)"),
+    "inv_gamma": ("lower=0, upper=1.5", "inv_gamma(2, 1)", "-inv_gamma_lcdf(1.5 | 2, 1)"),
+    "exponential": ("lower=0.5", "exponential(2)", "-exponential_lccdf(0.5 | 2)"),
+    "weibull": ("lower=0.5", "weibull(2, 1.5)", "-weibull_lccdf(0.5 | 2, 1.5)"),
+    "frechet": ("lower=0, upper=4", "frechet(2, 1.5)", "-frechet_lcdf(4 | 2, 1.5)"),
+    "chi_square": ("lower=1", "chi_square(3)", "-chi_square_lccdf(1 | 3)"),
+    "inv_chi_square": ("lower=0, upper=2", "inv_chi_square(3)", "-inv_chi_square_lcdf(2 | 3)"),
+    "scaled_inv_chi_square": (
+        "lower=0, upper=2", "scaled_inv_chi_square(3, 1)", "-scaled_inv_chi_square_lcdf(2 | 3, 1)"
+    ),
+    "rayleigh": ("lower=0.5", "rayleigh(1)", "-rayleigh_lccdf(0.5 | 1)"),
+    "beta": ("lower=0.5, upper=1", "beta(2, 3)", "-beta_lccdf(0.5 | 2, 3)"),
+    "beta_proportion": (
+        "lower=0, upper=0.5", "beta_proportion(0.4, 5)", "-beta_proportion_lcdf(0.5 | 0.4, 5)"
+    ),
+    "uniform": ("lower=0, upper=5", "uniform(0, 10)", "-uniform_lcdf(5 | 0, 10)"),
+    "pareto": ("lower=1.5, upper=9", "pareto(1, 2)",
+        "-log_diff_exp(pareto_lcdf(9 | 1, 2), pareto_lcdf(1.5 | 1, 2))"),
+    "pareto_type_2": (
+        "lower=0, upper=9", "pareto_type_2(0, 1, 2)", "-pareto_type_2_lcdf(9 | 0, 1, 2)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", [False, True], ids=["statement", "increment"])
+@pytest.mark.parametrize("case", HALVES)
+def test_correction_is_what_quadrature_finds(case: str, call: bool) -> None:
+    """log Z as written and the correction are log Z of the renormalised program, which is 0."""
+    bounds, prior, correction = HALVES[case]
+    family, arguments = prior[:-1].split("(")
+    statement = f"s ~ {prior};"
+    if call:
+        bar = f"s | {arguments}" if arguments else "s"
+        statement = f"target += {family}_lpdf({bar});"
+    written = program(f"real<{bounds}> s;", statement)
+    (found,) = omissions(written)
+    assert (found.kind, found.parameters, found.statement) == ("half_prior", ("s",), statement)
+    assert found.correction == correction
+    known = value_in_stan(correction)
+    if found.value is None:
+        assert family in ("skew_normal", "exp_mod_normal")
+    else:
+        assert found.value == pytest.approx(known, abs=1e-9)
+    mended = renormalised(written)
+    assert mended.expanded != written.expanded
+    assert (" T[" in mended.expanded) is not call
+    # Tails of Student's t and of Pareto's distribution beyond the grid are below 1e-9.
+    assert log_z(written) + known == pytest.approx(0, abs=2e-6)
+    assert log_z(mended) == pytest.approx(0, abs=2e-6)
+    assert omissions(mended) == ()
+
+
+VECTORS = {
+    "vector": ("vector<lower=0>[2] s;", "s ~ normal(0, 1);", "2 * log(2)"),
+    "off centre": ("vector<lower=0>[2] s;", "s ~ normal(1, 1);", "-2 * normal_lccdf(0 | 1, 1)"),
+    "array": ("array[2] real<lower=0> s;", "s ~ normal(1, 1);", "-2 * normal_lccdf(0 | 1, 1)"),
+    "matrix": (
+        "matrix<upper=1>[2, 1] s;", "to_vector(s) ~ normal(0, 1);",
+        "-2 * normal_lcdf(1 | 0, 1)",
+    ),
+    "loop": (
+        "vector<lower=0>[2] s;", "for (k in 1:2) s[k] ~ normal(1, 1);",
+        "-2 * normal_lccdf(0 | 1, 1)",
+    ),
+    "braces": (
+        "vector<lower=0>[2] s;", "for (k in 1:2) { target += normal_lpdf(s[k] | 1, 1); }",
+        "-2 * normal_lccdf(0 | 1, 1)",
+    ),
+    "no braces": (
+        "vector<lower=0>[2] s;", "for (k in 1:2) target += normal_lpdf(s[k] | 1, 1);",
+        "-2 * normal_lccdf(0 | 1, 1)",
+    ),
+    "two bounds": (
+        "vector<lower=0, upper=2>[2] s;", "s ~ normal(1, 1);",
+        "-2 * log_diff_exp(normal_lcdf(2 | 1, 1), normal_lcdf(0 | 1, 1))",
+    ),
+    "vector of centres": (
+        "vector<lower=0>[2] s;", "s ~ normal([0.5, 1], 1);", "-normal_lccdf(0 | [0.5, 1], 1)"
+    ),
+    "vector of bounds": (
+        "vector<lower=[0, 1]'>[2] s;", "s ~ normal(1, 1);", "-normal_lccdf([0, 1]' | 1, 1)"
+    ),
+    "slice": (
+        "vector<lower=0>[2] s;", "s[1:2] ~ normal(1, 1);", "-size(s[1:2]) * normal_lccdf(0 | 1, 1)"
+    ),
+    "sum": (
+        "real<lower=0> s; real<upper=1> r;",
+        "target += normal_lpdf(s | 0, 1) + std_normal_lpdf(r);", None,
+    ),
+    "order": ("ordered[2] s;", "s ~ normal(0, 1);", "lgamma(2 + 1)"),
+    "positive order": (
+        "positive_ordered[2] s;", "s ~ normal(1, 1);",
+        "lgamma(2 + 1) + -2 * normal_lccdf(0 | 1, 1)",
+    ),
+    "order of positive ones": ("positive_ordered[2] s;", "s ~ gamma(2, 1);", "lgamma(2 + 1)"),
+    "scale": (
+        "real<lower=0> t; real<lower=0> s;",
+        "t ~ normal(1, 0.2) T[0, ]; s ~ normal(0, t); target += -0.0 * s * t;", "log(2)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_corrections_of_several_elements(case: str) -> None:
+    parameters, model, correction = VECTORS[case]
+    written = program(parameters, model)
+    found = [omission for omission in omissions(written) if omission.kind == "half_prior"]
+    if correction is not None:
+        assert [omission.correction for omission in found] == [correction]
+    known = [
+        value_in_stan(str(omission.correction), "vector[2] s;", {"s": [0, 0]}) for omission in found
+    ]
+    for omission, value in zip(found, known, strict=True):
+        assert omission.value is None or omission.value == pytest.approx(value, abs=1e-9)
+    assert log_z(written) + sum(known) == pytest.approx(0, abs=NEAR)
+    assert log_z(renormalised(written)) == pytest.approx(0, abs=NEAR)
+
+
+FLAT = {
+    "uniform": ("real<lower=-1, upper=3> s;", "-log(4)", "s ~ uniform(-1, 3);"),
+    "of several": ("vector<lower=-1, upper=3>[2] s;", "-2 * log(4)", "s ~ uniform(-1, 3);"),
+    "simplex": ("simplex[3] s;", "lgamma(3)", "s ~ dirichlet(rep_vector(1, 3));"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FLAT)
+def test_flat_priors(case: str) -> None:
+    parameters, correction, remedy = FLAT[case]
+    used = "target += normal_lpdf(0 | 0 * sum(s), 1) - normal_lpdf(0 | 0, 1);"
+    if parameters.startswith("real"):
+        used = used.replace("sum(s)", "s")
+    written = program(parameters, used)
+    (found,) = omissions(written)
+    assert (found.kind, found.correction, found.remedy) == ("flat_prior", correction, remedy)
+    known = value_in_stan(correction)
+    assert found.value == pytest.approx(known)
+    assert not found.improper
+    assert log_z(written) + known == pytest.approx(0, abs=NEAR)
+    assert log_z(program(parameters, used + remedy)) == pytest.approx(0, abs=NEAR)
+
+
+OWN = "real my_lpdf(real y, real m) { return normal_lpdf(y | m, 1); }"
+INNER = "real all_lpdf(real y, real m) { return normal_lpdf(y | m, 1) + normal_lpdf(m | 0, 1); }"
+PRIOR = "real prior(real m) { return normal_lpdf(m | 0, 1); }"
+ADDS = "void prior_lp(real m) { m ~ normal(0, 1); }"
+Y = "int N; vector[N] y; real L;"
+LIKE = "y ~ normal(m, s);"
+BOTH = "real m; real<lower=0> s;"
+FINE = "m ~ normal(0, 1); "
+
+# Parameters, model, other blocks, and the omissions as kind:parameter.
+PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
+    "proper": (BOTH, FINE + "s ~ exponential(1);" + LIKE, {"data": Y}, ""),
+    "truncated": (BOTH, FINE + "s ~ normal(0, 1) T[0, ];" + LIKE, {"data": Y}, ""),
+    "half": (BOTH, FINE + "s ~ normal(0, 1);" + LIKE, {"data": Y}, "half_prior:s"),
+    "corrected by lccdf": (
+        BOTH, FINE + "target += normal_lpdf(s | 1, 1) - normal_lccdf(0 | 1, 1);" + LIKE,
+        {"data": Y}, "",
+    ),
+    "corrected elsewhere": (
+        BOTH, FINE + "s ~ normal(1, 1);" + LIKE + "target += -normal_lccdf(0.0 | 1, 1);",
+        {"data": Y}, "",
+    ),
+    "corrected at another bound": (
+        BOTH, FINE + "s ~ normal(1, 1);" + LIKE + "target += -normal_lccdf(2 | 1, 1);",
+        {"data": Y}, "half_prior:s",
+    ),
+    "corrected by log 2": (
+        BOTH, FINE + "target += normal_lpdf(s | 0, 1) + log(2);" + LIKE, {"data": Y}, ""
+    ),
+    "corrected by a number": (
+        BOTH, FINE + "s ~ normal(0, 1); target += 0.6931472;" + LIKE, {"data": Y}, ""
+    ),
+    "order corrected": ("ordered[3] c;", "c ~ normal(0, 1); target += lgamma(4);", {}, ""),
+    "kept in a variable": (
+        BOTH, "target += lprior;" + LIKE,
+        {"data": Y, "transformed_parameters": "real lprior = normal_lpdf(m | 0, 1); "
+         "lprior += student_t_lpdf(s | 3, 0, 2.5) - 1 * student_t_lccdf(0 | 3, 0, 2.5);"}, "",
+    ),
+    "no mass below": (
+        "real<lower=-1> s; real<lower=1> r;", "s ~ gamma(1, 1); r ~ pareto(1, 2);", {}, ""
+    ),
+    "uniform within": ("real<lower=0, upper=2> s;", "s ~ uniform(0, 2);", {}, ""),
+    "uniform by name": (
+        "real<lower=L, upper=L + 1> s;", "s ~ uniform(L, L + 1);", {"data": "real L;"}, ""
+    ),
+    "infinite bound": ("real<lower=negative_infinity()> s;", "s ~ normal(0, 1);", {}, ""),
+    "far away": ("real<lower=0> s;", "s ~ normal(100, 1);", {}, ""),
+    "bound among data": (
+        "real<lower=L> s;", "s ~ normal(L, 1);", {"data": "real L;"}, "half_prior:s"
+    ),
+    "own distribution": (
+        "real<lower=0> s; real m;", "s ~ my(m); m ~ normal(0, 1);", {"functions": OWN}, ""
+    ),
+    "own likelihood": (
+        "real m;", "y[1] ~ my(m);", {"functions": OWN, "data": Y}, "improper:m"
+    ),
+    "own joint density": ("real m;", "y[1] ~ all(m);", {"functions": INNER, "data": Y}, ""),
+    "own prior": ("real m;", "target += prior(m);", {"functions": PRIOR}, ""),
+    "own prior kept": (
+        "real m;", "target += p;",
+        {"functions": PRIOR, "transformed_parameters": "real p = prior(m);"}, "",
+    ),
+    "adds by itself": ("real m;", "prior_lp(m);", {"functions": ADDS}, ""),
+    "improper": (BOTH, LIKE, {"data": Y}, "improper:m improper:s"),
+    "improper centre": (
+        "real m; vector[N] t;", "t ~ normal(m, 1); y ~ normal(t, 1);", {"data": Y}, "improper:m"
+    ),
+    "improper by its type": ("ordered[2] c;", "n ~ ordered_logistic(0.1, c);",
+        {"data": "int n;"}, "improper:c"),
+    "missing data": (
+        "vector[2] z; real m;", "m ~ normal(0, 1); append_row(y, z) ~ normal(m, 1);",
+        {"data": Y}, "",
+    ),
+    "missing data, filled in": (
+        "real z; real m;", "vector[N] f = y; f[1] = z; m ~ normal(0, 1); f ~ normal(m, 1);",
+        {"data": Y}, "",
+    ),
+    "censored data": (
+        "vector<lower=L>[2] z; real m;", "m ~ normal(0, 1); z ~ normal(m, 1); y ~ normal(m, 1);",
+        {"data": Y}, "",
+    ),
+    "bounded effects": (
+        "vector<lower=0>[N] t; real m;",
+        "m ~ normal(0, 1); t ~ normal(m, 1); y ~ normal(t, 1);", {"data": Y}, "half_prior:t",
+    ),
+    "effects at the bound": (
+        "vector<lower=0>[N] t; real<lower=0> s;",
+        "s ~ exponential(1); t ~ normal(0, s); y ~ normal(t, 1);", {"data": Y}, "half_prior:t",
+    ),
+    "likelihood turned round": (
+        "real<lower=0> m;", "m ~ exponential(1); for (n in 1:N) m ~ normal(y[n], 1);",
+        {"data": Y}, "",
+    ),
+    "likelihood turned round, vectorised": (
+        "real<lower=0> m;", "m ~ normal(y, 1);", {"data": Y}, "",
+    ),
+    "two priors": ("real<lower=0> s;", "s ~ normal(0, 1); s ~ cauchy(0, 1);", {},
+        "missing_constant:s"),
+    "prior by choice": (
+        "real<lower=0> s;", "if (N > 1) s ~ normal(0, 1); else s ~ gamma(1, 1);",
+        {"data": "int N;"}, "half_prior:s",
+    ),
+    "by its bound": (
+        "real<lower=0> a; real<lower=a> b;", "b ~ exponential(1);", {}, "",
+    ),
+    "flat": ("real<lower=0, upper=9> s;", "y ~ normal(0, s);", {"data": Y}, "flat_prior:s"),
+    "flat on the unit interval": (
+        "real<lower=0, upper=1> p;", "n ~ bernoulli(p);", {"data": "int n;"}, ""
+    ),
+    "unused": ("real m; real r;", FINE, {}, "unused_parameter:r"),
+    "unused but for generated quantities": (
+        "real m; real<lower=0, upper=1> r;", FINE,
+        {"transformed_parameters": "real twice = 2 * r;"}, "unused_parameter:r",
+    ),
+    "only transformed": (
+        "real r; real m;", "t ~ normal(0, 1); m ~ normal(0, 1);",
+        {"transformed_parameters": "real t = r;"}, "",
+    ),
+    "by hand": ("real m;", "target += -0.5 * square(m);", {}, "missing_constant:m"),
+    "Jacobian by name": (
+        "real<lower=0> s;", "log_s ~ normal(0, 1);",
+        {"transformed_parameters": "real log_s = log(s); jacobian += -log_s;"},
+        "",
+    ),
+    "mixture": (
+        "real<lower=0, upper=1> w; ordered[2] c;",
+        "c ~ normal(0, 1); for (n in 1:N) target += log_mix(w, normal_lpdf(y[n] | c[1], 1), "
+        "normal_lpdf(y[n] | c[2], 1));", {"data": Y}, "half_prior:c",
+    ),
+    "mixture by a variable": (
+        "simplex[3] w; vector[3] c;",
+        "for (n in 1:N) { vector[3] l = log(w); for (k in 1:3) l[k] += normal_lpdf(y[n] | c[k], 1);"
+        " target += log_sum_exp(l); }", {"data": Y}, "improper:c",
+    ),
+    "vector with a multivariate prior": (
+        "vector<lower=0>[2] s;", "s ~ multi_normal(rep_vector(0, 2), identity_matrix(2));", {},
+        "half_prior:s",
+    ),
+    "matrices": (
+        "corr_matrix[2] R; cov_matrix[2] S;",
+        "R ~ lkj_corr(2); S ~ wishart(4, identity_matrix(2));", {}, "",
+    ),
+    "no lccdf": ("real<lower=1> s;", "s ~ loglogistic(1, 2);", {}, "half_prior:s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_what_programs_leave_out(case: str) -> None:
+    parameters, model, blocks, expected = PROGRAMS[case]
+    written = program(parameters, model, **blocks)
+    check_program(written)
+    found = omissions(written)
+    names = [f"{omission.kind}:{' '.join(omission.parameters)}" for omission in found]
+    assert " ".join(names) == expected
+    for omission in found:
+        assert omission.improper == (omission.kind == "improper" or case == "unused"), (
+            omission.sentence
+        )
+    mended = renormalised(written)
+    check_program(mended)
+    # What is mended is not found again; what a parameter decides stays as it is.
+    again = [o for o in omissions(mended) if o.kind == "half_prior"]
+    constant_ones = [o for o in found if o.remedy and o.correction and o.kind == "half_prior"]
+    assert len(again) == sum(o.kind == "half_prior" for o in found) - len(constant_ones)
+
+
+def test_what_depends_on_parameters_is_said_and_left_alone() -> None:
+    parameters, model, blocks, _ = PROGRAMS["bounded effects"]
+    written = program(parameters, model, **blocks)
+    (found,) = omissions(written)
+    assert found.correction is None and found.value is None
+    assert "depends on m" in found.sentence and "change the posterior" in found.sentence
+    assert found.remedy == "t ~ normal(m, 1); target += -N * normal_lccdf(0 | m, 1);"
+    assert renormalised(written) is written
+
+
+def test_place_and_text_of_an_omission() -> None:
+    source = """parameters {
+  real<lower=0> s; // a scale
+}
+model {
+  s ~ // the half of a normal
+    normal(0, 2);
+}
+"""
+    (found,) = omissions(Program.from_source(source, name="one"))
+    assert (found.path, found.line) == ("one.stan", 5)
+    assert found.statement == "s ~ normal(0, 2);"
+    assert found.remedy == "s ~ normal(0, 2) T[0, ];"
+    assert str(found).startswith("one.stan:5: The prior of `s`")
+    assert "too small by 0.6931. Add log(2) to log Z, or write" in str(found)
+    record = found.record()
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_distribution_functions_are_stans() -> None:
+    arguments = {
+        "student_t": (4, 0.3, 1.2),
+        "pareto_type_2": (0, 1.5, 2),
+        "beta_proportion": (0.3, 4),
+    }
+    arguments |= {"uniform": (-1, 2), "pareto": (0.5, 2), "std_normal": ()}
+    one = {"exponential", "rayleigh", "chi_square", "inv_chi_square"}
+    unknown = {"skew_normal", "exp_mod_normal", "skew_double_exponential", "loglogistic"}
+    for family in set(FAMILIES) - unknown:
+        given = arguments.get(family, (1.3,) if family in one else (1.3, 0.8))
+        behind = f" | {', '.join(map(str, given))}" if given else ""
+        for x in (0.7, 0.9):
+            ours = mass(family, given, -np.inf, x)
+            assert ours is not None
+            stans = value_in_stan(f"{family}_lcdf({x}{behind})")
+            assert np.log(ours) == pytest.approx(stans, abs=1e-9), family
+
+
+def test_constants() -> None:
+    assert constant("-2 * pi()") == pytest.approx(-2 * np.pi)
+    assert constant("1 / 2") == 0 and constant("1.0 / 2") == 0.5 and constant("2 ^ 3") == 8
+    assert constant("log(2)") == pytest.approx(np.log(2))
+    assert constant("N") is None and constant("1 / 0") is None and constant("[1, 2]") is None
+
+
+def test_programs_of_the_repository() -> None:
+    """Every finding in the examples and shipped programs was looked at."""
+    found: dict[str, set[str]] = {}
+    for folder in ("examples", "stan_models"):
+        for path in sorted((ROOT / folder).rglob("*.stan")):
+            try:
+                read = Program.from_file(path)
+            except ProgramError:
+                continue  # a part that others include
+            for omission in omissions(read):
+                found.setdefault(path.stem, set()).add(omission.kind)
+    assert found == {
+        name: {"missing_constant"}
+        for name in ("mixture20", "boltzmann", "boltzmann_glm", "boltzmann_opencl",
+                     "boltzmann_reduce_sum")
+    }  # fmt: skip
+
+
+HALF = "parameters { real<lower=0> s; } model { s ~ normal(0, 1); }"
+IMPROPER = "data { real y; } parameters { real m; } model { y ~ normal(m, 1); }"
+
+
+def written_to(path: Path, source: str) -> str:
+    path.write_text(source, encoding="utf-8")
+    return str(path)
+
+
+def test_front_door(tmp_path: Path) -> None:
+    file = written_to(tmp_path / "half.stan", HALF)
+    (found,) = stanct.temper(file).omissions
+    assert found.kind == "half_prior"
+    mended = stanct.temper(file, half_priors="renormalise")
+    assert mended.omissions == ()
+    assert "s ~ normal(0, 1) T[0, ];" in mended.program.expanded
+    assert stanct.temper(file).target().origin["omissions"] == [found.record()]
+    with pytest.raises(StanctError, match="half_priors must be"):
+        stanct.temper(file, half_priors="mend")  # type: ignore[arg-type]
+
+
+def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written_to(tmp_path / "half.stan", HALF)
+    assert main(["temper", file]) == 0
+    assert re.search(r"Note, .*half.stan:1: The prior of `s`.*log\(2\)", capsys.readouterr().err)
+    call = ["evidence", file, "--json", "--quiet", "--draws", "100", "--seed", "1"]
+    assert main(call) == 0
+    said = capsys.readouterr()
+    (record,) = json.loads(said.out)["omissions"]
+    assert record["value"] == pytest.approx(np.log(2)) and "Note, " in said.err
+
+
+def test_no_bayes_factor_of_improper_priors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written_to(tmp_path / "flat.stan", IMPROPER)
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    model = stanct.temper(file)
+    runs = [model.sample({"y": 1.0}, draws=100, seed=seed, progress=False) for seed in (1, 2)]
+    for run, folder in zip(runs, folders, strict=True):
+        run.save(folder)
+    with pytest.raises(StanctError, match=r"no proper prior: .*flat.stan:1: `m`") as refused:
+        stanct.compare(*runs)
+    assert 'improper="allow"' in str(refused.value)
+    allowed = stanct.compare(*runs, improper="allow")
+    assert any("`m` has no prior" in note for note in allowed.notes)
+    assert main(["compare", *folders]) == 1
+    assert main(["compare", *folders, "--improper", "allow"]) == 0
+    assert "`m` has no prior" in capsys.readouterr().out
+    with pytest.raises(StanctError, match="improper must be"):
+        stanct.compare(*runs, improper="yes")  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""Calls that a type checker must accept, and what it must know of their results."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import numpy as np
+
+import stanct
+from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.bracket import Bracket
+from stanct.runs.ladder import LadderRun
+from stanct.runs.particle import ParticleRun
+from stanct.runs.pseudo_extended import PseudoExtendedRun
+from stanct.runs.run import Run
+from stanct.runs.tact import TactRun
+from stanct.runs.tempered import TemperedRun
+
+
+def by_model(model: stanct.TemperedModel, name: str, method: stanct.Method[Any]) -> None:
+    assert_type(model.sample(), TemperedRun)
+    assert_type(model.sample(None), TemperedRun)
+    assert_type(model.sample({"y": 1}, chains=4, draws=100, seed=1), TemperedRun)
+    assert_type(model.sample(None, method="gibbs", target_se=0.1), TemperedRun)
+    assert_type(model.sample(method="simulated_tempering"), TemperedRun)
+    assert_type(model.sample(None, method="parallel_tempering"), LadderRun)
+    assert_type(model.sample(None, method="pseudo_extended"), PseudoExtendedRun)
+    assert_type(model.sample(None, method="ais"), ParticleRun)
+    assert_type(model.sample(None, method="adiabatic"), AdiabaticRun)
+    assert_type(model.sample(None, method="tact"), TactRun)
+    assert_type(model.sample(None, stanct.Joint(max_depth=8)), TemperedRun)
+    assert_type(model.sample(None, stanct.Gibbs(transitions=8)), TemperedRun)
+    assert_type(model.sample(None, stanct.SimulatedTempering(rungs=20)), TemperedRun)
+    assert_type(model.sample(None, stanct.ParallelTempering(rungs=None)), LadderRun)
+    assert_type(model.sample(None, stanct.AIS()), ParticleRun)
+    assert_type(model.sample(None, stanct.Adiabatic(refresh=None)), AdiabaticRun)
+    assert_type(model.sample(None, stanct.TACT(start=np.zeros(2))), TactRun)
+    assert_type(model.sample(method=stanct.AIS(resample=True), threads=2), ParticleRun)
+    assert_type(model.sample(None, name), Run)
+    assert_type(model.bidirectional(None, {"x": 1.0}, stanct.AIS(), draws=64), Bracket)
+    model.sample(None, method, base="laplace", checkpoint="folder", progress=False)
+
+
+def by_target(target: stanct.FunctionTarget, base: stanct.GaussianBase) -> None:
+    assert_type(stanct.sample(target, stanct.PseudoExtended(copies=3)), PseudoExtendedRun)
+    assert_type(stanct.sample(target, stanct.AIS(), base=base), ParticleRun)
+    assert_type(stanct.sample(target, "gibbs", base=base), Run)
+
+
+class Own(stanct.Method[TemperedRun]):
+    """A method of the user's own."""
+
+    def run(self, job: stanct.Job) -> TemperedRun:
+        raise NotImplementedError
+
+
+def by_a_method_of_ones_own(model: stanct.TemperedModel) -> None:
+    assert_type(model.sample(None, Own(), seed=3), TemperedRun)
