@@ -24,7 +24,9 @@ from stanct.samplers._method import Method
 from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact
 from stanct.sampling import Options, sample
+from stanct.settings import listing, near
 from stanct.stan.codegen import generate
+from stanct.stan.hierarchies import non_centred
 from stanct.stan.highlight import StanCode
 from stanct.stan.omissions import Omission, omissions, renormalised
 from stanct.stan.program import Program
@@ -45,10 +47,16 @@ class TemperedModel:
         The user's program, read and split.
     prefix
         With which every name in generated programs begins.
+    written
+        The program as the user wrote it, where `program` is another form of it.
+    others
+        Other forms of the program that a run may sample; see `temper`.
     """
 
     program: Program = field(repr=False)
     prefix: str = "ct_"
+    written: Program | None = field(default=None, repr=False)
+    others: tuple[Program, ...] = field(default=(), repr=False)
 
     @cached_property
     def omissions(self) -> tuple[Omission, ...]:
@@ -109,7 +117,8 @@ class TemperedModel:
 
     def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
-        return ProgramTarget(self.program, read_data(data, self.program), self.prefix)
+        joined = read_data(data, self.program)
+        return ProgramTarget(self.program, joined, self.prefix, self.written, self.others)
 
     def density(self, data: DataSource = None) -> Density:
         """The log density −φ and its gradient on the unconstrained space, all constants kept.
@@ -263,6 +272,7 @@ def temper(
     prefix: str = "ct_",
     check: bool = True,
     half_priors: Literal["as written", "renormalise"] = "as written",
+    hierarchies: Literal["as written", "non-centred", "auto"] = "as written",
 ) -> TemperedModel:
     """Read a Stan program and get it ready for tempering; nothing is compiled.
 
@@ -280,23 +290,44 @@ def temper(
         What to do with priors that have mass outside of their parameters' bounds, such as
         ``real<lower=0> s; s ~ normal(0, 1);``. ``"renormalise"`` truncates them where that is a
         constant: log Z grows by it, and the posterior stays. `TemperedModel.omissions` lists them.
+    hierarchies
+        The form of parameters such as `theta` in ``theta ~ normal(mu, tau)``, where `tau` is a
+        parameter. ``"non-centred"`` samples ``(theta - mu) / tau`` in its place. This changes
+        neither log Z nor the posterior, and theta stays among the run's variables. With ``"auto"``
+        pilots try both forms with the data, and the run samples the one whose base fits better.
 
     Raises
     ------
     StanctError
-        No such `half_priors`.
+        No such choice for `half_priors` or `hierarchies`.
     ProgramError
         The file is missing, is not legal Stan, has no parameters, or uses a reserved name; with
         file, line and remedy.
     """
-    if half_priors not in ("as written", "renormalise"):
-        raise StanctError(
-            f"half_priors must be 'as written' or 'renormalise', not {half_priors!r}."
-        )
+    _check_choice("half_priors", half_priors, "as written", "renormalise")
+    _check_choice("hierarchies", hierarchies, "as written", "non-centred", "auto")
     model = TemperedModel(Program.from_file(program, include_paths=include_paths), prefix)
     if check:
         check_program(model.program)
     if half_priors == "renormalise":
         model = replace(model, program=renormalised(model.program))
+    other = model.program if hierarchies == "as written" else non_centred(model.program)
+    if other is not model.program:
+        if check:
+            check_program(other)
+        if hierarchies == "auto":
+            model = replace(model, others=(other,))
+        else:
+            model = replace(model, program=other, written=model.program)
     model.stan_code("density")
     return model
+
+
+def _check_choice(name: str, value: str, *choices: str) -> None:
+    """Raise `StanctError` unless a choice of `temper` is one of these."""
+    if value not in choices:
+        nearest = near(str(value), choices) or choices[0]
+        raise StanctError(
+            f"{name} must be {listing(map(repr, choices))}, not {value!r}.",
+            remedy=f"Did you mean {name}={nearest!r}?",
+        )

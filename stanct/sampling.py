@@ -185,7 +185,7 @@ def sample(
             execution,
             Seeds(execution.seed),
         )
-        return chosen.run(job)
+        return chosen.run(job.in_best_form())
 
 
 def named_method(name: Any) -> Method[Any]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
 
+import stanct
+from stanct.errors import StanctError
 from stanct.stan.hierarchies import hierarchies, non_centred
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
-from stanct.targets.program_target import Target
+from stanct.targets.program_target import ProgramTarget
 
 DATA = {"J": 4, "y": [1.0, 2.0, -1.0, 0.5], "sigma": [1.0, 1.5, 2.0, 0.7], "x": [0.3, -1, 2, 0.1]}
 HEAD = "data { int J; vector[J] y; vector[J] sigma; vector[J] x; }\n"
@@ -92,8 +97,8 @@ def program(parameters: str, transformed: str, prior: str) -> Program:
     )
 
 
-def target(of: Program) -> Target:
-    return Target(of, read_data(DATA, of))
+def target(of: Program) -> ProgramTarget:
+    return ProgramTarget(of, read_data(DATA, of))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -154,7 +159,7 @@ def test_one_hierarchy_on_top_of_another() -> None:
         "parameters { real<lower=0> s; vector[J] b; real a; }\n"
         "model { s ~ exponential(1); b ~ normal(a, s); a ~ normal(0, s); }\n"
     )
-    density = Target(non_centred(written), read_data({"J": 2}, written)).density
+    density = ProgramTarget(non_centred(written), read_data({"J": 2}, written)).density
     assert np.isfinite(density.log_densities(np.array([[0.1, 0.2, -0.3, 0.5]])))[0]
 
 
@@ -164,3 +169,70 @@ def test_a_name_that_is_taken_is_not_taken_again() -> None:
         "model { s ~ exponential(1); a ~ normal(0, s); a_raw ~ normal(0, 1); }\n"
     )
     assert "real a_raw_;" in non_centred(written).expanded
+
+
+GROUPS = """data { int J; vector[J] y; vector[J] sigma; }
+parameters { real mu; real<lower=0> tau; vector[J] theta; }
+model { mu ~ normal(0, 3); tau ~ normal(0, 2); theta ~ normal(mu, tau); y ~ normal(theta, sigma); }
+"""
+
+
+def groups(noise: float) -> tuple[dict[str, Any], float, float]:
+    """Twelve groups with observations of that noise; log Z and E[tau] by quadrature."""
+    rng = np.random.default_rng(5)
+    y = np.round(rng.normal(0.5, 0.5, 12) + noise * rng.normal(size=12), 3)
+    tau = np.exp(np.linspace(np.log(1e-6), np.log(60), 4001))
+    eye = np.eye(12)
+    log_p = norm.logpdf(tau, 0, 2) + np.array(
+        [multivariate_normal(np.zeros(12), (s**2 + noise**2) * eye + 9).logpdf(y) for s in tau]
+    )
+    log_p += np.log(np.gradient(tau))
+    log_z = float(logsumexp(log_p))
+    data = {"J": 12, "y": y.tolist(), "sigma": [noise] * 12}
+    return data, log_z, float(np.exp(log_p - log_z) @ tau)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "groups.stan"
+    path.write_text(GROUPS)
+    return path
+
+
+@pytest.mark.parametrize(("noise", "changed"), [(0.05, []), (1.5, ["theta"])])
+def test_pilots_choose_the_form(noise: float, changed: list[str], written: Path, seed: int) -> None:
+    """Strong data ask for the centred form, weak data for the other; log Z is exact in both."""
+    data, log_z, mean = groups(noise)
+    model = stanct.temper(written, hierarchies="auto")
+    run = model.sample(data, draws=1500, seed=seed, progress=False, engine="embedded")
+    assert run.provenance["reparametrised"] == changed
+    assert run.provenance["parameters"] == ["mu", "tau", "theta"]
+    assert set(run.variables) == {"mu", "tau", "theta"}
+    assert run.evidence.std_error < 0.03
+    assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error
+    tau = run.expect("tau")
+    assert tau.std_error < 0.03 and abs(tau.value - mean) < 4 * tau.std_error
+
+
+def test_the_other_form_by_name(written: Path, seed: int) -> None:
+    data, log_z, _ = groups(1.5)
+    model = stanct.temper(written, hierarchies="non-centred")
+    assert "vector[J] theta = mu + tau * theta_raw;" in model.stan_code("density")
+    run = model.sample(data, stanct.Gibbs(), draws=800, seed=seed, progress=False)
+    assert run.evidence.std_error < 0.05
+    assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error
+    assert set(run.variables) == {"mu", "tau", "theta"}
+    assert run.variables["theta"].shape == (4, 800, 12)
+
+
+def test_a_base_of_ones_own_keeps_the_program(written: Path) -> None:
+    data, _, _ = groups(1.5)
+    base = stanct.GaussianBase(np.zeros(14), np.eye(14))
+    model = stanct.temper(written, hierarchies="auto")
+    run = model.sample(data, stanct.AIS(), base=base, draws=32, seed=1, progress=False)
+    assert run.provenance["reparametrised"] == []
+
+
+def test_a_choice_that_there_is_not(written: Path) -> None:
+    with pytest.raises(StanctError, match="Did you mean hierarchies='non-centred'"):
+        stanct.temper(written, hierarchies="noncentred")  # pyright: ignore[reportArgumentType]

@@ -54,7 +54,7 @@ def first_base(
     if isinstance(target, ProgramTarget):
         refuse_random_data(target.program)
     if base == "mixture" if isinstance(base, str) else not base.is_gaussian:
-        _check_mixture(bootstrap, sampled, named=isinstance(base, str))
+        check_mixture(bootstrap, sampled, named=isinstance(base, str))
     if isinstance(base, str):
         if log_zeta is not None:
             raise SamplingError(
@@ -87,7 +87,7 @@ def first_base(
     return FittedBase(base, _rough_log_zeta(target, base, seed), evaluations=ROUGH_DRAWS)
 
 
-def _check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
+def check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
     """Refuse a mixture base where it cannot serve."""
     if not sampled:
         other = ", ".join(GAUSSIAN_BASES) if named else "a GaussianBase"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.bases.first import first_base
+from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
+from stanct.bases.forms import DRAWS, misfit, nearest
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -20,6 +22,7 @@ from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside
 from stanct.seeds import Seeds
+from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.version import __version__
 from stanct.work.execution import Borrow, Executed, Execution
@@ -94,6 +97,8 @@ class Job:
         The run's random streams, by name.
     ledger
         Counts gradients, evaluations and seconds.
+    fitted
+        The first base, where the choice between forms of the program has fitted it already.
     """
 
     method: str
@@ -104,6 +109,7 @@ class Job:
     execution: Execution
     seeds: Seeds
     ledger: Ledger = field(default_factory=Ledger)
+    fitted: FittedBase | None = field(default=None, repr=False)
 
     @property
     def chains(self) -> int:
@@ -158,22 +164,49 @@ class Job:
         EngineError
             No base could be fitted.
         """
+        found = self.fitted
+        if found is None:
+            found = self._first_base(self.target, bootstrap=bootstrap, sampled=sampled)
+        elif not found.base.is_gaussian:
+            check_mixture(bootstrap, sampled, named=True)
+        self.lap("base")
+        return found
+
+    def _first_base(self, target: SampledTarget, *name: int, **method: Any) -> FittedBase:
+        """The base that was asked for, fitted to a target; its cost is counted."""
         found = first_base(
-            self.target,
+            target,
             self.plan.base,
             self.plan.log_zeta,
             chains=self.chains,
-            seed=self.seeds("base"),
+            seed=self.seeds("base", *name),
             nuts=self.nuts(),
             execution=self.execution,
             engine=self.engine,
-            bootstrap=bootstrap,
-            sampled=sampled,
+            **method,
         )
         self.ledger.gradients += found.gradients
         self.ledger.evaluations += found.evaluations
-        self.lap("base")
         return found
+
+    def in_best_form(self) -> Job:
+        """The job with the form of its program that pilots find nearest to its base.
+
+        Nothing changes where the target has one form only, or where the user gave the base.
+        """
+        target = self.target
+        named = isinstance(self.plan.base, str) and self.plan.base != "auto"
+        if not (isinstance(target, ProgramTarget) and target.others and named):
+            return self
+        fits, misfits = [], []
+        for number, form in enumerate(target.forms):
+            fit = self._first_base(form, number, sampled=True)
+            found = partial(misfit, form, fit, self.seeds("form", number))
+            misfits.append(self.execution.once("form", found))
+            fits.append(fit)
+        self.ledger.evaluations += DRAWS * len(fits)
+        best = nearest(misfits)
+        return replace(self, target=target.forms[best], fitted=fits[best])
 
     def places(self, base: Base) -> Array:
         """Where the chains can begin: whitened draws of the base at which the target is finite.

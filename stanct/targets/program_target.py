@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,11 +38,36 @@ class ProgramTarget:
         The user's program and data, checked against each other.
     prefix
         The prefix of every name that stanct adds to the program.
+    written
+        The program as the user wrote it, where `program` is another form of it.
+    others
+        Other forms of the program, which have the same posterior and the same log Z. A run that
+        fits its own base samples the one that pilots find nearest to its Gaussian.
     """
 
     program: Program
     data: StanData = field(repr=False)
     prefix: str = "ct_"
+    written: Program | None = field(default=None, repr=False)
+    others: tuple[Program, ...] = field(default=(), repr=False)
+
+    @property
+    def forms(self) -> tuple[ProgramTarget, ...]:
+        """The target itself, and the same problem by each of the `others`."""
+        return (
+            self,
+            *(replace(self, program=p, written=self._users, others=()) for p in self.others),
+        )
+
+    @property
+    def _users(self) -> Program:
+        return self.program if self.written is None else self.written
+
+    @property
+    def reparametrised(self) -> tuple[str, ...]:
+        """The user's parameters that the program samples in another form."""
+        sampled = self.program.parameter_names
+        return tuple(name for name in self._users.parameter_names if name not in sampled)
 
     def code(self, kind: str) -> str:
         """The generated program of one kind."""
@@ -153,12 +178,13 @@ class ProgramTarget:
         """Provenance of program and data."""
         return {
             "program": self.program.label,
-            "parameters": list(self.program.parameter_names),
-            "program_sha256": self.program.source_hash,
+            "parameters": list(self._users.parameter_names),
+            "program_sha256": self._users.source_hash,
+            "reparametrised": list(self.reparametrised),
             "data_names": list(self.program.data_names),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
-            "omissions": [omission.record() for omission in omissions(self.program)],
+            "omissions": [omission.record() for omission in omissions(self._users)],
         }
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
@@ -170,7 +196,12 @@ class ProgramTarget:
 
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names."""
-        return {k: v for k, v in variables.items() if not k.startswith(self.prefix)}
+        ours = set(self.program.parameter_names) - set(self._users.parameter_names)
+        return {
+            name: values
+            for name, values in variables.items()
+            if not name.startswith(self.prefix) and name not in ours
+        }
 
 
 def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""Chooses between forms of a program that have the same posterior: pilots decide.
+
+A method moves between a Gaussian base and the target, and log Z is the same in every form. The form
+whose base is nearest is therefore the easier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stanct.bases.fits import FittedBase
+from stanct.targets.program_target import ProgramTarget
+
+# Draws of each base at which δ is computed.
+DRAWS = 1000
+
+
+def misfit(target: ProgramTarget, base: FittedBase, seed: np.random.SeedSequence) -> float:
+    """Half the width of the middle two thirds of δ over draws of the base, natural log.
+
+    It is 0 where the base is the target. Outside of the target's support δ is infinite.
+    """
+    z = base.base.draw(np.random.default_rng(seed), DRAWS)
+    delta = base.base.delta(z, target.density.log_densities(base.base.unwhiten(z)))
+    low, high = np.quantile(delta, [0.16, 0.84], method="inverted_cdf")
+    return float(high - low) / 2 if np.isfinite(high) else np.inf
+
+
+def nearest(misfits: Sequence[float]) -> int:
+    """Which form to sample; the program as written where none is better."""
+    return int(np.argmin(misfits))
