@@ -1,4 +1,4 @@
-"""What stanct raises: each error says what was wrong, where, and what to do."""
+"""The exceptions of stanct. Each says what was wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class StanctError(Exception):
     message
         What was wrong and what was seen.
     remedy
-        What the user can do about it; appended as a sentence of its own.
+        What the user can do about it; appended to the message.
     """
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
@@ -33,11 +33,11 @@ class ProgramError(StanctError):
     message
         What was wrong.
     path, line, column
-        Place in the user's own file, lines and columns counted from 1.
+        Position in the user's own file, counted from 1.
     excerpt
-        The offending source line; shown with a caret under `column`.
+        The offending source line, shown with a caret under `column`.
     remedy
-        What to do about it.
+        What the user can do about it.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class ProgramError(StanctError):
 
 
 class UnsupportedError(ProgramError):
-    """Legal Stan that one kind of generated program cannot express.
+    """The program is legal Stan that one kind of generated program cannot express.
 
     Parameters
     ----------
     reason
-        Short name of the construct; programs refused for the same cause share it.
+        Short name of the construct. Programs refused for the same cause share it.
     message, place
         As for `ProgramError`.
     """
@@ -94,7 +94,7 @@ class EngineError(StanctError):
 
 
 class SamplingError(StanctError):
-    """Sampling could not start or could not go on, or its settings contradict each other."""
+    """Sampling could not start or continue, or its settings are invalid or contradictory."""
 
 
 class SavedRunError(StanctError):
@@ -102,4 +102,4 @@ class SavedRunError(StanctError):
 
 
 class CheckpointError(StanctError):
-    """A folder cannot serve as this run's checkpoint."""
+    """A folder cannot be used as the checkpoint of this run."""

@@ -1,4 +1,4 @@
-"""Finds the folders that ship beside the code, in a wheel and in an editable install."""
+"""Locate the folders that ship with the code, in a wheel and in an editable install."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stanct.errors import StanctError
 def resource_folder(name: str) -> Path:
     """Return the folder `templates` or `stan_models`.
 
-    A wheel carries it inside the package; a checkout keeps it beside the package.
+    In a wheel the folder lies inside the package. In a checkout it lies beside the package.
     """
     package = Path(__file__).resolve().parent
     for folder in (package / name, package.parent / name):

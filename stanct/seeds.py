@@ -1,4 +1,7 @@
-"""Random streams of a run, each by its name: a new stage changes no other stage's draws."""
+"""Random streams of a run.
+
+Each stream is derived from its name, so a new stage does not change the draws of other stages.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +13,41 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Seeds:
-    """Makes the seeds of a run's streams from its own.
+    """Derives the seeds of a run's streams from the seed of the run.
 
     Attributes
     ----------
     seed
-        The run's, a whole number from 0.
+        Seed of the run, a non-negative integer.
     """
 
     seed: int
 
     def __call__(self, *name: str | int) -> np.random.SeedSequence:
-        """The seed of one stream: the run's, and the first 128 bits of SHA-256 of the name.
+        """Return the seed of one stream.
+
+        The entropy is the seed of the run. The spawn key is the first 128 bits of the SHA-256 hash
+        of the name.
 
         Parameters
         ----------
         name
-            Words and numbers, as in ``seeds("chain", 2)``.
+            Strings and integers that identify the stream, as in ``seeds("chain", 2)``.
         """
         digest = hashlib.sha256(repr(name).encode()).digest()
         key = tuple(int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
     def stream(self, *name: str | int) -> np.random.Generator:
-        """A generator of random numbers with that seed."""
+        """Return a random number generator for the stream of that name."""
         return np.random.Generator(np.random.PCG64(self(*name)))
 
 
 def fresh_seed() -> int:
-    """A seed for a run that was given none, from the operating system."""
+    """Draw a seed from the operating system, for a run without one."""
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 
 def stan_seed(sequence: np.random.SeedSequence) -> int:
-    """A seed in Stan's range, 1 to 2³¹ − 2."""
+    """Return a seed in Stan's range, 1 to 2³¹ − 2."""
     return int(sequence.generate_state(1, np.uint32)[0] % (2**31 - 2)) + 1

@@ -1,10 +1,12 @@
-"""Settings: each is declared once, with the rule that it must satisfy, and refused in one way.
+"""Declaration and validation of settings.
 
-A rule stands in the type of a field or of a keyword,
+Each setting is declared once, with the rule that it must satisfy. The rule is part of the type
+annotation of a field or a keyword:
 
     transitions: Annotated[int, Whole(1)] = 5
 
-and every refusal reads alike: what the setting must be, what it was, and the nearest that will do.
+Every error message has the same form: what the setting must be, what it was, and the nearest value
+that is allowed.
 """
 
 from __future__ import annotations
@@ -25,23 +27,23 @@ from stanct.errors import SamplingError
 
 
 class Rule(ABC):
-    """What a setting must satisfy."""
+    """A condition that the value of a setting must satisfy."""
 
     @property
     @abstractmethod
     def wanted(self) -> str:
-        """In words what the setting must be, as in "a whole number of at least 1"."""
+        """Description of what the setting must be, such as "a whole number of at least 1"."""
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:
-        """Whether a value will do."""
+        """Return whether a value satisfies the rule."""
 
     def nearest(self, value: Any) -> Any:
-        """An acceptable value near a refused one, None if there is none."""
+        """Return an acceptable value near a refused one, or None if there is none."""
         return None
 
     def convert(self, value: Any) -> Any:
-        """An accepted value in the type that the rest of the package expects."""
+        """Return an accepted value in the type that the rest of the package expects."""
         return value
 
 
@@ -69,7 +71,7 @@ class Whole(Rule):
 
 @dataclass(frozen=True)
 class Real(Rule):
-    """A finite number from `low` to `high`; the ends belong to it only if they are `closed`."""
+    """A finite number from `low` to `high`; the ends are allowed only if `closed` is True."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -126,14 +128,16 @@ class Flag(Rule):
 
 
 class Choice(Rule):
-    """One of several names, or something else that `fits` accepts.
+    """One of several names, or another object that `fits` accepts.
 
     Parameters
     ----------
     names
-        Those that will do.
-    fits, called
-        Tells objects that will do as well, and what these are called.
+        The allowed names.
+    fits
+        Predicate that accepts other allowed objects.
+    called
+        Description of those objects for error messages.
     """
 
     def __init__(
@@ -159,7 +163,7 @@ class Choice(Rule):
 
 @dataclass(frozen=True)
 class Numbers(Rule):
-    """Numbers from `low` to `high` in a row, `count` of them where that is given."""
+    """A flat sequence of numbers from `low` to `high`, of length `count` if that is given."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -186,7 +190,7 @@ class Numbers(Rule):
 
 @dataclass(frozen=True)
 class Instance(Rule):
-    """An object of a type, `called` so in words."""
+    """An object of type `kind`, described in error messages as `called`."""
 
     kind: Any
     called: str
@@ -201,19 +205,19 @@ class Instance(Rule):
 
 @dataclass(frozen=True)
 class Declared:
-    """One setting as it is declared: its rule, whether None will do, and its default."""
+    """One declared setting: its rule, whether None is allowed, and its default."""
 
     rule: Rule
     optional: bool
     default: Any = inspect.Parameter.empty
 
     def checked(self, name: str, value: Any) -> Any:
-        """The value in the type that the rest of the package expects.
+        """Return the value in the type that the rest of the package expects.
 
         Raises
         ------
         SamplingError
-            It breaks the rule.
+            The value breaks the rule.
         """
         if value is None and self.optional:
             return None
@@ -231,7 +235,7 @@ class Declared:
 
 @functools.cache
 def declared(owner: type) -> Mapping[str, Declared]:
-    """Every setting of a dataclass or typed dictionary that has a rule, by name."""
+    """Return the settings of a dataclass or typed dictionary that have a rule, by name."""
     found: dict[str, Declared] = {}
     for name, hint in get_type_hints(owner, include_extras=True).items():
         rules = [part for part in _parts(hint) if isinstance(part, Rule)]
@@ -242,7 +246,7 @@ def declared(owner: type) -> Mapping[str, Declared]:
 
 
 def _parts(hint: Any) -> list[Any]:
-    """All that a type is made of, annotations and members of unions included."""
+    """Return a type and its components, including annotations and members of unions."""
     parts = [hint]
     if get_origin(hint) is Annotated:
         inner, *more = get_args(hint)
@@ -254,7 +258,7 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def check_fields(record: Any) -> None:
-    """Check the settings of a frozen dataclass in its ``__post_init__``; numbers get their type.
+    """Check and convert the settings of a frozen dataclass, in its ``__post_init__``.
 
     Raises
     ------
@@ -266,13 +270,13 @@ def check_fields(record: Any) -> None:
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one, None if none is."""
+    """Return the known name that is most similar to this one, or None if none is similar."""
     found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
     return found[0] if found else None
 
 
 def listing(words: Iterable[str]) -> str:
-    """Words in a row with "or" before the last."""
+    """Join words with commas, and with "or" before the last."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -280,14 +284,14 @@ def listing(words: Iterable[str]) -> str:
 def refuse_unknown(
     kind: str, name: str, known: Iterable[str], *, hint: str | None = None
 ) -> NoReturn:
-    """Raise `SamplingError` for a name that is none of the known ones.
+    """Raise `SamplingError` for a name that is not among the known ones.
 
     Parameters
     ----------
     kind
-        What the name stands for: "method", "setting".
+        What the name stands for, such as "method" or "setting".
     hint
-        What to say in place of the nearest known name.
+        Remedy that replaces the suggestion of the nearest known name.
     """
     names = list(known)
     nearest = near(name, names)
@@ -297,7 +301,7 @@ def refuse_unknown(
 
 
 def _number(value: Any) -> float | None:
-    """A finite number that a value can be read as, None if it cannot."""
+    """Convert a value to a finite number, or return None if that is impossible."""
     if isinstance(value, bool | np.complexfloating):
         return None
     try:

@@ -1,1 +1,1 @@
-"""A user's Stan program: reading it, and writing the programs that temper it."""
+"""Reading of a user's Stan program, and generation of the programs that temper it."""

@@ -1,7 +1,8 @@
-"""Explicit checks of constraints: Stan checks a block's variables, but takes no constrained locals.
+"""Explicit checks of the constraints of variables that become local.
 
-A violated constraint rejects the point, as it does where Stan itself checks. One test sees as much
-as it can: each branch that the parameters decide costs the embedded engine microseconds.
+Stan checks the constraints of a block's variables, but does not allow constrained local variables.
+A violated constraint rejects the point, as in Stan's own checks. Each test covers as many elements
+as possible, because every branch that depends on parameters costs the embedded engine microseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
 _MARKS = {"lower": ">=", "upper": "<="}
 _INFINITE = {"lower": "negative_infinity()", "upper": "positive_infinity()"}
 _TESTS = {"lower": "is_above", "upper": "is_below"}
-# How many of an array's dimensions, the innermost ones, one test can take.
+# Number of innermost array dimensions that one test can cover.
 _TAKEN = {"real": 2, "vector": 1, "row_vector": 1, "simplex": 1}
 _NAMED = {
     "ordered": "ordered",
@@ -32,16 +33,18 @@ _NAMED = {
 
 
 def check_lines(name: str, spec: TypeSpec, writer: ParameterWriter) -> list[str]:
-    """Write the statements that reject where a variable breaks its constraint; none is common.
+    """Write the statements that reject if a variable breaks its constraint.
+
+    The list is empty if there is nothing to check.
 
     Parameters
     ----------
     name
-        The variable.
+        Name of the variable.
     spec
-        Its declared type.
+        Declared type of the variable.
     writer
-        Knows the shapes of the bounds, and collects the library functions that are called.
+        Writes the bounds, and collects the library functions that are called.
     """
     return _elements(name, name, spec, writer, ())
 
@@ -67,7 +70,7 @@ def _elements(
 
 
 def _taken(spec: TypeSpec, writer: ParameterWriter, indices: tuple[str, ...]) -> int:
-    """Return how many innermost dimensions of an array need no loop: its elements are alike."""
+    """Return how many innermost array dimensions need no loop, because one test covers them."""
     taken = min(len(spec.array), _TAKEN.get(spec.base, 0))
     if taken and spec.base in _BOUNDABLE and _has_bounds(spec):
         function, bounds = writer.bounds(spec, indices)
@@ -77,14 +80,14 @@ def _taken(spec: TypeSpec, writer: ParameterWriter, indices: tuple[str, ...]) ->
 
 
 def _has_bounds(spec: TypeSpec) -> bool:
-    """Tell whether a declaration bounds the values on at least one side."""
+    """Return whether a declaration has a lower or an upper bound."""
     return bool({"lower", "upper"} & spec.constraints.keys())
 
 
 def _one(
     name: str, element: str, spec: TypeSpec, writer: ParameterWriter, indices: tuple[str, ...]
 ) -> list[str]:
-    """Write the test of one element, or of all that the dimensions without an index hold."""
+    """Write the test of one element, or of all elements of the dimensions without an index."""
     taken = len(spec.array) - len(indices)
     if spec.base in _NAMED:
         test = (
@@ -129,7 +132,7 @@ def _vector_test(
 
 
 def _as_vector(element: str, spec: TypeSpec, taken: int) -> str:
-    """Write all scalars of a container as one vector."""
+    """Write an expression for all scalars of a container as one vector."""
     if spec.base == "vector":
         return element
     if taken == 2 or (taken and spec.base == "row_vector"):

@@ -1,7 +1,7 @@
-"""From a `Program` and a kind to the text of a tempered Stan program.
+"""Generation of the text of a tempered Stan program from a `Program` and a kind.
 
-Python computes names, sizes and decisions; the templates in `templates/` choose and repeat. No
-compiler runs here and no file is written.
+Python computes names, sizes and decisions. The templates in `templates/` contain only conditions
+and loops. No compiler runs here and no file is written.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
     program
         The user's program.
     kind
-        `"density"`: the user's program with every normalising constant kept, nothing else changed.
+        `"density"`: the user's program with every normalising constant kept and no other change.
         `"joint"`: joint continuous tempering in whitened coordinates.
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
-        temperature, estimated or fixed.
-        `"prior_likelihood"`: the user's parameters block, the likelihood alone tempered.
+        temperature, which is estimated or fixed.
+        `"prior_likelihood"`: the user's parameters block, with only the likelihood tempered.
         `"extended_hamiltonian"`: the whitened coordinates and a tempering variable ξ that moves
-        between walls; β(ξ) is 1 on a plateau, and no base density takes part.
-        `"weighted"`: the likelihood to the power of a weight among the data, for mini-batches.
-        The header of each text states its density, its `data` block what it needs.
+        between walls. β(ξ) is 1 on a plateau, and there is no base density.
+        `"weighted"`: the likelihood raised to a weight that is passed as data, for mini-batches.
+        The header of each generated program states its density. Its `data` block declares the
+        inputs.
     prefix
-        The prefix of every name that stanct adds to the program.
+        Prefix of every name that stanct adds to the program.
 
     Returns
     -------
@@ -46,7 +47,7 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
     Raises
     ------
     StanctError
-        No such kind, or a prefix that cannot begin a Stan name.
+        The kind does not exist, or the prefix cannot begin a Stan name.
     ProgramError
         The program uses a name with the prefix, or a construct that this kind cannot transform.
     """
@@ -105,4 +106,4 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "weighted": weighted,
 }
 KINDS = tuple(_WRITERS)
-"""The kinds of program that `generate` writes."""
+"""The kinds of program that `generate` can write."""

@@ -1,9 +1,9 @@
-"""How each parameter type is built from Stan's unconstrained vector, as Stan >= 2.37 does it.
+"""Construction of each parameter type from Stan's unconstrained vector, as in Stan >= 2.37.
 
-`ParameterWriter` does this for one program. Its `size` tells how many unconstrained numbers a
-parameter takes, `write` gives the Stan statements that compute the parameter and its log Jacobian,
-and `unconstrained_type` gives the type that declares the parameter without its constraint. The
-transforms are the functions in `templates/functions`.
+`ParameterWriter` writes the code for one program. `size` returns how many unconstrained numbers a
+parameter takes, `write` returns the Stan statements that compute the parameter and its log
+Jacobian, and `unconstrained_type` returns the type that declares the parameter without its
+constraint. The transforms are the functions in `templates/functions`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH = 80
 _MARGIN = 4
 _INDENT = "  "
 
-# Constrained types that become a vector or a square or rectangular matrix.
+# Constrained types and the plain type that holds their values.
 _PLAIN = {
     "ordered": "vector",
     "positive_ordered": "vector",
@@ -37,13 +37,13 @@ _PLAIN = {
 }
 _SQUARE = frozenset({"cholesky_factor_corr", "corr_matrix", "cov_matrix"})
 _COMPLEX = frozenset({"complex", "complex_vector", "complex_row_vector", "complex_matrix"})
-# The change of variables has a constant Jacobian, which Stan leaves out.
+# The Jacobian of these transforms is constant, and Stan leaves it out.
 _WITHOUT_JACOBIAN = frozenset({"sum_to_zero_vector", "sum_to_zero_matrix"})
 _FUNCTION = {"sum_to_zero_vector": "sum_to_zero"}
 
 
 def times(*factors: str) -> str:
-    """Write a product of integer expressions, numbers multiplied out."""
+    """Write a product of integer expressions, with numbers multiplied out."""
     number, rest = 1, list[str]()
     for factor in factors:
         if factor.isdecimal():
@@ -56,7 +56,7 @@ def times(*factors: str) -> str:
 
 
 def plus(*terms: str) -> str:
-    """Write a sum of integer expressions, numbers added up at its end."""
+    """Write a sum of integer expressions, with the sum of all numbers at its end."""
     number = sum(int(term) for term in terms if term.isdecimal())
     rest = [term for term in terms if not term.isdecimal()]
     return " + ".join(rest + ([str(number)] if number or not rest else []))
@@ -82,7 +82,7 @@ def _half_of_product(left: str, right: str) -> str:
 
 
 def _before(place: str) -> str:
-    """Write the index before `place`, which may end with a number that is added or subtracted."""
+    """Write the index one before `place`, which may end in an added or subtracted number."""
     ends = re.fullmatch(r"(.*) ([+-]) (\d+)", place)
     number = int(ends[2] + ends[3]) - 1 if ends else -1
     head = ends[1] if ends else place
@@ -100,17 +100,18 @@ class ParameterWriter:
     Attributes
     ----------
     syntax, shapes, scope
-        The program, and the variables that bounds and sizes may name.
+        Syntax and shapes of the program, and the variables that bounds and sizes may name.
     prefix
-        The prefix of every name that stanct adds to the program.
+        Prefix of every name that stanct adds to the program.
     functions
-        Library functions, without prefix, that the statements call; filled as they are written.
+        Library functions, without prefix, that the statements call. The set is filled as the
+        statements are written.
     jacobian
         Whether the statements add to the log Jacobian.
     sums_of_one
-        Whether a single element is read as the sum of a slice of one. In a loop that is faster:
-        stanc's optimiser stores a vector's values and adjoints each in one piece only where no loop
-        indexes an element of it.
+        Whether a single element is read as the sum of a slice of length one. In a loop this is
+        faster: stanc's optimiser stores the values and the adjoints of a vector contiguously only
+        if no loop indexes a single element of it.
     """
 
     syntax: Syntax
@@ -122,7 +123,7 @@ class ParameterWriter:
     sums_of_one: bool = False
 
     def unconstrained_type(self, spec: TypeSpec) -> str:
-        """Return the base type and sizes without the constraint."""
+        """Return the base type and sizes of a declaration without its constraint."""
         if spec.base == "tuple":
             inside = ", ".join(self._array(e) + self.unconstrained_type(e) for e in spec.elements)
             return f"tuple({inside})"
@@ -136,12 +137,12 @@ class ParameterWriter:
         return f"array[{sizes}] " if sizes else ""
 
     def size(self, spec: TypeSpec) -> str:
-        """Return the number of unconstrained elements, as a Stan expression."""
+        """Return the number of unconstrained elements of a parameter, as a Stan expression."""
         sizes = [self.syntax.text(size) for size in spec.array]
         return times(*sizes, self.element_size(spec)) if sizes else self.element_size(spec)
 
     def element_size(self, spec: TypeSpec) -> str:
-        """Return the number of unconstrained elements of one element of an array."""
+        """Return the number of unconstrained elements of one array element."""
         base, dims = spec.base, [self.syntax.text(size) for size in spec.dims]
         if base == "tuple":
             return plus(*(self.size(element) for element in spec.elements))
@@ -170,7 +171,7 @@ class ParameterWriter:
     def write(self, name: str, name_token: int, spec: TypeSpec, behind: str) -> list[str]:
         """Return the Stan lines that compute one parameter and add to the log Jacobian.
 
-        `behind` names the place in the unconstrained vector where the next one begins.
+        `behind` is the index in the unconstrained vector at which the next parameter begins.
         """
         self._check(name, name_token, spec)
         return [part for line in self._parameter(name, spec, behind) for part in wrapped(line)]
@@ -204,7 +205,10 @@ class ParameterWriter:
         return self.syntax.source.error(self.syntax.start(token), message)
 
     def _vectorises(self, spec: TypeSpec) -> bool:
-        """A one-dimensional array of reals with scalar bounds is a vector in all but name."""
+        """Return whether a type can be transformed as a vector.
+
+        This holds for one-dimensional arrays of reals with scalar bounds.
+        """
         if spec.base != "real" or len(spec.array) != 1:
             return False
         bounds = [self.shapes.shape(bound, self.scope) for bound in spec.constraints.values()]
@@ -233,17 +237,17 @@ class ParameterWriter:
         scoped: bool,
         computed: bool = False,
     ) -> list[str]:
-        """Give the unconstrained values a name of their own where the lines would be too long.
+        """Give the unconstrained values a name of their own if the lines would be too long.
 
-        `scoped` says that the lines stand in a scope of their own already, `computed` that the
-        values should not be written out twice.
+        `scoped` means that the lines are already in a scope of their own. `computed` means that the
+        expression for the values should not appear twice.
         """
         lines = write(source)
         alone = len(lines) < 2 and self.jacobian
         twice = computed and len(lines) > 1
         if alone or (not twice and max(map(len, lines)) + _MARGIN <= WIDTH):
             return lines
-        # Two names: for the embedded engine equal ones in different scopes are one variable.
+        # The embedded engine treats equal names in different scopes as one variable.
         y = self.prefix + ("scalar" if source_type == "real" else "y")
         lines = [f"{source_type} {y} = {source};", *write(y)]
         return lines if scoped else ["{", *indented(lines), "}"]
@@ -251,7 +255,7 @@ class ParameterWriter:
     def _elements(
         self, target: str, spec: TypeSpec, position: str, indices: tuple[str, ...]
     ) -> list[str]:
-        """Write loops over the array dimensions; `position` runs through the vector."""
+        """Write loops over the array dimensions; `position` is the running index in the vector."""
         loops: list[str] = []
         mine = tuple(f"{self.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
         for index, size in zip(mine, spec.array, strict=True):
@@ -274,7 +278,7 @@ class ParameterWriter:
     ) -> list[str]:
         """Write one parameter, or one element of an array.
 
-        It is computed from the elements `start` to `behind` − 1 of the unconstrained vector.
+        The value is computed from elements `start` to `behind` − 1 of the unconstrained vector.
         """
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
@@ -292,7 +296,7 @@ class ParameterWriter:
 
         if spec.base == "simplex":
             return self._simplex(target, dims[0], source, scoped=bool(indices))
-        # Only the loop over an array of these is a scope of its own.
+        # Only an element of an array is written inside a loop, which is a scope of its own.
         computed = source_type == "real" and self.sums_of_one
         return self._narrow(write, source, source_type, scoped=bool(indices), computed=computed)
 
@@ -322,7 +326,7 @@ class ParameterWriter:
         return lines
 
     def _simplex(self, target: str, size: str, source: str, *, scoped: bool) -> list[str]:
-        """Write the vector that sums to zero once, for the simplex and for its log Jacobian."""
+        """Write a simplex and its log Jacobian, which share one vector that sums to zero."""
         value = self.call("sum_to_zero", [source])
         if not self.jacobian:
             return [f"{target} = softmax({value});"]
@@ -334,7 +338,7 @@ class ParameterWriter:
     def _complex(
         self, target: str, base: str, dims: list[str], start: str, behind: str
     ) -> list[str]:
-        """Write a complex parameter, whose real and imaginary parts alternate in the vector."""
+        """Write a complex parameter. Real and imaginary parts alternate in the vector."""
         x, i = f"{self.prefix}x", f"{self.prefix}k"
         if base == "complex":
             return [f"{target} = to_complex({x}[{start}], {x}[{start} + 1]);"]
@@ -362,9 +366,10 @@ class ParameterWriter:
         return f"{self.prefix}x[{start} : {_before(behind)}]"
 
     def bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
-        """Return the transform's function and its bounds for one element of the array.
+        """Return the transform's function and its bounds, for one element of an array.
 
-        There is a function for a real, a vector with scalar bounds, a vector with vector bounds.
+        There are separate functions for a real, a vector with scalar bounds, and a vector with
+        vector bounds.
         """
         if "lower" in spec.constraints and "upper" in spec.constraints:
             function, keys = "lower_upper_bound", ("lower", "upper")
@@ -416,7 +421,7 @@ class ParameterWriter:
         return f"{name}[{', '.join(indices[:outer])}]", own_rank
 
     def call(self, function: str, arguments: list[str]) -> str:
-        """Write the call of a library function, which then goes into the program."""
+        """Write the call of a library function, and record the function for the program."""
         self.functions.add(function)
         return f"{self.prefix}{function}({', '.join(arguments)})"
 
@@ -428,12 +433,12 @@ class ParameterWriter:
 
 
 def indented(lines: list[str]) -> list[str]:
-    """Shift lines right by one level."""
+    """Indent lines by one level."""
     return [_INDENT + line for line in lines]
 
 
 def wrapped(statement: str) -> list[str]:
-    """Break a line that is too long in front of its assignment."""
+    """Break a line that is too long before its assignment operator."""
     if len(statement) + _MARGIN <= WIDTH or " = " not in statement.replace("+=", "="):
         return [statement]
     indent = statement[: len(statement) - len(statement.lstrip())]

@@ -1,8 +1,9 @@
 """Mass functions of count data whose constants are computed once, not with every gradient.
 
 The log factorials of data cost more than the rest of a Poisson or a binomial regression. `~` drops
-them, but the generated programs need them. Where the counts are whole arrays of the data they are
-summed in the transformed data, and functions of ours take the sum as their last argument.
+them, but the generated programs need them. Where the counts are whole arrays of the data, the
+transformed data block sums the log factorials, and library functions of stanct take this sum as
+their last argument.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ _COLUMNS = frozenset(
 
 @dataclass
 class Counts:
-    """The sums that a generated program needs.
+    """The sums of constants that a generated program needs.
 
     Attributes
     ----------
     syntax, shapes
-        Of the user's program.
+        Syntax and shapes of the user's program.
     prefix
-        The prefix of every name that stanct adds to the program.
+        Prefix of every name that stanct adds to the program.
     sums
-        Names of the sums to their expressions, filled by `last_argument`.
+        Mapping from the name of each sum to its Stan expression, filled by `last_argument`.
     """
 
     syntax: Syntax
@@ -56,14 +57,16 @@ class Counts:
         self._elementwise = ELEMENTWISE - {self.syntax.word(function.name) for function in users}
 
     def last_argument(self, function: str, arguments: Sequence[str]) -> str | None:
-        """Name the sum that our function of this name needs; None where Stan's own must stay.
+        """Return the name of the sum that stanct's version of a mass function needs.
+
+        The result is None if Stan's own function has to stay.
 
         Parameters
         ----------
         function
-            Of Stan.
+            Name of Stan's function.
         arguments
-            The variate first.
+            Arguments of the call, the variate first.
         """
         if function not in _FUNCTIONS:
             return None
@@ -73,11 +76,11 @@ class Counts:
             return None
         name, value = self.prefix + name.format(*given), value.format(*given)
         while self.sums.setdefault(name, value) != value:
-            name += "_"  # as with N_a of b, and N of a_b
+            name += "_"  # e.g. N_a with b and N with a_b
         return name
 
     def is_vector(self, tokens: Range, scope: Scope) -> bool:
-        """Tell whether an expression is surely a column vector, as our functions need it."""
+        """Return whether an expression is certainly a column vector, as the functions require."""
         shape = self.shapes.shape(tokens, scope)
         if shape is None or shape.rank != 1:
             return False
@@ -90,13 +93,13 @@ class Counts:
                 before = self.syntax.tokens[token - 1]
                 if token == tokens.first or not (before.kind == "name" or before.text in ")]"):
                     return False
-                # Indices choose elements, whatever their own type.
+                # The type of an index does not matter.
                 token = self.syntax.partner[token]
             token += 1
         return True
 
     def _is_column(self, name: int, scope: Scope) -> bool:
-        """Tell whether a name stands for a scalar, a column, or what makes columns of columns."""
+        """Return whether a name is a scalar, a column, or maps columns to columns."""
         word, behind = self.syntax.word(name), self.syntax.word(name + 1)
         spec = scope.get(word)
         if spec is None:

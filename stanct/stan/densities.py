@@ -1,7 +1,8 @@
-"""The densities that a model adds to its target, and which parameters flow into each.
+"""The densities that a model adds to its target, and the parameters that flow into each.
 
-Everything is read without regard to the order of statements or to scopes: a variable flows into
-whatever is assigned from it anywhere. What follows is therefore too much rather than too little.
+The analysis ignores the order of statements and scopes: a variable flows into every variable
+that is assigned from it anywhere. The resulting dependencies are therefore a superset of the true
+ones.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ _BLOCKS = ("transformed parameters", "model")
 
 @dataclass(frozen=True, slots=True)
 class Density:
-    """A density of a variate: a `~` statement, or a call of an `_lpdf` or an `_lpmf`.
+    """A density of a variate: a `~` statement, or a call of an `_lpdf` or `_lpmf` function.
 
     Attributes
     ----------
     statement
-        That holds it.
+        The statement that contains the density.
     family
         Name of the distribution.
     variate, arguments
-        What stands left and right of `~` or of the bar.
+        The expressions left and right of `~`, or of the bar in a call.
     added
-        Whether the target grows by exactly this density, once for each run of the statement.
+        Whether each execution of the statement adds exactly this density to the target.
     inside
-        The compound statements around it, outer ones first.
+        The compound statements around the density, outermost first.
     scope
-        What the statement can see.
+        The variables that the statement can see.
     """
 
     statement: Statement
@@ -61,7 +62,7 @@ class Density:
 
 
 class Densities:
-    """All densities of one program, and the flow of its variables.
+    """All densities of one program, and the data flow between its variables.
 
     Parameters
     ----------
@@ -71,15 +72,18 @@ class Densities:
     Attributes
     ----------
     found : list[Density]
-        In the order of the text.
-    increments : list[Statement]
-        Statements that add to the target without any density in sight, though parameters do.
-    in_variates, by_hand, used : set[str]
-        Parameters that flow into the variate of some density; that flow into the target past all
-        densities that are known, so that nothing can be said of them; that have any say in the
-        target.
+        The densities, in the order of the text.
+    increments : list[Increment]
+        Increments of the target that depend on parameters but contain no density.
+    in_variates : set[str]
+        Parameters that flow into the variate of some density.
+    by_hand : set[str]
+        Parameters that flow into the target outside of every known density, so that their priors
+        cannot be determined.
+    used : set[str]
+        Parameters that influence the target in any way.
     in_bounds : set[str]
-        Parameters on which the bounds of others depend.
+        Parameters on which the bounds or sizes of parameters depend.
     """
 
     def __init__(self, program: Program) -> None:
@@ -96,7 +100,7 @@ class Densities:
         for block in _BLOCKS:
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
-        # Variables to which the log of a density is assigned, at once or by another variable.
+        # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
         self._find_holders()
         self.found: list[Density] = []
@@ -115,7 +119,7 @@ class Densities:
     # Names
 
     def names(self, tokens: Range) -> set[str]:
-        """Variables that are named in a range of tokens."""
+        """Return the variables that are named in a range of tokens."""
         syntax = self.syntax
         return {
             syntax.word(token)
@@ -126,7 +130,7 @@ class Densities:
         }
 
     def roots(self, names: Iterable[str]) -> set[str]:
-        """Parameters on whose values those variables depend."""
+        """Return the parameters on whose values the named variables depend."""
         found: set[str] = set()
         for name in names:
             found |= self._closure(name)
@@ -178,7 +182,7 @@ class Densities:
     # Densities
 
     def calls(self, tokens: Range) -> Iterator[tuple[str, Range]]:
-        """Yield name and arguments of every call of a function in a range, outer before inner."""
+        """Yield the name and arguments of every function call in a range, outer before inner."""
         for token in range(*tokens):
             is_name = self.syntax.tokens[token].kind == "name"
             if is_name and self.syntax.word(token + 1) == "(" and token + 1 < tokens.stop:
@@ -186,11 +190,11 @@ class Densities:
                 yield self.syntax.word(token), arguments
 
     def is_users(self, family: str) -> bool:
-        """Whether the user defines a density or a mass function of that name."""
+        """Return whether the user defines a density or a mass function of that name."""
         return any(family + ending in self._functions for ending in ("_lpdf", "_lpmf"))
 
     def has_density(self, tokens: Range) -> bool:
-        """Whether an expression holds the log of a density or of a probability."""
+        """Return whether an expression contains the log of a density or of a probability."""
         for name, arguments in self.calls(tokens):
             if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name) or name == "target":
                 return True
@@ -200,11 +204,11 @@ class Densities:
                 return True
             first = next(iter(self.syntax.split(arguments)), arguments)
             if self.syntax.word(first.first) in self._functions:
-                return True  # a function that takes a function of the user's
+                return True  # a function that takes a user-defined function
         return bool(self.names(tokens) & self._holders)
 
     def _adds(self, function: Function, above: frozenset[str] = frozenset()) -> bool:
-        """Whether a function calls a density or adds to the target, itself or by another one."""
+        """Return whether a function calls a density or adds to the target, even indirectly."""
         name = self.syntax.word(function.name)
         if name.endswith("_lp"):
             return True
@@ -232,7 +236,7 @@ class Densities:
             self._holders.update(name for name, value in assigned if self.has_density(value))
 
     def _assigned(self, statement: Assign | Declare) -> list[tuple[str, Range]]:
-        """Return each variable that a statement gives a value, with that value."""
+        """Return each variable that a statement assigns, with the assigned value."""
         word = self.syntax.word
         if isinstance(statement, Assign):
             return [(word(statement.left.first), statement.value)]
@@ -303,7 +307,7 @@ class Densities:
         scope: Scope,
         added: set[int],
     ) -> None:
-        """Note every density in an expression; `added` holds first tokens of its summands."""
+        """Record every density in an expression; `added` holds the first tokens of its summands."""
         ends = {term.stop for term, _ in self.summands(value)}
         for name, arguments in self.calls(value):
             match = _DENSITY.fullmatch(name)
@@ -327,7 +331,7 @@ class Densities:
                 self.by_hand |= self.roots(everything)
 
     def _is_density_of_first(self, function: Function) -> bool:
-        """Whether no density in the body of a user's own one is of any other argument."""
+        """Return whether the densities in a user-defined density are of its first argument only."""
         others = {self.syntax.word(token) for _, token in function.arguments[1:]}
         variates = [s.variate for s in walk([function.body]) if isinstance(s, Tilde)]
         for name, arguments in self.calls(function.body.tokens):
@@ -339,14 +343,14 @@ class Densities:
         return not words & others
 
     def _opaque_calls(self, tokens: Range) -> None:
-        """Give up on what goes into functions of the user's that may hold a prior."""
+        """Mark the parameters passed to user-defined functions that may contain a prior."""
         for name, arguments in self.calls(tokens):
             density = _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name)
             if density is None and any(map(self._adds, self._functions.get(name, ()))):
                 self.by_hand |= self.roots(self.names(arguments))
 
     def _past_densities(self, value: Range) -> set[str]:
-        """Parameters that enter an expression outside of the densities that it calls."""
+        """Return the parameters that enter an expression outside of the densities that it calls."""
         inside: set[int] = set()
         for name, arguments in self.calls(value):
             if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name):
@@ -356,11 +360,11 @@ class Densities:
             for token in range(*value)
             if token not in inside and self.names(Range(token, token + 1))
         }
-        # What holds densities is looked at where it is assigned.
+        # Variables that hold densities are analysed where they are assigned.
         return self.roots(outside - self._holders)
 
     def summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Cut a sum at its outermost signs; the second value says whether one is subtracted."""
+        """Split a sum into its terms; the second value says whether a term is subtracted."""
         syntax = self.syntax
         outer = list(syntax.outermost(value))
         if any(syntax.word(token) == "?" for token in outer):
@@ -379,7 +383,7 @@ class Densities:
 
 
 def one_line(syntax: Syntax, tokens: Range) -> str:
-    """Return a stretch of a program on one line, without comments."""
+    """Return a range of a program's tokens on one line, without comments."""
     parts: list[str] = []
     for token in range(*tokens):
         before = syntax.tokens[token - 1]

@@ -1,8 +1,9 @@
-"""Tells the prior from the likelihood by how a model's statements depend on the data.
+"""Classification of a model's terms as prior or likelihood, by their dependence on data.
 
-A term is likelihood where its *variate* depends on data: what stands left of `~` or of the bar in
-`normal_lpdf(y | ...)`, or else whatever enters the value. Indices do not count, nor do data among
-the parameters of a distribution: those are constants of the prior. Transformed data count as data.
+A term is likelihood if its *variate* depends on data. The variate is the expression left of `~`, or
+left of the bar in `normal_lpdf(y | ...)`, or otherwise everything that enters the value. Indices do
+not count. Data among the parameters of a distribution do not count either, since they are constants
+of the prior. Transformed data count as data.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from stanct.stan.syntax import (
 
 PARTS = ("prior", "likelihood")
 
-# What these return says nothing of their arguments' values, or of all but the first one's.
+# The results of the first group do not depend on the values of their arguments. Those of the
+# second group depend on the value of the first argument only.
 _SIZE_NAMES = """
     rows cols size num_elements dims zeros_vector zeros_row_vector zeros_array zeros_int_array
     ones_vector ones_row_vector ones_array ones_int_array identity_matrix one_hot_vector
@@ -43,7 +45,7 @@ _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
 _BOUNDED = frozenset(_BOUNDED_TYPES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
 _ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
-# The variables that a statement sees, name to number.
+# Mapping from the name of each variable that a statement sees to its number.
 Numbering = dict[str, int]
 
 
@@ -58,7 +60,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A statement with the variables it sees and the conditions under which it runs."""
+    """A statement with the variables that it sees and the conditions under which it runs."""
 
     statement: Statement
     scope: Numbering
@@ -67,7 +69,7 @@ class _Seen:
 
 
 class Dependence:
-    """Which parameters and data each statement of one program's model depends on.
+    """The parameters and data on which each statement of one program's model depends.
 
     Parameters
     ----------
@@ -82,8 +84,8 @@ class Dependence:
 
     def __init__(self, program: Program) -> None:
         self._program, self._syntax = program, program.syntax
-        # For each variable the data and parameters whose values enter it, and those that have any
-        # say in it, by an index or as the parameter of a distribution.
+        # For each variable: the data and parameters whose values enter it, and those that influence
+        # it in any way, including as an index or as the parameter of a distribution.
         self._roots: list[set[int]] = []
         self._says: list[set[int]] = []
         # Variables that hold log densities, such as a sum of priors.
@@ -112,7 +114,7 @@ class Dependence:
         self._annotations.finish()
 
     def terms(self, statement: Tilde | Increment) -> list[Term]:
-        """Return the terms of a statement of the model block."""
+        """Return the terms of a `~` statement or an increment."""
         return self._parts[id(statement)]
 
     @property
@@ -122,13 +124,13 @@ class Dependence:
 
     @property
     def likelihood_call(self) -> int | None:
-        """The token of a call that adds likelihood to the target behind our back, if any."""
+        """Token of the first call of an `_lp` function that adds likelihood, or None."""
         return next((token for token, part in self._calls if part == "likelihood"), None)
 
     def without_prior(self) -> list[str]:
         """Return the parameters of unbounded support that are the variate of no prior term.
 
-        That every other one has a prior is necessary for a proper prior, not sufficient.
+        An empty list is necessary for a proper prior, but not sufficient.
         """
         covered = {self._parameters[root] for root in self._covered}
         return [
@@ -152,7 +154,7 @@ class Dependence:
         conditions: frozenset[int],
         heads: tuple[int, ...],
     ) -> Iterator[_Seen]:
-        """Yield every statement; declarations enter `scope`, which Stan never shadows."""
+        """Yield every statement. Declarations are added to `scope`; Stan has no shadowing."""
         for statement in statements:
             yield _Seen(statement, scope, conditions, heads)
             if not isinstance(statement, Compound):
@@ -191,7 +193,7 @@ class Dependence:
             self._seen.append(seen)
 
     def _flow(self, variable: int, value: Range, seen: _Seen) -> None:
-        # A scalar integer in a condition is a switch, not an observation.
+        # A scalar integer of the data in a condition is a switch, not an observation.
         conditions = seen.conditions - self._flags
         self._add_flow(variable, value, seen.scope, conditions)
 
@@ -207,7 +209,7 @@ class Dependence:
         return any(_DENSITY.fullmatch(self._syntax.word(token)) for token in range(*tokens))
 
     def _settle(self) -> None:
-        """Let dependence flow through the assignments until nothing changes."""
+        """Propagate dependence through the assignments until nothing changes."""
         for root in (*self._data, *self._parameters):
             self._roots[root].add(root)
             self._says[root].add(root)
@@ -228,7 +230,7 @@ class Dependence:
                     changed = True
 
     def _names(self, tokens: Range, scope: Numbering, *, every: bool = False) -> frozenset[int]:
-        """Return the variables whose values enter an expression, or `every` one that it names."""
+        """Return the variables whose values enter an expression, or with `every` all it names."""
         found: set[int] = set()
         syntax, token = self._syntax, tokens.first
         while token < tokens.stop:
@@ -298,7 +300,7 @@ class Dependence:
         return part
 
     def _summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Cut a sum at its outermost signs; the second value says whether one is subtracted."""
+        """Split a sum into its terms; the second value says whether a term is subtracted."""
         syntax = self._syntax
         outer = list(syntax.outermost(value))
         if any(
@@ -318,7 +320,7 @@ class Dependence:
         return [*terms, (Range(first, value.stop), negative)]
 
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
-        """Yield every call of a function ending in `_lp`, which adds to the target by itself."""
+        """Yield every call of a function ending in `_lp`, which adds to the target."""
         for seen in self._seen:
             statement = seen.statement
             ranges = statement.heads if isinstance(statement, Compound) else [statement.tokens]
@@ -366,7 +368,7 @@ class _Annotations:
         return self._text.rfind("\n", 0, offset)
 
     def part(self, tokens: Range, heads: Sequence[int]) -> str | None:
-        """Return what is said at the end of a statement's line, or of an enclosing one's head."""
+        """Return the annotation on a statement's line, or on the head of an enclosing one."""
         last = self._line(self._syntax.tokens[tokens.stop - 1].start)
         lines = [last, self._line(self._syntax.start(tokens.first))]
         lines += [self._line(self._syntax.start(head)) for head in reversed(heads)]
@@ -375,7 +377,7 @@ class _Annotations:
         return self._by_line[said[0]][1] if said else None
 
     def finish(self) -> None:
-        """Object to an annotation that no statement has read."""
+        """Raise an error if an annotation belongs to no statement."""
         for line, (offset, _) in self._by_line.items():
             if line not in self._used:
                 raise self._syntax.source.error(
@@ -386,7 +388,7 @@ class _Annotations:
 
 
 def _is_bounded(spec: TypeSpec) -> bool:
-    """Tell whether the values of a type lie in a bounded set."""
+    """Return whether the values of a type lie in a bounded set."""
     if spec.base == "tuple":
         return all(_is_bounded(element) for element in spec.elements)
     return spec.base in _BOUNDED or {"lower", "upper"} <= spec.constraints.keys()

@@ -1,4 +1,4 @@
-"""Which of Stan's distributions have a density and which a mass function (as of stanc 2.39)."""
+"""Stan's distributions with a density and those with a mass function (stanc 2.39)."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ SUFFIX: Mapping[str, str] = MappingProxyType(
     {name: "_lpdf" for name in _DENSITIES.split()}
     | {name: "_lpmf" for name in _MASS_FUNCTIONS.split()}
 )
-"""Distribution name to the suffix of the function that `~` calls."""
+"""Mapping from a distribution's name to the suffix of the function that `~` calls."""

@@ -1,6 +1,6 @@
-"""Priors that have mass outside of what their parameters' declarations allow.
+"""Priors that have mass outside of the declared support of their parameters.
 
-For a prior p of a parameter with bounds a and b the missing factor is 1 / P(a < theta < b), so that
+For a prior of a parameter with bounds a and b, the missing factor is 1 / P(a < theta < b), so that
 
     log Z (normalised) = log Z (as written) − log P(a < theta < b).
 """
@@ -23,7 +23,7 @@ _ORDERED = frozenset({"ordered", "positive_ordered"})
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
 _WRAPPERS = frozenset({"to_vector", "to_row_vector", "to_array_1d"})
 _CHOOSING = frozenset({"if", "while"})
-# Of one element; there may be many, but hardly a million.
+# Negligible log factor of one element. A variate hardly has a million elements.
 _NOTHING = 1e-9
 _WORD = re.compile(r"\w+")
 _OF_FACTORIALS = frozenset({"lgamma", "tgamma", "lfactorial", "log_rising_factorial"})
@@ -31,24 +31,25 @@ _OF_FACTORIALS = frozenset({"lgamma", "tgamma", "lfactorial", "log_rising_factor
 
 @dataclass(frozen=True)
 class HalfPrior:
-    """One such prior.
+    """A prior that has mass outside of the declared support.
 
     Attributes
     ----------
     name
-        The parameter.
+        Name of the parameter.
     density
-        Its prior.
+        Prior of the parameter.
     where
-        Where the mass lies that is left out, in words.
+        Description of where the mass lies that is left out.
     depends_on
-        Parameters on which the missing factor depends; empty for a constant one.
+        Parameters on which the missing factor depends; empty if the factor is constant.
     correction, value, remedy
-        As those of `omissions.Omission`.
+        See `omissions.Omission`.
     truncation
-        What is to be put behind the statement, e.g. ` T[0, ]`; empty where `added` mends it.
+        Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
+        normalises the prior, or if nothing does.
     added
-        The statement that mends it where no truncation does.
+        Statement that normalises the prior if no truncation does; otherwise empty.
     """
 
     name: str
@@ -62,7 +63,7 @@ class HalfPrior:
     added: str
 
     def edits(self, program: Program) -> list[Edit]:
-        """The change of the program's text that normalises the prior."""
+        """Return the edits of the program's text that normalise the prior."""
         tokens, syntax = self.density.statement.tokens, program.syntax
         semicolon = syntax.tokens[tokens.stop - 1]
         if self.truncation:
@@ -84,7 +85,7 @@ class HalfPriors:
     Parameters
     ----------
     densities
-        What adds to the program's target.
+        The densities of the program.
     """
 
     def __init__(self, densities: Densities) -> None:
@@ -99,7 +100,7 @@ class HalfPriors:
         self._several = self._with_several()
 
     def found(self) -> Iterator[HalfPrior]:
-        """Yield them in the order of the text."""
+        """Yield the half priors in the order of the text."""
         for density in self._densities.found:
             if density.added and not self._densities.is_users(density.family):
                 half = self._half_prior(density)
@@ -107,7 +108,7 @@ class HalfPriors:
                     yield half
 
     def _with_several(self) -> set[str]:
-        """Parameters of which one density is of the whole, and another of the whole or a part."""
+        """Return parameters with a density of the whole, and another of the whole or a part."""
         plain = [
             density
             for density in self._densities.found
@@ -121,9 +122,9 @@ class HalfPriors:
         return variate.stop - variate.first == 1
 
     def _is_prior(self, density: Density) -> bool:
-        """Whether every run of a statement is of elements of their own.
+        """Return whether each execution of a statement refers to different elements.
 
-        `for (n in 1:N) mu ~ normal(y[n], 1);` is a likelihood of y, written the other way round.
+        `for (n in 1:N) mu ~ normal(y[n], 1);` is a likelihood of y with the two sides exchanged.
         """
         words = {self._syntax.word(token) for token in range(*density.variate)}
         loops = {self._syntax.word(c.heads[0].first) for c in density.inside if c.word == "for"}
@@ -131,10 +132,10 @@ class HalfPriors:
         ranks = [self._rank(argument, density) for argument in density.arguments]
         return loops <= words and not (scalar and any(ranks))
 
-    # What is corrected elsewhere
+    # Corrections by the program itself
 
     def _probabilities(self) -> Iterator[tuple[str, str]]:
-        """Yield family and bound of every call of a distribution function in the model."""
+        """Yield the family and the bound of every call of a distribution function."""
         for block in ("transformed parameters", "model"):
             found = self._densities.program.blocks.get(block)
             if found is None:
@@ -146,7 +147,7 @@ class HalfPriors:
                     yield family, self._text(bound)
 
     def _words_of_constants(self) -> set[str]:
-        """Words that tell that the program adds a constant of its own: log(2), lgamma(...)."""
+        """Return words that show that the program adds its own constant: log(2), lgamma(...)."""
         found: set[str] = set()
         for block in ("transformed parameters", "model"):
             body = self._densities.program.blocks.get(block)
@@ -229,7 +230,7 @@ class HalfPriors:
         return f"{text} {added}" if added else None
 
     def _reference(self, variate: Range) -> str | None:
-        """The parameter that a variate is, whole or by indices."""
+        """Return the parameter that a variate is, whole or indexed; None for other expressions."""
         syntax = self._syntax
         while syntax.word(variate.first) in _WRAPPERS or syntax.word(variate.first) == "(":
             opening = variate.first + (syntax.word(variate.first) != "(")
@@ -244,7 +245,7 @@ class HalfPriors:
     def _cut(
         self, density: Density, family: Family, spec: TypeSpec
     ) -> tuple[Bound | None, Bound | None, bool]:
-        """The bounds that cut mass off; and whether that depends on the data."""
+        """Return the bounds that cut off mass, and whether that depends on the data."""
         low = self._bound(density, spec, "lower")
         high = self._bound(density, spec, "upper")
         low_end = self._end(density, family.low, family.low_argument)
@@ -254,7 +255,7 @@ class HalfPriors:
         return low, high, low_if or high_if
 
     def _end(self, density: Density, end: float, argument: int | None) -> float | str:
-        """An end of the support: a number, or the text of the argument that it is."""
+        """Return an end of the support: a number, or the text of the argument that sets it."""
         if argument is None:
             return end
         if argument >= len(density.arguments):
@@ -285,7 +286,7 @@ class HalfPriors:
         return Bound(tokens, text, rank)
 
     def _indexed(self, density: Density, spec: TypeSpec, rank: int) -> tuple[int | None, int]:
-        """Rank and first token of the indices where a bound is indexed as its parameter is."""
+        """Return the rank of a bound with the variate's indices, and their first token."""
         opening = density.variate.first + 1
         closing = self._syntax.partner.get(opening)
         if rank != spec.rank or closing != density.variate.stop - 1:
@@ -294,7 +295,7 @@ class HalfPriors:
         return (None if variate is None else variate.rank), opening
 
     def _is_centre(self, density: Density, family: Family, bound: Bound) -> bool:
-        """Whether a symmetric family is cut at its centre."""
+        """Return whether a symmetric family is cut at its centre."""
         if family.standard:
             return constant(bound.text) == 0
         if family.centre is None or family.centre >= len(density.arguments):
@@ -309,10 +310,10 @@ class HalfPriors:
         return tuple(sorted(self._densities.roots(names)))
 
     def _is_censored(self, name: str, density: Density) -> bool:
-        """Whether a parameter stands for an observation of which only a bound is known.
+        """Return whether a parameter represents a censored observation.
 
-        Such a parameter has no other part in the model; the mass outside of its bound is left out
-        on purpose, because the mass inside is what was observed.
+        Such a parameter occurs nowhere else in the model. The mass outside of its bounds is left
+        out on purpose, because the mass inside is what was observed.
         """
         others = [
             other.statement
@@ -327,7 +328,7 @@ class HalfPriors:
     def _value(
         self, density: Density, low: Bound | None, high: Bound | None, centred: bool
     ) -> float | None:
-        """The missing log factor of one element, where the text tells all numbers."""
+        """Return the missing log factor of one element, or None if a number is not in the text."""
         if centred:
             return math.log(2)
         arguments = [constant(self._text(argument)) for argument in density.arguments]
@@ -350,7 +351,7 @@ class HalfPriors:
         value: float | None,
         writer: Writer,
     ) -> tuple[str | None, float | None]:
-        """The correction of all elements, in Stan and as a number."""
+        """Return the correction of all elements, in Stan and as a number."""
         if each is None:
             return None, None
         counts = self._counts(density, spec) if writer.is_repeated else []
@@ -369,7 +370,7 @@ class HalfPriors:
         return product(counts, each), value * math.prod(numbers)
 
     def _counts(self, density: Density, spec: TypeSpec) -> list[str]:
-        """How many elements a vector of them has."""
+        """Return the factors of the number of elements of a variate."""
         if any(self._syntax.word(token) == "[" for token in range(*density.variate)):
             return [f"size({self._text(density.variate)})"]
         return [self._text(size) for size in (*spec.array, *spec.dims)]
@@ -390,7 +391,7 @@ class HalfPriors:
     def _of_ordered(
         self, density: Density, name: str, spec: TypeSpec, bounds: Sequence[Bound]
     ) -> HalfPrior | None:
-        """An ordered vector is one of K! orders that its prior allows alike."""
+        """Return the half prior of an ordered vector, one of K! equally probable orders."""
         if _OF_FACTORIALS & self._words or len(bounds) > 1 or density.inside:
             return None
         alike = all(
@@ -427,7 +428,7 @@ class HalfPriors:
         return HalfPrior(name, density, where, (), each, value, remedy, "", added)
 
     def _of_vector(self, density: Density, name: str, spec: TypeSpec) -> HalfPrior | None:
-        """A multivariate prior of a bounded vector: its missing factor has no closed form."""
+        """Return the multivariate half prior of a vector; its factor has no closed form."""
         sides = [
             side for side in ("lower", "upper") if self._bound(density, spec, side) is not None
         ]
@@ -449,10 +450,10 @@ class HalfPriors:
         return Writer(density, low, high, centred=centred, ranks=ranks, syntax=self._syntax)
 
     def _rank(self, tokens: Range, density: Density) -> int | None:
-        """Rank of an expression that a density's statement holds."""
+        """Return the rank of an expression in the statement of a density."""
         shape = self._shapes.shape(tokens, density.scope)
         return None if shape is None else shape.rank
 
     def _text(self, tokens: Range) -> str:
-        """A stretch of the program on one line, without comments."""
+        """Return a range of the program on one line, without comments."""
         return one_line(self._syntax, tokens)

@@ -1,7 +1,7 @@
-"""Stan code in colour, for notebooks and pages.
+"""Syntax highlighting of Stan code, for notebooks and pages.
 
-Pygments has a lexer for Stan, but it does not know `tuple` and `profile`, colours `multiplier` only
-directly behind `<`, and takes `#include` for a comment (Pygments 2.21).
+Pygments has a lexer for Stan, but it does not know `tuple` and `profile`, highlights `multiplier`
+only directly after `<`, and treats `#include` as a comment (Pygments 2.21).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STYLES = {
 
 
 def highlighted(code: str) -> str:
-    """HTML of Stan code, escaped, with ``<span class="stan-…">`` around what has a colour."""
+    """Return Stan code as escaped HTML, with ``<span class="stan-…">`` around coloured text."""
     return _coloured(code, {kind: f'class="stan-{kind}"' for kind in _STYLES})
 
 
@@ -54,11 +54,11 @@ def _coloured(code: str, attributes: dict[str, str]) -> str:
 
 
 class StanCode(str):
-    """The text of a Stan program: a string that notebooks show in colour."""
+    """The text of a Stan program, which notebooks display with syntax highlighting."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        # A notebook has no style sheet of ours, so each span carries its own.
+        # Notebooks lack the style sheet of the pages, so each span carries its own style.
         styles = {kind: f'style="{style}"' for kind, style in _STYLES.items()}
         return f"<pre>{_coloured(self, styles)}</pre>"

@@ -1,13 +1,13 @@
-"""Calls of functions ending in `_jacobian`, taken apart into a value and a log Jacobian.
+"""Splitting of calls of functions ending in `_jacobian` into a value and a log Jacobian.
 
 Stan adds the log Jacobian of such a call to the target at weight 1, and leaves it out when it saves
-draws. Here `y = f_jacobian(x);` becomes
+draws. In a generated program `y = f_jacobian(x);` becomes
 
     ct_log_jacobian += ct_f_lj(x);
     y = ct_f(x);
 
-where the user's function has been split in two, or for Stan's own functions the log Jacobian comes
-from our library and the value from `f_constrain`.
+A user-defined function is split in two. For one of Stan's own functions the log Jacobian comes from
+stanct's library and the value from `f_constrain`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _CONSTANT = "sum_to_zero"
 
 
 class JacobianCalls:
-    """The calls of one program and the edits that take them apart.
+    """The calls of one program and the edits that split them.
 
     Parameters
     ----------
     rewriter
-        Receives the edits; its edits of words inside expressions must be complete.
+        Receives the edits. Its other edits of words inside expressions must be complete.
     accumulator
-        Full name of the variable that collects the log Jacobian in transformed parameters.
+        Name, with prefix, of the variable that collects the log Jacobian in transformed parameters.
     """
 
     def __init__(self, rewriter: Rewriter, accumulator: str) -> None:
@@ -70,7 +70,7 @@ class JacobianCalls:
                 self._user.setdefault(name, []).append(function)
 
     def take_apart(self) -> None:
-        """Edit the transformed parameters, and the user's functions that they call."""
+        """Edit the transformed parameters, and the user-defined functions that they call."""
         block = self._rewriter.program.blocks.get("transformed parameters")
         if block is None:
             return
@@ -86,7 +86,7 @@ class JacobianCalls:
             self._rewriter.edits.append(Edit(start, end, self._split(function)))
 
     def rename(self, tokens: Range, edits: list[Edit]) -> None:
-        """Let every call compute the value alone."""
+        """Rename every call to the function that computes only the value."""
         for token in self._calls(tokens):
             name = self._syntax.word(token)
             if self._is_void(name):
@@ -97,7 +97,7 @@ class JacobianCalls:
             edits.append(Edit(place.start, place.end, value))
 
     def drop_void_calls(self, statements: Sequence[Statement], edits: list[Edit]) -> None:
-        """Remove the calls that have no value."""
+        """Remove the calls of functions that return no value."""
         for statement, _ in self._rewriter.shapes.walk(statements, {}):
             if isinstance(statement, Call) and statement.name.endswith(_ENDING):
                 edits.append(self._rewriter.removal(statement))
@@ -114,7 +114,7 @@ class JacobianCalls:
         return any(function.returns is None for function in self._user.get(name, ()))
 
     def _called(self, tokens: Range) -> list[str]:
-        """Return the names called there, and by the user's functions among them."""
+        """Return the names of the called functions, including calls by user-defined functions."""
         names: list[str] = []
         waiting = [tokens]
         while waiting:
@@ -128,10 +128,10 @@ class JacobianCalls:
     def _span(self, tokens: Range) -> tuple[int, int]:
         return self._syntax.start(tokens.first), self._syntax.tokens[tokens.stop - 1].end
 
-    # The user's functions
+    # User-defined functions
 
     def _split(self, function: Function) -> str:
-        """Write a function twice: one returns its value, one its log Jacobian."""
+        """Write a function that returns the value and one that returns the log Jacobian."""
         stem = f"{self._prefix}{self._syntax.word(function.name).removesuffix(_ENDING)}"
         value = "" if function.returns is None else self._value(function) + "\n  "
         return value + self._log_jacobian(function, f"{stem}_lj")
@@ -171,12 +171,12 @@ class JacobianCalls:
         start, end = self._span(function.tokens)
         return apply(text, edits + self._rewriter.word_edits, start, end)
 
-    # Statements that call
+    # Statements with calls
 
     def _collect(
         self, statements: Sequence[Statement], scope: Scope, accumulator: str, edits: list[Edit]
     ) -> None:
-        """Put the log Jacobian of every call in front of the statement that makes it."""
+        """Insert the log Jacobian of every call before the statement that contains the call."""
         for statement, seen in self._rewriter.shapes.walk(statements, scope):
             if isinstance(statement, Compound):
                 calls = self._in_head(statement)
@@ -198,14 +198,14 @@ class JacobianCalls:
             added = lead + "".join(f"{line}\n{indent}" for line in lines)
             edits.append(Edit(end, end, tail))
             if isinstance(statement, Call) and statement.name in self._user:
-                # A call without value is its log Jacobian and nothing else.
+                # A call without a value contributes only its log Jacobian.
                 semicolon = added.rstrip().rfind(";")
                 edits.append(Edit(start, end, added[: semicolon + 1]))
             else:
                 edits.append(Edit(start, start, added))
 
     def _in_head(self, statement: Compound) -> list[int]:
-        """Return the calls in the first condition, or in the header of a loop over it."""
+        """Return the calls in the first condition of an `if`, or in the header of a `for`."""
         calls = [call for head in statement.heads for call in self._calls(head)]
         for call in calls:
             head = statement.heads[0]
@@ -303,7 +303,7 @@ class JacobianCalls:
         return spec is not None and spec.base in MATRIX_TYPES
 
     def _is_vector(self, argument: Range, scope: Scope) -> bool:
-        """Tell whether an argument is surely a vector, or an array of vectors."""
+        """Return whether an argument is certainly a vector, or an array of vectors."""
         first, last = self._syntax.word(argument.first), self._syntax.word(argument.stop - 1)
         if argument.stop - argument.first > 1:
             return first == "[" and last == "'"

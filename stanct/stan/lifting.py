@@ -1,4 +1,4 @@
-"""Which densities can leave the loops of a model, and how often these loops run."""
+"""Densities that can be moved out of the loops of a model, and the lengths of these loops."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 @dataclass(frozen=True, slots=True)
 class LiftableTerm:
-    """A density of scalars that can leave its loops.
+    """A density of scalars that can be moved out of its loops.
 
     Attributes
     ----------
     statement
-        What adds it to the target.
+        The statement that adds the density to the target.
     nest
-        The loops that it can leave, outermost first.
+        The loops that the density can leave, outermost first.
     function, arguments
-        The Stan function; its variate comes first.
+        The Stan function and its arguments, the variate first.
     is_discrete
-        Whether it is a mass function.
+        Whether the function is a mass function.
     """
 
     statement: Statement
@@ -49,23 +49,23 @@ class LiftableTerm:
 
 
 class ModelLoops:
-    """The loops of a model block, read only.
+    """Analysis of the loops of a model block. It makes no edits.
 
     Parameters
     ----------
     rewriter
-        Knows the program, and the words that change in it.
+        Provides the program and the edits of words in it.
 
     Attributes
     ----------
     statements
-        Of the model block.
+        Statements of the model block.
     seen
-        By `id` of a statement, the variables that it can see.
+        Mapping from the `id` of a statement to the variables that it can see.
     path
-        By `id` of a statement, the compound statements around it, outermost first.
+        Mapping from the `id` of a statement to the compound statements around it, outermost first.
     terms
-        The densities that can leave their loops, in the order of the text.
+        Densities that can leave their loops, in the order of the text.
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
@@ -92,11 +92,11 @@ class ModelLoops:
                 self._find_paths(statement.body, (*path, statement))
 
     def outside(self, statement: Statement) -> tuple[Compound, ...]:
-        """Return what stands around a term where it is added to the target."""
+        """Return the compound statements around the place where a term is added to the target."""
         return self.path[id(self._outermost.get(id(statement), statement))]
 
     def _liftable(self, statement: Statement) -> Iterator[LiftableTerm]:
-        """Yield a density of scalars with as many loops as it can leave; nothing if none."""
+        """Yield a density of scalars with all loops that it can leave, if there are any."""
         loops: list[Compound] = []
         for compound in reversed(self.path[id(statement)]):
             if compound.word == "for":
@@ -117,7 +117,7 @@ class ModelLoops:
                 return
 
     def _call(self, statement: Statement) -> tuple[str, str, tuple[Range, ...]] | None:
-        """Return the function that a statement adds, its distribution, and the arguments."""
+        """Return the function that a statement adds, its distribution, and its arguments."""
         syntax = self._syntax
         if isinstance(statement, Tilde) and not statement.truncated:
             name = statement.distribution
@@ -135,7 +135,7 @@ class ModelLoops:
     def _is_of_scalars(
         self, statement: Statement, function: str, name: str, arguments: tuple[Range, ...]
     ) -> bool:
-        """Tell whether it is Stan's, of scalars, and of the right kind for what it is."""
+        """Return whether a call is a Stan density of scalars, or a mass function of integers."""
         if name not in SUFFIX or name in _SINGLE or self._rewriter.is_users(name):
             return False
         scope = self.seen[id(statement)]
@@ -145,7 +145,7 @@ class ModelLoops:
         return SUFFIX[name] == "_lpdf" or (shapes[0] is not None and bool(shapes[0].integer))
 
     def _is_plain(self, nest: Sequence[Compound]) -> bool:
-        """Tell whether loops run over ranges that are known when the first one begins."""
+        """Return whether loops run over ranges that are known when the first one begins."""
         changed = self.changed(nest[0])
         for loop in nest:
             bounds = self.bounds(loop)
@@ -156,9 +156,9 @@ class ModelLoops:
         return True
 
     def _is_fixed(self, nest: Sequence[Compound]) -> bool:
-        """Tell whether the data alone say how often loops run.
+        """Return whether the data alone determine the lengths of loops.
 
-        Elsewhere the embedded engine does not see that an array of integers holds data.
+        Otherwise the embedded engine does not recognise that an array of integers holds data.
         """
         bounds = [bound for loop in nest for bound in self.bounds(loop)]
         return all(self.names(bound) <= self._globals for bound in bounds)
@@ -168,14 +168,14 @@ class ModelLoops:
         return any(self.names(argument) & changed for argument in arguments)
 
     def leaves_early(self, loop: Compound) -> bool:
-        """Tell whether some time round may not run to its end."""
+        """Return whether an iteration of a loop may end early."""
         return any(
             isinstance(inner, Simple) and inner.word in ("break", "continue", "return")
             for inner in walk(loop.body)
         )
 
     def bounds(self, loop: Compound) -> list[Range]:
-        """Return the two bounds of a loop over a range; of any other one its container."""
+        """Return the two bounds of a loop over a range, or the container of any other loop."""
         return self._syntax.split(Range(loop.heads[0].first + 2, loop.heads[0].stop), ":")
 
     def variable(self, loop: Compound) -> str:
@@ -191,7 +191,7 @@ class ModelLoops:
         }
 
     def changed(self, loop: Compound) -> set[str]:
-        """Return every name to which a loop gives a value, its own variable among them."""
+        """Return every name that a loop assigns, including its own variable."""
         changed = {self.variable(loop)}
         for inner in walk(loop.body):
             if isinstance(inner, Declare):
@@ -203,7 +203,7 @@ class ModelLoops:
         return changed
 
     def whole(self, argument: Range, term: LiftableTerm) -> str | None:
-        """Return `y` for `y[n]`, or `a[group]` for `a[group[n]]`, where `n` runs through them."""
+        """Return `y` for `y[n]`, or `a[group]` for `a[group[n]]`, if `n` runs over all elements."""
         loop, statement = term.nest[0], term.statement
         word, name = self._syntax.word, self._syntax.word(argument.first)
         closing = self._syntax.partner.get(argument.first + 1, -1)
@@ -230,9 +230,10 @@ class ModelLoops:
         return name if is_whole and self._is_settled(name, loop, statement) else None
 
     def _is_settled(self, name: str, loop: Compound, statement: Statement) -> bool:
-        """Tell whether each time round gives a container no value, or its own, before a statement.
+        """Return whether a container has its final values where a statement reads them.
 
-        What a density reads there is then what the container holds behind the loop.
+        This holds if each iteration assigns at most its own element, before the statement. The
+        container then holds the values that the density reads after the loop as well.
         """
         own = [name, "[", self.variable(loop), "]"]
         for inner in walk(loop.body):
@@ -246,7 +247,7 @@ class ModelLoops:
         return True
 
     def length(self, loop: Compound) -> str:
-        """Return how often a loop runs."""
+        """Return the number of iterations of a loop, as a Stan expression."""
         upper, offset = self.bound(self.bounds(loop)[1]), self.offset(loop)
         spec = self.seen[id(loop)].get(upper)
         lowest = spec.constraints.get("lower") if spec else None
@@ -254,7 +255,7 @@ class ModelLoops:
         return upper if is_size and offset == "0" else f"max(0, {minus(upper, offset)})"
 
     def offset(self, loop: Compound) -> str:
-        """Return the number in front of a loop's first one."""
+        """Return the number before the first value of a loop's variable."""
         lower = self.bound(self.bounds(loop)[0])
         if lower.isdecimal() and int(lower) > 0:
             return str(int(lower) - 1)
@@ -262,7 +263,7 @@ class ModelLoops:
         return before if before != lower and before.isidentifier() else minus(lower, "1")
 
     def bound(self, bound: Range) -> str:
-        """Return a bound without the brackets around it."""
+        """Return a bound without the parentheses around it."""
         while self._syntax.partner.get(bound.first) == bound.stop - 1:
             bound = Range(bound.first + 1, bound.stop - 1)
         return self._rewriter.expression(bound)

@@ -1,13 +1,13 @@
-"""What a model's loops add to the target, summed as vectors.
+"""Vectorised sums of the terms that a model's loops add to the target.
 
-A sum that grows by one term each time round a loop is slow to differentiate, and more so when the
-program goes on to multiply it by β: the expression graph has a node a term. So
+A sum that grows by one term per iteration is slow to differentiate, because the expression graph
+has one node per term. It is slower still if the program then multiplies the sum by β. Therefore
 
     for (n in 1 : N) y[n] ~ normal(a[group[n]], sigma);
 
-becomes `normal_lpdf(y | a[group], sigma)`. Arguments that have no such name are kept in vectors
-while the loop runs. What cannot leave its loop can be summed there: each time round fills one
-element of a vector, which is summed behind the loop.
+becomes `normal_lpdf(y | a[group], sigma)`. Arguments that cannot be written in this form are stored
+in vectors while the loop runs. Terms that cannot leave their loop can be summed there: each
+iteration fills one element of a vector, which is summed after the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stanct.stan.lifting import LiftableTerm, ModelLoops
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, walk
 
-# Times round that need no vector for what they add.
+# Loops with fewer iterations need no vector of terms.
 _FEW = 10
 
 _COMMENT = re.compile(r"[ \t]*//[^\n]*")
@@ -30,7 +30,7 @@ _COMMENT = re.compile(r"[ \t]*//[^\n]*")
 
 @dataclass(slots=True)
 class _Lines:
-    """New lines around a loop and in its body."""
+    """New lines before and after a loop, and at the start and the end of its body."""
 
     before: list[str] = field(default_factory=list[str])
     first: list[str] = field(default_factory=list[str])
@@ -39,14 +39,14 @@ class _Lines:
 
 
 class _Sum(NamedTuple):
-    """Where terms go, and how."""
+    """Variable that receives terms, and the operator that assigns them."""
 
     name: str
     operator: str = "+="
 
 
 class LoopSums:
-    """Redirects what the model block adds to the target, and takes densities out of its loops.
+    """Redirects the terms of the model block, and moves densities out of its loops.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class LoopSums:
 
     @property
     def leaves_terms(self) -> bool:
-        """Whether loops still add to the target, term by term, when densities have left them."""
+        """Whether loops still add single terms to the target after densities have left them."""
         return any(
             compound.word in ("for", "while")
             for statement in walk(self._loops.statements)
@@ -80,11 +80,11 @@ class LoopSums:
         Parameters
         ----------
         accumulator
-            Where the terms go.
+            Variable that receives the terms.
         weight
-            Variable by which each is multiplied.
+            Variable by which each term is multiplied; empty for none.
         by_loop
-            Whether a loop that keeps terms collects them in a vector of its own.
+            Whether each loop that keeps terms collects them in a vector of its own.
         """
         total = _Sum(accumulator)
         sums = self._sums(total) if by_loop else {}
@@ -95,10 +95,10 @@ class LoopSums:
         for statement in self._loops.statements:
             self._write(statement, sums, total, weight)
 
-    # What leaves its loops
+    # Terms that leave their loops
 
     def _lift(self, term: LiftableTerm, head: str) -> None:
-        """Note the lines that compute a density behind its loops instead of in them."""
+        """Record the lines that compute a density after its loops instead of inside them."""
         changed = self._loops.changed(term.nest[0])
         texts: list[str] = []
         kept: list[str] = []
@@ -118,7 +118,7 @@ class LoopSums:
         self._around(term.nest[0]).behind.append(line)
 
     def _with_constants(self, term: LiftableTerm, texts: list[str]) -> str:
-        """Return the function that a term calls behind its loops, and add what ours needs."""
+        """Return the function that a term calls, and append the argument that stanct's needs."""
         counts, scope = self._rewriter.counts, self._loops.seen[id(term.statement)]
         shape = self._rewriter.shapes.shape(term.arguments[-1], scope)
         spec = scope.get(texts[-1].split("[")[0])
@@ -133,7 +133,7 @@ class LoopSums:
         return self._rewriter.ours(term.function)
 
     def _keep(self, argument: Range, term: LiftableTerm) -> tuple[str, str]:
-        """Keep a value of each time round; returns the container's name and the assignment."""
+        """Store a value of each iteration. Return the container's name and the assignment."""
         self._count += 1
         name = f"{self._prefix}each{self._count}"
         lengths = [self._loops.length(loop) for loop in term.nest]
@@ -145,7 +145,7 @@ class LoopSums:
         return name, f"{name}[{self._turn(term.nest)}] = {self._rewriter.expression(argument)};"
 
     def _turn(self, nest: Sequence[Compound]) -> str:
-        """Return the number of the time round, a counter where loops stand in one another."""
+        """Return the number of the iteration, which is a counter for nested loops."""
         if len(nest) == 1:
             return minus(self._loops.variable(nest[0]), self._loops.offset(nest[0]))
         key = tuple(id(loop) for loop in nest)
@@ -158,10 +158,10 @@ class LoopSums:
     def _around(self, loop: Compound) -> _Lines:
         return self._lines.setdefault(id(loop), _Lines())
 
-    # What stays in its loop
+    # Terms that stay in their loops
 
     def _sums(self, total: _Sum) -> dict[int, _Sum]:
-        """Give each loop that keeps terms a vector of sums; returns what its terms go to."""
+        """Give each loop that keeps terms a vector. Return the variables that receive them."""
         summed: list[Compound] = []
         for statement in walk(self._loops.statements):
             if isinstance(statement, Tilde | Increment):
@@ -186,11 +186,11 @@ class LoopSums:
         return sums
 
     def _adds_one(self, loop: Compound) -> bool:
-        """Tell whether each time round adds one term, by one statement wherever it branches."""
+        """Return whether each iteration adds exactly one term, by one statement per branch."""
         return self._terms(loop.body[0]) == 1
 
     def _terms(self, statement: Statement) -> int:
-        """Return how many terms a statement adds to the sum around it; 2 if that is not fixed."""
+        """Return how many terms a statement adds to the enclosing sum; 2 if that varies."""
         if isinstance(statement, Tilde | Increment):
             # A truncation is subtracted by a statement of its own.
             more = isinstance(statement, Tilde) and statement.truncated
@@ -215,7 +215,7 @@ class LoopSums:
         return not (last.isdecimal() and int(last) < _FEW)
 
     def _target(self, statement: Statement, sums: dict[int, _Sum], total: _Sum) -> _Sum:
-        """Return where a statement adds: to the sum of the loop around it that has one."""
+        """Return the sum to which a statement adds: that of the innermost loop that has one."""
         for compound in reversed(self._loops.path[id(statement)]):
             if id(compound) in sums:
                 return sums[id(compound)]
@@ -224,7 +224,10 @@ class LoopSums:
     # Edits
 
     def _write(self, statement: Statement, sums: dict[int, _Sum], total: _Sum, weight: str) -> None:
-        """Edit a statement and all in it; outer lines first in front, last behind."""
+        """Edit a statement and all its parts.
+
+        Lines of outer loops come first before a statement and last after it.
+        """
         if id(statement) in self._in_place:
             self._replace(statement, self._in_place[id(statement)])
         elif isinstance(statement, Tilde | Increment):
@@ -252,7 +255,7 @@ class LoopSums:
             self._close(statement, lines, tail)
 
     def _is_emptied(self, loop: Compound) -> bool:
-        """Tell whether nothing is left in a loop, not even a comment."""
+        """Return whether nothing is left in a loop, not even a comment."""
         text, path = self._syntax.text(loop.tokens), self._loops.path[id(loop)]
         return (
             "//" not in text
@@ -280,7 +283,7 @@ class LoopSums:
         rewriter.edits.append(Edit(start, end, f"{lead}{text}{tail}"))
 
     def _open(self, loop: Compound, lines: _Lines) -> str:
-        """Write what stands in front of a loop and at its body's head; returns what closes it."""
+        """Write the lines before a loop and at the start of its body. Return the closing text."""
         rewriter, edits = self._rewriter, self._rewriter.edits
         start = self._syntax.start(loop.tokens.first)
         lead, indent, tail = rewriter.room(loop, edits)
@@ -304,7 +307,7 @@ class LoopSums:
     def _close(self, loop: Compound, lines: _Lines, tail: str) -> None:
         edits = self._rewriter.edits
         end = self._syntax.tokens[loop.tokens.stop - 1].end
-        # A comment on a loop's last line is about the loop.
+        # A comment on a loop's last line belongs to the loop.
         comment = _COMMENT.match(self._rewriter.program.expanded, end)
         end = comment.end() if comment else end
         indent = self._rewriter.indent(self._syntax.start(loop.tokens.first))

@@ -1,12 +1,12 @@
-"""What a program leaves out of its prior, as far as its text shows.
+"""Detection of normalising constants and priors that a program leaves out.
 
 The integral of a program's density is the evidence only if the program is a normalised joint
-density of data and parameters. `real<lower=0> s; s ~ normal(0, 1);` is not: half of that prior's
-mass lies outside of the declared bound, so that log Z is too small by log 2. Posteriors do not
-notice; evidences and Bayes factors do.
+density of data and parameters. `real<lower=0> s; s ~ normal(0, 1);` is not normalised: half of that
+prior's mass lies outside of the declared bound, so that log Z is too small by log 2. This does not
+affect posteriors, but it does affect evidences and Bayes factors.
 
-What is reported is so. What is not reported may still be missing: hand-written densities and user
-functions are taken on trust.
+Every reported omission is real, or is marked as one that cannot be checked. Other constants may
+still be missing, because hand-written densities and user-defined functions are trusted.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ _COMPACT = frozenset(
     | {"column_stochastic_matrix", "row_stochastic_matrix"}
 )
 NEGLIGIBLE = 1e-4
-"""A correction of log Z below this size is not worth a word."""
+"""Corrections of log Z smaller than this are not reported."""
 
 
 @dataclass(frozen=True)
 class Omission:
-    """Something that a program leaves out, or that cannot be checked.
+    """A constant or a prior that a program leaves out, or that cannot be checked.
 
     Attributes
     ----------
     kind
         ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"flat_prior"``: a
         parameter of bounded support has no prior, so that its density is 1. ``"improper"``: a
-        parameter of unbounded support has no prior. ``"unused_parameter"``: a parameter plays no
-        part in the target. ``"missing_constant"``: a constant may be missing, which cannot be
+        parameter of unbounded support has no prior. ``"unused_parameter"``: a parameter does not
+        enter the target. ``"missing_constant"``: a constant may be missing, which cannot be
         checked.
     parameters
         Names of the parameters concerned.
     path, line
-        Place of the statement in the user's file, counted from 1.
+        Position of the statement in the user's file, counted from 1.
     statement
-        Its text.
+        Text of the statement.
     sentence
-        What is left out, in one sentence.
+        Description of what is left out.
     correction
-        What is to be added to log Z, in Stan; None where no constant is known that mends it.
+        Stan expression to add to log Z; None if no correcting constant is known.
     value
-        The number that `correction` is, where the program's text alone says.
+        Value of `correction`; None if the program's text alone does not determine it.
     remedy
-        Stan code that takes the statement's place; None where there is no single one.
+        Stan code that normalises the prior; None if there is no unique code.
     improper
-        Whether it makes log Z meaningless.
+        Whether the omission makes log Z meaningless.
     """
 
     kind: Kind
@@ -77,7 +77,7 @@ class Omission:
     improper: bool = False
 
     def record(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return all attributes as JSON values."""
         return {**asdict(self), "parameters": list(self.parameters)}
 
     def __str__(self) -> str:
@@ -98,11 +98,11 @@ def omissions(program: Program) -> tuple[Omission, ...]:
 
 
 def renormalised(program: Program) -> Program:
-    """Return the program with its half priors normalised, where a constant does that.
+    """Return the program with its half priors normalised, where a constant suffices.
 
-    Every draw and every posterior expectation stays as it is; log Z grows by the corrections.
-    Priors whose missing factor depends on parameters are left alone, because the factor would
-    change the posterior.
+    Draws and posterior expectations are unchanged, and log Z grows by the corrections. Priors
+    whose missing factor depends on parameters are left alone, because the factor would change the
+    posterior.
     """
     halves = _Finder(program).renormalisable()
     edits: list[Edit] = [edit for half in halves for edit in half.edits(program)]
@@ -112,7 +112,7 @@ def renormalised(program: Program) -> Program:
 
 
 class _Finder:
-    """Finds the omissions of one program; each comes with its offset in the text."""
+    """Finds the omissions of one program, each with its offset in the text."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.syntax = program, program.syntax
@@ -126,7 +126,7 @@ class _Finder:
         ]
 
     def renormalisable(self) -> list[HalfPrior]:
-        """Half priors that a constant mends."""
+        """Return the half priors that a constant normalises."""
         return [half for half in self._halves if not half.depends_on]
 
     def _omission(
@@ -140,7 +140,7 @@ class _Finder:
     # Priors with mass outside of the bounds
 
     def half_priors(self) -> Iterator[tuple[int, Omission]]:
-        """Priors that are not normalised on the declared support."""
+        """Yield the priors that are not normalised on the declared support."""
         for half in self._halves:
             yield self._omission(
                 half.density.statement.tokens,
@@ -169,7 +169,7 @@ class _Finder:
         return (*words, "|", *loops)
 
     def _with_several(self) -> dict[tuple[str, ...], list[Density]]:
-        """Whole parameters, or elements in the same loops, that have several densities."""
+        """Return the densities of variates that have several, by variate and loops."""
         plain = [
             density
             for density in self.densities.found
@@ -188,7 +188,7 @@ class _Finder:
     # Parameters without a prior
 
     def parameters(self) -> Iterator[tuple[int, Omission]]:
-        """Parameters that are the variate of no density."""
+        """Yield the parameters that are the variate of no density."""
         seen = self.densities
         for statement, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
@@ -252,7 +252,7 @@ class _Finder:
         )
 
     def _volume(self, name: str, spec: TypeSpec) -> tuple[str | None, float | None, str | None]:
-        """Less the log volume of a support, in Stan and as a number, and the uniform prior."""
+        """Return minus the log volume of a support, as code and number, and the uniform prior."""
         text = self.syntax.text
         sizes = [text(size) for size in spec.array]
         if spec.base == "simplex":
@@ -278,7 +278,7 @@ class _Finder:
         shapes = [seen.shapes.shape(bound, scope) for bound in (low, high)]
         remedy = f"{name} ~ uniform({ends[0]}, {ends[1]});" if len(sizes) < 2 else None
         if any(shape is None or shape.rank for shape in shapes):
-            # Bounds of each element: arrays of vectors would share them.
+            # Each element has its own bounds, which arrays of vectors would share.
             whole = len(sizes) == 1
             return (f"-sum(log({ends[1]} - {ends[0]}))" if whole else None), None, remedy
         value = None
@@ -289,10 +289,10 @@ class _Finder:
         each = f"-log({length if number is None else f'{number:g}'})"
         return product(sizes, each), _times(sizes, value), remedy
 
-    # Increments by hand
+    # Hand-written increments
 
     def increments(self) -> Iterator[tuple[int, Omission]]:
-        """Increments of the target that call no density."""
+        """Yield the increments of the target that call no density."""
         for statement in self.densities.increments:
             names = self.densities.roots(self.densities.names(statement.value))
             yield self._omission(
@@ -324,7 +324,7 @@ def _is_compact(spec: TypeSpec) -> bool:
 
 
 def _times(sizes: list[str], value: float | None) -> float | None:
-    """The value as often as the sizes say, where they are numbers."""
+    """Multiply a value by sizes; None if the value or a size is not a known number."""
     numbers = [constant(size) for size in sizes]
     if value == 0:
         return 0.0

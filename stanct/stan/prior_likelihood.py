@@ -1,7 +1,7 @@
-"""Kinds that tell the likelihood from the prior.
+"""Generation of the kinds that separate the likelihood from the prior.
 
 `prior_likelihood`: the path p(theta) L(theta)^beta from the prior to the posterior.
-`weighted`: p(theta) L(theta)^w with the weight w among the data, for mini-batches.
+`weighted`: p(theta) L(theta)^w with the weight w as data, for mini-batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _INSTEAD = 'use kind="joint", whose base is always proper'
 
 
 def prior_likelihood(program: Program, prefix: str) -> str:
-    """Write the program whose likelihood alone is tempered; its parameters block stays."""
+    """Write the program in which only the likelihood is tempered.
+
+    The parameters block stays as it is.
+    """
     dependence = Dependence(program)
     _refuse(program, dependence)
     _refuse_improper(program, dependence)
@@ -43,9 +46,9 @@ def prior_likelihood(program: Program, prefix: str) -> str:
 
 
 def weighted(program: Program, prefix: str) -> str:
-    """Write the program whose likelihood has a weight; generated quantities are left out.
+    """Write the program with a weighted likelihood, without generated quantities.
 
-    The prior may be improper: weights are positive.
+    The prior may be improper, because the weights are positive.
     """
     dependence = Dependence(program)
     _refuse(program, dependence)
@@ -66,7 +69,7 @@ def weighted(program: Program, prefix: str) -> str:
 
 
 def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
-    """Send what the model adds to the target to an accumulator for each part."""
+    """Redirect the terms of the model to separate accumulators for prior and likelihood."""
     rewriter = Rewriter(program, prefix, Shapes(program.syntax))
     rewriter.normalise_names()
     rewriter.keep_constants()
@@ -133,7 +136,7 @@ def _distribute(
     terms: list[Term],
     accumulators: dict[str, str],
 ) -> None:
-    """Write one increment as several, one a term; the comments between them stay."""
+    """Split an increment into one per term, and keep the comments between the terms."""
     syntax = rewriter.program.syntax
     shapes = [rewriter.shapes.shape(term.tokens, scope) for term in terms]
     ranks = {None if shape is None else min(shape.rank, 1) for shape in shapes}

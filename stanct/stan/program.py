@@ -1,4 +1,4 @@
-"""What stanct knows of a user's Stan program: its blocks, data, parameters and their places."""
+"""Representation of a user's Stan program: its blocks, data and parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stanct.stan.source import SourceText
 from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
 
 NO_PARAMETERS = "no parameters"
-"""Why a program is refused for every kind."""
+"""Reason for which a program without parameters is refused, whatever the kind."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Declaration:
     Attributes
     ----------
     name, type
-        The variable and its base type, e.g. `vector`, `simplex`, `tuple`.
+        Name and base type of the variable; the type is e.g. `vector`, `simplex` or `tuple`.
     array_dims, dims
-        The sizes in `array[...]` and behind the base type, as written.
+        The sizes in `array[...]` and after the base type, as written.
     constraints
-        `lower`, `upper`, `offset`, `multiplier` to the bound as written.
+        Mapping from `lower`, `upper`, `offset` and `multiplier` to the expressions as written.
     line, column, path
-        Place of the name in the user's file, counted from 1.
+        Position of the name in the user's file, counted from 1.
     spec
-        The declared type with its place in the program.
+        The declared type with its position in the program.
     """
 
     name: str
@@ -48,20 +48,20 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Program:
-    """A Stan program, read and split but not changed.
+    """A Stan program, parsed but not changed.
 
     Make one with `Program.from_file` or `Program.from_source`.
 
     Attributes
     ----------
     name
-        Stem of the file, a legal Stan model name.
+        Stem of the file, or the name given with the text.
     path
-        The file, None for a program given as text.
+        Path of the file; None for a program given as text.
     source, expanded
-        The text before and after `#include`.
+        The text before and after the expansion of `#include`.
     data, parameters
-        The declared variables in order.
+        The declared variables, in order.
     syntax
         Tokens and statements of `expanded`.
     """
@@ -125,16 +125,16 @@ class Program:
         source
             Stan code.
         name
-            What to call the program where it has no file.
+            Name of the program.
         path
-            The file that the text came from, if any; its folder is searched for includes.
+            The file that the text came from, if any. Its folder is searched for `#include`d files.
         include_paths
-            Folders to search for `#include`d files first.
+            Folders to search for `#include`d files, before the file's own folder.
 
         Raises
         ------
         ProgramError
-            As `from_file`.
+            The program has no parameters, or cannot be read as Stan.
         """
         folders = [Path(folder) for folder in include_paths]
         if path is not None:
@@ -165,7 +165,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        """The file, or what errors call the program where there is none."""
+        """Path of the file, or `name` with the suffix `.stan` if there is no file."""
         return self.path or f"{self.name}.stan"
 
     @property
@@ -179,7 +179,7 @@ class Program:
         return tuple(variable.name for variable in self.parameters)
 
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
-        """Yield for each parameter its statement, the token of its name, and its type."""
+        """Yield the statement, the token of the name, and the type of each parameter."""
         for statement in self.blocks["parameters"].statements:
             if isinstance(statement, Declare):
                 for name, _ in statement.names:

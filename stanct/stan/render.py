@@ -1,4 +1,4 @@
-"""Assembles generated programs: the Jinja environment, the Stan library, the user's blocks."""
+"""Assembly of generated programs from templates, the Stan library and the user's blocks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LIBRARY_CALL = re.compile(r"\bct_(\w+)\(")
 
 
 def library(functions: Iterable[str], prefix: str) -> str:
-    """Return the library functions of these names and all that they call, callees first.
+    """Return the text of library functions and of all functions that they call, callees first.
 
-    Those of one family, such as `lower_bound`, `lower_bound_lj` and `lower_bound_vector`, stand
-    together under its comment.
+    Functions of one family, such as `lower_bound`, `lower_bound_lj` and `lower_bound_vector`, are
+    grouped under the comment of the family.
     """
     families: dict[str, list[str]] = {}
     for name in sorted(_with_callees(functions)):
@@ -46,7 +46,7 @@ def library(functions: Iterable[str], prefix: str) -> str:
         comment = _family_comment(family)
         if comment and not texts[0].startswith("//"):
             parts.append(f"\n{comment}")
-        # An overload or a function with a comment of its own is set apart.
+        # A function with a comment of its own is separated by a blank line.
         parts += [f"\n{text}" if text.startswith("//") else text for text in texts]
     text = _OUR_NAME.sub(prefix, "".join(parts)).lstrip("\n")
     return "\n".join("  " + line if line else line for line in text.rstrip().split("\n"))
@@ -64,7 +64,7 @@ def _with_callees(functions: Iterable[str]) -> set[str]:
 
 
 def _family_comment(family: str) -> str:
-    """Return the comment above the family's first function, which is not in the program itself."""
+    """Return the leading comment in the file that bears a family's name, if there is one."""
     file = resource_folder("templates") / "functions" / f"{family}.stanfunctions"
     lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
     comment = list(takewhile(lambda line: line.startswith("//"), lines))
@@ -84,16 +84,17 @@ def _callees(name: str) -> tuple[str, ...]:
 
 
 def block_text(rewriter: Rewriter, name: str, indent: int = 2) -> str:
-    """Return a block's inside as whole lines, shifted right where they stand left of `indent`.
+    """Return the body of a block as whole lines, indented by at least `indent`.
 
-    A comment between the blocks comes first; that in front of the first block is the header's.
+    A comment before the block comes first. The comment before the first block belongs to the
+    header.
     """
     program = rewriter.program
     if name not in program.blocks:
         return ""
     lines = rewriter.inside(name).split("\n")
     if lines[0].strip():
-        # Code behind the opening brace has lost its line's indentation.
+        # Code after the opening brace has lost its line's indentation.
         margin = next((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), 0)
         lines[0] = " " * margin + lines[0].strip()
     lead = comment_before(program, name) if name != next(iter(program.blocks)) else ""
@@ -101,7 +102,7 @@ def block_text(rewriter: Rewriter, name: str, indent: int = 2) -> str:
 
 
 def _shifted(lines: list[str], indent: int) -> list[str]:
-    """Drop blank lines at both ends, and shift the rest right as far as `indent`."""
+    """Drop blank lines at both ends, and indent the rest by at least `indent`."""
     lines = [line.rstrip() for line in lines]
     while lines and not lines[0]:
         del lines[0]
@@ -112,7 +113,7 @@ def _shifted(lines: list[str], indent: int) -> list[str]:
 
 
 def comment_before(program: Program, block_name: str) -> str:
-    """Return the comments between the block before and this one."""
+    """Return the comments between the previous block and this one."""
     keyword = program.blocks[block_name].keyword
     tokens = program.syntax.tokens
     start = tokens[keyword - 1].end if keyword else 0
@@ -132,7 +133,7 @@ def _environment() -> Environment:
 
 
 def render(template: str, program: Program, prefix: str, **values: object) -> str:
-    """Fill a template; `values` are text that the template inserts and never parses."""
+    """Render a template. It inserts `values` and never parses them as a template."""
     from stanct.version import __version__
 
     file_name = re.sub(r"[^ -~]", "?", Path(program.label).name)

@@ -1,6 +1,6 @@
-"""Edits of user code in place: constants kept, target increments redirected.
+"""In-place edits of user code that keep constants and redirect increments of the target.
 
-Everything works on spans of the expanded text, so comments and layout survive.
+All edits replace spans of the expanded text, so comments and layout are preserved.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Edit:
 
 
 def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> str:
-    """Return the characters `start`, ..., `end - 1` of a text after the edits that lie there."""
+    """Apply the edits within the characters `start`, ..., `end - 1`, and return the result."""
     end = len(text) if end is None else end
     parts: list[str] = []
-    # The sort is stable: insertions at one place stay in the order they were made, and stand in
-    # front of a replacement that begins there.
+    # The sort is stable: insertions at one offset keep their order, and come before a replacement
+    # that begins there.
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         if start <= edit.start and edit.end <= end:
             parts += (text[start : edit.start], edit.text)
@@ -54,17 +54,19 @@ class Rewriter:
     Attributes
     ----------
     program, prefix
-        The user's program, and the prefix of every name of ours.
+        The user's program, and the prefix of every name that stanct adds to it.
+    shapes
+        Shapes of the program's expressions.
     edits
-        What to change in the expanded text; filled by the methods.
+        Changes of the expanded text, other than `word_edits`; filled by the methods.
     word_edits
-        Those among the changes that replace a word inside an expression.
+        Changes that replace words inside expressions.
     functions
         Library functions, without prefix, that the new code calls.
     braced
         First tokens of statements around which other edits put braces.
     counts
-        Collects the constants of counts that are computed once; None where each call keeps them.
+        Collects the constants of counts that are computed once; None if each call computes them.
     """
 
     program: Program
@@ -85,11 +87,11 @@ class Rewriter:
             self._user.setdefault(self._syntax.word(function.name), []).append(function)
 
     def text(self, start: int = 0, end: int | None = None) -> str:
-        """Return a stretch of the program with every edit made."""
+        """Return a range of the program's characters with every edit applied."""
         return apply(self.program.expanded, self.edits + self.word_edits, start, end)
 
     def inside(self, block_name: str) -> str:
-        """Return what stands between a block's braces, edited; empty for an absent block."""
+        """Return the edited text between a block's braces; empty for an absent block."""
         block = self.program.blocks.get(block_name)
         if block is None:
             return ""
@@ -97,14 +99,14 @@ class Rewriter:
         return self.text(tokens[block.opening].end, tokens[block.closing].start)
 
     def normalise_names(self) -> None:
-        """Turn every `_lupdf` and `_lupmf`, called or passed by name, into the normalised one."""
+        """Replace every `_lupdf` and `_lupmf`, called or passed by name, by the normalised form."""
         for token in self._syntax.tokens:
             replacement = _UNNORMALISED.get(token.text[-6:])
             if token.kind == "name" and replacement and len(token.text) > 6:
                 self.word_edits.append(Edit(token.end - 6, token.end, replacement))
 
     def keep_constants(self) -> None:
-        """Turn every `~` of the functions and the model block into `target +=`."""
+        """Turn every `~` of the functions block into `target +=`."""
         for functions in self._user.values():
             for function in functions:
                 scope = self.shapes.arguments(function)
@@ -113,9 +115,9 @@ class Rewriter:
                         self.tilde(statement, seen, "target")
 
     def model(self, accumulator: str, weight: str = "") -> None:
-        """Send what the model block adds to the target, every constant kept, to `accumulator`.
+        """Redirect the terms of the model block to `accumulator`, with every constant kept.
 
-        Each term is multiplied by the variable `weight`, where there is one.
+        Each term is multiplied by the variable `weight`, if there is one.
         """
         block = self.program.blocks.get("model")
         if block is None:
@@ -134,7 +136,7 @@ class Rewriter:
         weight: str = "",
         operator: str = "+=",
     ) -> None:
-        """Send one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
+        """Redirect one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
         self.edits += self.redirection(statement, scope, accumulator, weight)
         if operator != "+=":
             place = self._syntax.tokens[statement.tokens.first + 1]
@@ -143,7 +145,7 @@ class Rewriter:
     def redirection(
         self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
     ) -> list[Edit]:
-        """Return the edits that do so."""
+        """Return the edits that redirect one increment to a scalar."""
         first = self._syntax.tokens[statement.tokens.first]
         edits = [Edit(first.start, first.end, accumulator)]
         shape = self.shapes.shape(statement.value, scope)
@@ -160,14 +162,14 @@ class Rewriter:
         return edits
 
     def _is_factor(self, tokens: Range) -> bool:
-        """Tell whether an expression, a name or a call, may stand in a product as it is."""
+        """Return whether an expression is a name or a call, which needs no parentheses."""
         called = self._syntax.partner.get(tokens.first + 1, -1)
         name = self._syntax.tokens[tokens.first].kind == "name"
         call = called == tokens.stop - 1 and self._syntax.word(called) == ")"
         return name and (call or tokens.stop - tokens.first == 1)
 
     def summation(self, shape: Shape | None) -> str:
-        """Name the function that sums what `target +=` would sum."""
+        """Return the name of the function that sums the same elements as `target +=`."""
         if shape is not None and shape.rank == 1:
             return "sum"
         self.functions.add("total")
@@ -181,7 +183,7 @@ class Rewriter:
         weight: str = "",
         operator: str = "+=",
     ) -> None:
-        """Turn one `~` into `+=` of a full density, renormalised where it is truncated."""
+        """Turn one `~` into `+=` of a full density, renormalised if it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
         start = syntax.start(statement.tokens.first)
@@ -207,7 +209,7 @@ class Rewriter:
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
 
     def _with_constants(self, statement: Tilde, function: str, scope: Scope) -> str:
-        """Return the function that a `~` calls, ours where constants of counts are known."""
+        """Return the function that a `~` calls, stanct's own if constants of counts are known."""
         if self.counts is None or statement.truncated or not statement.arguments:
             return function
         last = statement.arguments[-1]
@@ -222,15 +224,16 @@ class Rewriter:
         return self.ours(function)
 
     def ours(self, function: str) -> str:
-        """Return the name of a library function, which the program will have."""
+        """Return the name of a library function with the prefix, and record that it is used."""
         self.functions.add(function)
         return f"{self.prefix}{function}"
 
     def room(self, statement: Statement, edits: list[Edit]) -> tuple[str, str, str]:
         """Make room for several statements in the place of one.
 
-        Returns what stands in front of the first, the indentation of the others, and what stands
-        behind the last: braces, where the one statement was the body of a loop or a branch.
+        Returns the text before the first statement, the indentation of the others, and the text
+        after the last one. The texts are braces if the original statement was the body of a loop or
+        a branch.
         """
         start, text = self._syntax.start(statement.tokens.first), self.program.expanded
         indent = self.indent(start)
@@ -243,12 +246,12 @@ class Rewriter:
         return f"{{\n{indent}  ", f"{indent}  ", f"\n{indent}}}"
 
     def stands_free(self, statement: Statement) -> bool:
-        """Tell whether a statement can have another one beside it, or none, without braces."""
+        """Return whether a statement can be removed, or followed by others, without braces."""
         first = statement.tokens.first
         return first in self.braced or self._syntax.word(first - 1) in (";", "{", "}")
 
     def removal(self, statement: Statement) -> Edit:
-        """Return the edit that removes a statement, with its line where it has it to itself."""
+        """Return the edit that removes a statement, with its line if nothing else is on it."""
         text = self.program.expanded
         start = self._syntax.start(statement.tokens.first)
         end = self._syntax.tokens[statement.tokens.stop - 1].end
@@ -262,17 +265,17 @@ class Rewriter:
         return Edit(start, end, "")
 
     def indent(self, offset: int) -> str:
-        """Return the white space in front of the line of an offset."""
+        """Return the indentation of the line that contains an offset."""
         text = self.program.expanded
         line = text[text.rfind("\n", 0, offset) + 1 : offset]
         return line[: len(line) - len(line.lstrip())]
 
     def is_users(self, distribution: str) -> bool:
-        """Tell whether the user defines a density or a mass function of this name."""
+        """Return whether the user defines a density or a mass function of this name."""
         return any(distribution + ending in self._user for ending in ("_lpdf", "_lpmf"))
 
     def _suffix(self, statement: Tilde, scope: Scope) -> str:
-        """Tell whether a distribution has a density or a mass function; the user's come first."""
+        """Return `_lpdf` or `_lpmf`, whichever Stan or the user defines for a distribution."""
         name = statement.distribution
         found = {suffix for suffix in ("_lpdf", "_lpmf") if name + suffix in self._user}
         if name in SUFFIX:
@@ -297,7 +300,7 @@ class Rewriter:
             f"Write `target += {name}_lpdf(... | ...);` or `target += {name}_lpmf(... | ...);`.",
         )
 
-    # Truncation, statement by statement what stanc itself does
+    # Truncation, with the same statements as stanc generates
 
     def _truncation(
         self, statement: Tilde, scope: Scope, accumulator: str, weight: str
@@ -332,7 +335,7 @@ class Rewriter:
     ) -> list[str]:
         arguments = [self.expression(argument) for argument in statement.arguments]
         shapes = [self.shapes.shape(argument, scope) for argument in statement.arguments]
-        # How many variates share one normaliser; a container among the arguments counts by itself.
+        # Number of variates that share one normaliser; not needed if an argument is a container.
         containers = [shape for shape in shapes if shape is not None and shape.rank > 0]
         unknown = any(shape is None for shape in shapes)
         count = "" if containers else self._count(statement.variate, variate)
@@ -364,7 +367,7 @@ class Rewriter:
         return [f"for ({index} in 1 : {length}) {{", *(f"  {line}" for line in body), "}"]
 
     def _refuse_effects(self, statement: Tilde) -> None:
-        """Refuse to repeat the call of a function that adds to the target."""
+        """Raise an error if a repeated argument calls a function that adds to the target."""
         word = self._syntax.word
         for argument in statement.arguments:
             for token in range(*argument):
@@ -402,14 +405,14 @@ class Rewriter:
         )
 
     def expression(self, tokens: Range) -> str:
-        """Return an expression with the edits made in it so far."""
+        """Return an expression with the word edits made in it so far."""
         if tokens.first >= tokens.stop:
             return ""
         first, last = self._syntax.tokens[tokens.first], self._syntax.tokens[tokens.stop - 1]
         return apply(self.program.expanded, self.word_edits, first.start, last.end)
 
     def _operand(self, tokens: Range) -> str:
-        """Return the same in brackets where an operator behind it could tear it apart."""
+        """Return an edited expression, in parentheses if it contains a loosely binding operator."""
         text = self.expression(tokens)
         loose = any(self._syntax.word(token) in _LOOSE for token in self._syntax.outermost(tokens))
         return f"({text})" if loose else text
@@ -418,7 +421,7 @@ class Rewriter:
         return f"{self.ours(function)}({', '.join(arguments)})"
 
     def _log_masses(self, statement: Tilde, arguments: list[str]) -> tuple[str, str]:
-        """Return the log probabilities of the interval's two ends, empty for an open end."""
+        """Return the log probabilities at the upper and the lower end, empty for an open end."""
         name = statement.distribution
         behind = f" | {', '.join(arguments)}" if arguments else ""
         ending = "_lccdf" if statement.upper is None else "_lcdf"
@@ -433,7 +436,7 @@ class Rewriter:
         return upper, lower
 
     def _counts(self, distribution: str, ending: str) -> bool:
-        """Tell whether the distribution lives on integers, so that its lower bound is inclusive."""
+        """Return whether a distribution is discrete, so that its lower bound is inclusive."""
         functions = self._user.get(distribution + ending)
         if functions and functions[0].arguments:
             return functions[0].arguments[0][0].base == "int"

@@ -1,8 +1,8 @@
-"""Tells scalars from containers in Stan expressions, without a type checker.
+"""Distinction of scalars and containers in Stan expressions, without a type checker.
 
 stanc decides from types how it truncates a vectorised `~`, and whether `target +=` sums its
-argument. `Shapes` answers the same question wherever names and operators suffice, and says None
-elsewhere; the generator then falls back on overloaded functions that let stanc decide.
+argument. `Shapes` answers the same question where names and operators suffice, and returns None
+elsewhere. The generator then falls back on overloaded functions that let stanc decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stanct.stan.syntax import (
     TypeSpec,
 )
 
-# Functions that return a scalar whatever they are given ...
+# Functions that return a scalar for any arguments ...
 _SCALAR_NAMES = """
     cols determinant distance dot_product dot_self e hmm_marginal int_step integrate_1d
     log_determinant log_determinant_spd log_mix log_sum_exp machine_precision max mean min
@@ -60,14 +60,15 @@ Scope = dict[str, TypeSpec]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of an expression: how many indices lead to a scalar, and is that an int.
+    """The rank of an expression, and whether its elements are integers.
 
     Attributes
     ----------
     rank
-        0 for a scalar, 1 for a vector or a flat array, 2 or more for anything else.
+        Number of indices that lead to a scalar: 0 for a scalar, 1 for a vector or a flat array, 2
+        or more for anything else.
     integer
-        Whether the elements are known to be, or not to be, integers.
+        Whether the elements are integers; None if unknown.
     """
 
     rank: int
@@ -80,7 +81,7 @@ class Shapes:
     Parameters
     ----------
     syntax
-        The program.
+        Syntax of the program.
     """
 
     def __init__(self, syntax: Syntax) -> None:
@@ -95,7 +96,7 @@ class Shapes:
             self._returns.setdefault(syntax.word(function.name), set()).add(shape)
 
     def globals(self) -> Scope:
-        """Return the top-level variables, which every block behind them sees."""
+        """Return the top-level variables of the data, parameters and transformed blocks."""
         scope: Scope = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters"):
             block = self._syntax.blocks.get(name)
@@ -122,7 +123,7 @@ class Shapes:
                 yield from self.walk(statement.body, inner)
 
     def shape(self, tokens: Range, scope: Scope) -> Shape | None:
-        """Return the shape of an expression, None where it cannot be told."""
+        """Return the shape of an expression, or None if it cannot be determined."""
         word = self._syntax.word
         if tokens.first >= tokens.stop:
             return None
@@ -167,7 +168,7 @@ class Shapes:
     def _arithmetic(self, tokens: Range, operators: list[int], scope: Scope) -> Shape | None:
         binary, last = list[int](), tokens.first - 1
         for operator in operators:
-            # An operator right behind another one, or in front, is a sign.
+            # An operator directly after another one, or at the start, is a sign.
             if operator > last + 1:
                 binary.append(operator)
             last = operator
@@ -201,7 +202,7 @@ class Shapes:
         return [Range(*ends) for ends in zip(firsts, (*operators, tokens.stop), strict=True)]
 
     def _sum(self, terms: Sequence[Range], scope: Scope) -> Shape | None:
-        """Return the shape of a sum, which one of its terms can tell where it is a container."""
+        """Return the shape of a sum. One container term suffices to determine the rank."""
         shapes = [self.shape(term, scope) for term in terms]
         known = [shape for shape in shapes if shape is not None]
         rank = max((shape.rank for shape in known), default=0)
@@ -211,7 +212,7 @@ class Shapes:
         return Shape(rank, None if None in integers else integers == {True})
 
     def _term(self, tokens: Range, scope: Scope) -> Shape | None:
-        """Return the shape of an expression without operators outside of brackets."""
+        """Return the shape of an expression that has no operators outside of brackets."""
         syntax = self._syntax
         word, first, stop = syntax.word(tokens.first), tokens.first, tokens.stop
         if first >= stop:
@@ -227,7 +228,7 @@ class Shapes:
                 shape = self.shape(inside, scope)
             else:
                 shape = self._literal(word, inside, scope)
-                # Behind `[a, b]` only the sign of transposition leaves that much known.
+                # After a literal, the shape is known only if nothing but transpositions follows.
                 shape = shape if all(syntax.word(k) == "'" for k in range(after, stop)) else None
         elif kind == "name" and syntax.word(after) == "(" and after < stop:
             shape = self._call(first, scope)
@@ -276,7 +277,7 @@ class Shapes:
         name = syntax.word(name_token)
         arguments = Range(name_token + 2, syntax.partner[name_token + 1])
         if name in self._returns:
-            # Several shapes: overloads. Stan's own overloads of such a name are few; forget them.
+            # Several shapes come from overloads. Stan's few overloads of such a name are ignored.
             overloads = self._returns[name]
             return next(iter(overloads)) if len(overloads) == 1 else None
         if name in _TO_SCALAR or name.endswith(_DENSITY_ENDINGS):
@@ -291,7 +292,7 @@ class Shapes:
 
 
 def _product(ranks: Sequence[int]) -> int | None:
-    """Return the rank of a product of scalars, vectors and matrices; None where it may be two."""
+    """Return the rank of a product of scalars, vectors and matrices; None if it is ambiguous."""
     rank = 0
     for factor in ranks:
         if rank == factor == 1:

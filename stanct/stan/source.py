@@ -1,4 +1,4 @@
-"""Stan source text: `#include` expansion, and the way back from an offset to file and line."""
+"""Stan source text: `#include` expansion, and the mapping from offsets to file and line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEEPEST_INCLUDE = 50
 
 @dataclass(frozen=True)
 class Place:
-    """A position in one of the user's files, lines and columns counted from 1."""
+    """A position in one of the user's files. Lines and columns are counted from 1."""
 
     path: str
     line: int
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A stretch of the expanded text that came unbroken from one file."""
+    """A contiguous part of the expanded text that comes from one file."""
 
     start: int
     path: str
@@ -40,12 +40,12 @@ class _Piece:
 
 
 class SourceText:
-    """The expanded text of a program with the origin of each of its characters.
+    """The expanded text of a program, with the origin of each character.
 
     Attributes
     ----------
     text : str
-        The program after every `#include` was replaced by the file it names.
+        The program with every `#include` replaced by the file that it names.
     """
 
     def __init__(self, text: str, pieces: list[_Piece]) -> None:
@@ -55,16 +55,17 @@ class SourceText:
 
     @classmethod
     def expand(cls, source: str, label: str, folders: Iterable[Path] = ()) -> SourceText:
-        """Replace every `#include` of `source`.
+        """Expand every `#include` of `source`.
 
         Parameters
         ----------
         source
             Stan code.
         label
-            The path or name under which errors speak of `source`.
+            Path or name of `source` in error messages.
         folders
-            Searched in order; the folder of an including file is searched last.
+            Folders to search for included files, in order. The folder of an including file comes
+            last.
 
         Raises
         ------
@@ -76,7 +77,7 @@ class SourceText:
         return cls("".join(expander.parts), expander.pieces)
 
     def place(self, offset: int) -> Place:
-        """Say where the character at `offset` of the expanded text was written."""
+        """Return the original position of the character at `offset` of the expanded text."""
         piece = self._pieces[max(bisect_right(self._starts, offset) - 1, 0)]
         return _place(piece.file_text, piece.path, piece.file_start + offset - piece.start)
 

@@ -1,4 +1,4 @@
-"""Where Stan's univariate families put their mass, and how much of it lies between two bounds."""
+"""Supports of Stan's distribution families, and their mass between two bounds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Cdf = Callable[..., float]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The support of one family, and its distribution function.
+    """The support and the distribution function of one univariate family.
 
     Attributes
     ----------
     cdf
-        Probability below x, of x and the family's arguments; None where Stan has no `_lcdf`.
+        Probability below x, given x and the family's arguments; None if Stan has no `_lcdf`.
     low, high
-        Ends of the support where no argument sets them.
+        Ends of the support that no argument sets.
     low_argument, high_argument
-        Position of the argument that is an end of the support.
+        Positions of the arguments that are the ends of the support.
     centre
         Position of the argument about which the family is symmetric.
     standard
@@ -61,7 +61,7 @@ def _unit(cdf: Cdf) -> Family:
     return Family(lambda x, *a: cdf(min(max(x, 0.0), 1.0), *a), 0, 1)
 
 
-# Families without a cdf of ours are known by their support alone.
+# Only the support is known for families whose cdf is None or returns NaN.
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "normal": Family(lambda x, m, s: ndtr((x - m) / s), centre=0),
@@ -96,7 +96,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
     }
 )
-"""Stan's name to what is known of the family."""
+"""Mapping from Stan's name of a univariate family to its properties."""
 
 MULTIVARIATE = frozenset(
     {
@@ -107,11 +107,11 @@ MULTIVARIATE = frozenset(
         "multi_student_t_cholesky",
     }
 )
-"""Families of vectors whose support is the whole space."""
+"""Multivariate families whose support is the whole space."""
 
 
 def mass(family: str, arguments: Sequence[float], low: float, high: float) -> float | None:
-    """Return the probability between two bounds; None where it is not known."""
+    """Return the probability between two bounds, or None if it is unknown."""
     cdf = FAMILIES[family].cdf
     if cdf is None:
         return None
@@ -120,7 +120,7 @@ def mass(family: str, arguments: Sequence[float], low: float, high: float) -> fl
         above = 1.0 if high == math.inf else float(cdf(high, *arguments))
     except (ArithmeticError, TypeError, ValueError):
         return None
-    # A smaller one is mostly rounding.
+    # A smaller difference is mostly rounding error.
     return above - below if above - below > 1e-6 else None
 
 
@@ -147,7 +147,7 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
 
 
 def constant(text: str) -> float | None:
-    """Return the value of a Stan expression that is made of numbers alone, None for any other."""
+    """Return the value of a constant Stan expression, or None for any other expression."""
     try:
         value = _value(ast.parse(text.replace("^", "**").strip(), mode="eval").body)
         return None if math.isnan(value) else float(value)

@@ -1,8 +1,8 @@
-"""Splits Stan source into tokens, blocks and statements, each with its place in the text.
+"""Parsing of Stan source into tokens, blocks and statements, each with its place in the text.
 
-There is no expression grammar: an expression is a range of tokens with matched brackets. This
-reads what every stanc since 2.26 reads, keeps comments and layout out of the way, and needs no
-compiler. stanc remains the judge of whether a program is valid.
+There is no expression grammar: an expression is a range of tokens with matched brackets. The parser
+reads what every stanc since 2.26 reads, skips comments and layout, and needs no compiler. Whether a
+program is valid is left to stanc.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TypeSpec:
-    """A sized or unsized type as it was written.
+    """A sized or unsized type as written.
 
     Attributes
     ----------
     base
-        `real`, `simplex`, `tuple`, ...
+        Name of the base type, such as `real`, `simplex` or `tuple`.
     array, dims
-        The sizes in `array[...]` and behind the base type; empty ranges where unsized.
+        The sizes in `array[...]` and after the base type; empty ranges if unsized.
     constraints
-        `lower`, `upper`, `offset`, `multiplier` to the range of the bound.
+        Mapping from `lower`, `upper`, `offset` and `multiplier` to the tokens of the expression.
     elements
         The components of a tuple.
     base_range
-        From the base type through its constraint and sizes, without `array[...]`.
+        Tokens of the base type, its constraint and its sizes, without `array[...]`.
     """
 
     base: str
@@ -70,7 +70,7 @@ class TypeSpec:
 
     @property
     def rank(self) -> int:
-        """How many single indices lead to a scalar (tuples count as scalars)."""
+        """Number of single indices that lead to a scalar. Tuples count as scalars."""
         own = 1 if self.base in VECTOR_TYPES else 2 if self.base in MATRIX_TYPES else 0
         return len(self.array) + own
 
@@ -92,7 +92,7 @@ class Declare(Statement):
 
 @dataclass(slots=True)
 class Tilde(Statement):
-    """`variate ~ distribution(arguments) T[lower, upper];`, `tilde` is the token of `~`."""
+    """`variate ~ distribution(arguments) T[lower, upper];`; `tilde` is the token of `~`."""
 
     variate: Range
     tilde: int
@@ -121,14 +121,14 @@ class Assign(Statement):
 
 @dataclass(slots=True)
 class Call(Statement):
-    """`name(...);`, among them print, reject and fatal_error."""
+    """`name(...);`, including calls of print, reject and fatal_error."""
 
     name: str
 
 
 @dataclass(slots=True)
 class Simple(Statement):
-    """`return`, `break`, `continue` (in `word`) and the lone semicolon (an empty `word`)."""
+    """`return`, `break` or `continue`, given by `word`; a lone semicolon has an empty `word`."""
 
     word: str
     value: Range
@@ -148,7 +148,7 @@ class Compound(Statement):
 
 @dataclass(slots=True)
 class Function:
-    """A user-defined function; `name` is the token of its name, `returns` None for void."""
+    """A user-defined function; `name` is the token of its name, and `returns` is None for void."""
 
     tokens: Range
     returns: TypeSpec | None
@@ -159,7 +159,7 @@ class Function:
 
 @dataclass(slots=True)
 class ProgramBlock:
-    """A program block: its `keyword` token, its braces, and what is inside."""
+    """A program block: its `keyword` token, its braces, and its contents."""
 
     name: str
     keyword: int
@@ -175,10 +175,11 @@ class Syntax:
     Attributes
     ----------
     tokens : list[Token]
-        Without white space and comments.
+        Tokens of the program, without white space and comments.
     partner : dict[int, int]
-        From the token of each opening bracket to that of the closing one.
+        Mapping from the token of each opening bracket to that of the closing one.
     blocks : dict[str, ProgramBlock]
+        Blocks by name, in the order of the program.
     """
 
     def __init__(self, source: SourceText) -> None:
@@ -192,22 +193,22 @@ class Syntax:
             self._read_block()
 
     def word(self, token: int) -> str:
-        """Text of a token; empty behind the last one."""
+        """Return the text of a token; empty after the last one."""
         return self.tokens[token].text if 0 <= token < len(self.tokens) else ""
 
     def start(self, token: int) -> int:
-        """Offset of a token; that of the text's end behind the last one."""
+        """Return the offset of a token; after the last one, the end of the text."""
         return self.tokens[token].start if token < len(self.tokens) else len(self.source.text)
 
     def text(self, tokens: Range) -> str:
-        """The source between the first and the last token of a range, comments included."""
+        """Return the source text of a range of tokens, including comments."""
         if tokens.stop <= tokens.first:
             return ""
         start, end = self.tokens[tokens.first].start, self.tokens[tokens.stop - 1].end
         return self.source.text[start:end]
 
     def split(self, tokens: Range, separator: str = ",") -> list[Range]:
-        """Cut a range at the separators outside of brackets."""
+        """Split a range at the separators outside of brackets."""
         if tokens.first >= tokens.stop:
             return []
         parts: list[Range] = []
@@ -220,7 +221,7 @@ class Syntax:
         return [*parts, Range(first, tokens.stop)]
 
     def outermost(self, tokens: Range) -> Iterator[int]:
-        """Yield the tokens of a range that stand outside of brackets, opening brackets too."""
+        """Yield the tokens of a range outside of brackets, including the outermost opening ones."""
         token = tokens.first
         while token < tokens.stop:
             yield token
@@ -277,7 +278,7 @@ class Syntax:
     # Types
 
     def _read_type(self, first: int) -> tuple[TypeSpec, int]:
-        """Read a sized or unsized type; the second value is the token behind it."""
+        """Read a sized or unsized type; the second value is the token after it."""
         array: list[Range] = []
         token = first
         if self.word(token) == "array" and self.word(token + 1) == "[":
@@ -391,7 +392,7 @@ class Syntax:
         return statement
 
     def _is_block(self, opening: int) -> bool:
-        """Tell a block from an array literal, with which a statement may begin: `{1, 2} ~ ...`."""
+        """Return whether a brace opens a block, and not an array literal as in `{1, 2} ~ ...`."""
         inside = range(opening + 1, self.partner[opening])
         return len(inside) == 0 or any(
             self.word(token) in (";", "if", "for", "while", "profile")

@@ -1,7 +1,8 @@
-"""What reads Stan's target, or adds to it past our accumulators, in programs that keep their own.
+"""Calls that read Stan's target, or add to it outside of the accumulators.
 
-In a generated program the model's terms go to accumulators, so Stan's target holds only what user
-functions ending in `_lp` have added. `target()` has to mean what it meant before.
+In a generated program the model's terms go to accumulators, so Stan's target holds only the terms
+that user-defined functions ending in `_lp` add. `target()` must keep the value that it has in the
+user's program.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from stanct.stan.syntax import Function, Range
 
 
 def calls_of_lp_functions(program: Program) -> bool:
-    """Tell whether the program's blocks call functions that add to Stan's target."""
+    """Return whether the program's blocks call functions that add to Stan's target."""
     functions = program.blocks.get("functions")
     word = program.syntax.word
     first = functions.closing if functions else 0
@@ -25,7 +26,7 @@ def calls_of_lp_functions(program: Program) -> bool:
 
 
 def touches_target(program: Program) -> bool:
-    """Tell whether the model reads the target, or adds to it by functions ending in `_lp`."""
+    """Return whether the model reads the target, or the program calls functions ending in `_lp`."""
     block, word = program.blocks.get("model"), program.syntax.word
     reads = block is not None and any(
         word(token) == "target" and word(token + 1) == "("
@@ -42,7 +43,8 @@ class TargetCalls:
     rewriter
         Receives the edits.
     added
-        Stan expression for what Stan's target holds beside the accumulators; empty for nothing.
+        Stan expression for the terms in Stan's target that are not in the accumulators; empty if
+        there are none.
     """
 
     def __init__(self, rewriter: Rewriter, added: str) -> None:
@@ -53,12 +55,13 @@ class TargetCalls:
         self._functions = functions.functions if functions else []
 
     def redirect(self, collected: Mapping[str, str]) -> None:
-        """Let `target()` mean what it meant, in the blocks and in functions that they call.
+        """Preserve the value of `target()` in the blocks and in the functions that they call.
 
         Parameters
         ----------
         collected
-            Block to the sum, in Stan, of what its accumulators hold of the target; 0 for nothing.
+            Mapping from the name of a block to a Stan expression for the sum of its accumulators;
+            "0" if there are none.
         """
         readers = self._readers()
         for name, total in collected.items():
@@ -69,7 +72,7 @@ class TargetCalls:
             own = f"{total} + {self._added}" if self._added else total
             if total != "0":
                 self._replace_reads(tokens, f"({own})" if " " in own else own)
-            # Inside of functions Stan's target is at hand.
+            # Functions can read Stan's target themselves.
             self._pass_on(tokens, readers, total + self._added.removeprefix("target()"))
         argument = f"{self._rewriter.prefix}target"
         for function in self._functions:

@@ -1,4 +1,4 @@
-"""Cuts Stan source into tokens and matches its brackets."""
+"""Tokenisation of Stan source, and matching of its brackets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 DEEPEST_NESTING = 150
-"""Of brackets, and of statements: deeper code than any person writes is refused."""
+"""Maximum nesting depth of brackets and of statements. Deeper code is refused."""
 
 
 class Token(NamedTuple):
@@ -60,7 +60,7 @@ def _unreadable(source: SourceText, offset: int) -> Exception:
 
 
 def matched_brackets(source: SourceText, tokens: list[Token]) -> dict[int, int]:
-    """Return the index of each opening bracket's token with that of the closing one."""
+    """Return a mapping from the index of each opening bracket's token to the closing one's."""
     partner: dict[int, int] = {}
     opened: list[int] = []
     for index, token in enumerate(tokens):

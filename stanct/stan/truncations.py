@@ -1,6 +1,6 @@
-"""Writes in Stan what a prior lacks where bounds cut it off.
+"""Stan code for the missing log factor of priors that bounds cut off.
 
-For a family with distribution function F and bounds a and b that is − log(F(b) − F(a)).
+For a family with distribution function F and bounds a and b, the factor is −log(F(b) − F(a)).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Bound:
     Attributes
     ----------
     tokens
-        As declared; None for the bound that a type implies.
+        Tokens of the declared bound; None for a bound that a type implies.
     text
-        In Stan, indexed as the variate is.
+        The bound in Stan, indexed like the variate.
     rank
-        How many indices lead to a scalar; None where that is not known.
+        Number of indices that lead to a scalar; None if unknown.
     """
 
     tokens: Range | None
@@ -45,18 +45,18 @@ class Writer:
     density
         The prior.
     low, high
-        The bounds that cut mass off.
+        The bounds that cut off mass.
     centred
-        Whether the one bound is the centre of a symmetric family.
+        Whether the only bound is the centre of a symmetric family.
     ranks
-        Of the variate, and of the arguments; None where one is not known.
+        Rank of the variate, and ranks of the arguments; None for unknown ones.
     syntax
-        The program.
+        Syntax of the program.
 
     Attributes
     ----------
     is_repeated
-        Whether what is written is of one element, and the variate has several.
+        Whether the written factor is that of one element of a variate with several.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Writer:
         self.is_repeated = bool(self._variate) and (centred or self._is_alike)
 
     def each(self) -> str | None:
-        """Less the log of the mass within the bounds, for one element or summed over all."""
+        """Return minus the log mass within the bounds, for one element or summed over all."""
         if self._centred:
             return "log(2)"
         family = self._density.family
@@ -94,11 +94,11 @@ class Writer:
             upper = f"{family}_lcdf({self._high.text}{behind})"
         if not (lower and upper):
             return f"-{lower or upper}"
-        # The difference of sums is not the sum of differences.
+        # With containers each `_lcdf` is a sum, and log_diff_exp of two sums is wrong.
         return f"-log_diff_exp({upper}, {lower})" if self._is_alike else None
 
     def truncation(self) -> str:
-        """`T[..., ...]` where that is the remedy."""
+        """Return ` T[..., ...]` if a truncation is the remedy, otherwise an empty string."""
         bounds = [bound for bound in (self._low, self._high) if bound is not None]
         if not isinstance(self._density.statement, Tilde):
             return ""
@@ -110,13 +110,13 @@ class Writer:
         return f" T[{low}, {high}]"
 
     def statement(self, counts: Sequence[str]) -> str:
-        """The increment of the target that is the remedy."""
+        """Return the increment of the target that is the remedy; empty if there is none."""
         each = self.each()
         return "" if each is None else f"target += {product(counts, each)};"
 
 
 def cuts(bound: Bound | None, end: float | str, sign: int) -> tuple[Bound | None, bool]:
-    """Return the bound if it lies within the support; and whether only the data tell.
+    """Return the bound if it may lie within the support, and whether this depends on data.
 
     `sign` is 1 for a lower bound and -1 for an upper one.
     """
@@ -138,7 +138,7 @@ def product(factors: Sequence[str], each: str) -> str:
 
 
 def operand(text: str) -> str:
-    """Put an expression in brackets unless it can stand in a product as it is."""
+    """Put an expression in parentheses unless it needs none as a factor."""
     call = re.match(r"\w*\(", text)
     if re.fullmatch(r"[\w.]+", text):
         return text

@@ -1,6 +1,6 @@
-"""The kinds whose parameters are whitened unconstrained vectors.
+"""Generation of the kinds whose parameters are whitened unconstrained vectors.
 
-These are `joint`, `pseudo_extended` and `extended_hamiltonian`.
+These kinds are `joint`, `pseudo_extended` and `extended_hamiltonian`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions, touches
 
 
 def joint(program: Program, prefix: str) -> str:
-    """Write the joint program: one copy of the parameters, one inverse temperature."""
+    """Write the joint program, with one copy of the parameters and one inverse temperature."""
     return _one_copy(program, prefix, "joint.stan.jinja", {"bias_value", "log_mass"})
 
 
 def extended_hamiltonian(program: Program, prefix: str) -> str:
-    """Write the program whose β is 1 on a plateau of the tempering variable."""
+    """Write the extended-Hamiltonian program, whose β is 1 on a plateau of ξ."""
     functions = {"bias_value", "coupling"}
     return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
 
@@ -35,9 +35,9 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
     rewriter, writer, by_term = _prepare(program, prefix)
     again = Rewriter(program, prefix, rewriter.shapes, counts=rewriter.counts)
     if by_term:
-        # Engines are quick at collecting what is added to the target, one term after the other. A
-        # sum of ours would grow by a node of the expression graph each time round a loop. So each
-        # term gets the factor beta, and log p is computed apart for the draws that are saved.
+        # Engines are fast at collecting terms that are added to the target. An accumulator would
+        # add one node to the expression graph per iteration of a loop. Each term therefore gets the
+        # factor beta, and log p is computed separately for the saved draws.
         again.normalise_names()
         LoopSums(again).write("target", f"{prefix}beta")
         rewriter.functions |= again.functions
@@ -59,7 +59,7 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
 
 
 def pseudo_extended(program: Program, prefix: str) -> str:
-    """Write the pseudo-extended program: N copies of the parameters in one loop."""
+    """Write the pseudo-extended program, with N copies of the parameters in one loop."""
     rewriter, writer, _ = _prepare(program, prefix, by_loop=True)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
@@ -93,11 +93,11 @@ def pseudo_extended(program: Program, prefix: str) -> str:
 def _prepare(
     program: Program, prefix: str, *, by_loop: bool = False
 ) -> tuple[Rewriter, ParameterWriter, bool]:
-    """Make the edits that all these kinds share, but for what touches `target()`.
+    """Make the edits that all these kinds share, except for calls that touch `target()`.
 
-    The last value tells whether loops of the model still add to the target term by term; with
-    `by_loop` they do so to a vector of their own. That is for loops over copies: elsewhere the
-    embedded engine makes −inf of such a vector where all of its terms happen to be equal.
+    The last value is whether loops of the model still add single terms to the target. With
+    `by_loop`, each of these loops fills a vector of its own. `by_loop` is for loops over copies:
+    elsewhere the embedded engine turns such a vector into −inf if all of its terms are equal.
     """
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
@@ -115,10 +115,11 @@ def _prepare(
 
 
 def _stay_whole(program: Program) -> bool:
-    """Whether stanc's optimiser can store the unconstrained vector of all parameters in one piece.
+    """Return whether single elements are best read as sums of slices of length one.
 
-    It can if all that is taken from it are vectors and single elements. Where these are both there
-    it matters how the elements are taken; transforms of other types and arrays break it up anyhow.
+    stanc's optimiser can store the unconstrained vector contiguously if the program reads only
+    slices and single elements of it. If there are both, the way of reading the elements matters.
+    Transforms of other types and arrays prevent contiguous storage in any case.
     """
     specs = [spec for _, _, spec in program.parameter_declarations()]
     return {spec.base for spec in specs} - {"row_vector"} == {"real", "vector"} and not any(
@@ -154,7 +155,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
 
 
 def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
-    """Make locals of the transformed parameters; returns the lines that check what they promise."""
+    """Make the transformed parameters local. Return the lines that check their constraints."""
     syntax = rewriter.program.syntax
     block = rewriter.program.blocks.get("transformed parameters")
     lines: list[str] = []
@@ -176,7 +177,7 @@ def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> lis
 
 
 def _chosen_copy(rewriter: Rewriter) -> Rewriter:
-    """Return the edits for computing the transformed parameters once more, outside the target."""
+    """Return the edits that recompute the transformed parameters without adding to the target."""
     program = rewriter.program
     chosen = Rewriter(program, rewriter.prefix, rewriter.shapes)
     chosen.normalise_names()
@@ -194,7 +195,7 @@ def _chosen_copy(rewriter: Rewriter) -> Rewriter:
 
 
 def _refuse_repetition(rewriter: Rewriter) -> None:
-    """Refuse transformed parameters that generated quantities cannot compute again."""
+    """Raise an error if generated quantities cannot recompute the transformed parameters."""
     syntax = rewriter.program.syntax
     block = rewriter.program.blocks.get("transformed parameters")
     for token in range(block.opening, block.closing) if block else ():
@@ -213,14 +214,14 @@ def _refuse_repetition(rewriter: Rewriter) -> None:
 def _with_ends(
     program: Program, prefix: str
 ) -> Iterator[tuple[tuple[Declare, int, TypeSpec], str]]:
-    """Give each parameter the name of the place behind it in the unconstrained vector."""
+    """Pair each parameter with the name of the index after it in the unconstrained vector."""
     declarations = list(program.parameter_declarations())
     starts = [f"{prefix}at_{program.syntax.word(name)}" for _, name, _ in declarations]
     return zip(declarations, [*starts[1:], f"{prefix}end"], strict=False)
 
 
 def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
-    """Name where each parameter begins; the last entry is one past the end."""
+    """Return the name and value of each parameter's first index; the last is one past the end."""
     starts, behind = list[tuple[str, str]](), "1"
     for name, size in sizes:
         starts.append((f"{prefix}at_{name}", behind))
@@ -229,10 +230,10 @@ def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, st
 
 
 def _adjust_target(rewriter: Rewriter, added: str) -> bool:
-    """Collect in accumulators what Stan would add to its target, and let `target()` see it.
+    """Redirect log Jacobians to an accumulator, and preserve the value of `target()`.
 
-    Returns whether user functions ending in `_lp` still add to Stan's own target, which the program
-    then has to collect; `added` is the Stan expression for it.
+    Returns whether user-defined functions ending in `_lp` still add to Stan's own target. The
+    program then has to collect these terms, and `added` is the Stan expression for them.
     """
     adds = calls_of_lp_functions(rewriter.program)
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"
