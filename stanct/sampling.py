@@ -1,4 +1,4 @@
-"""`sample`: checks what is asked of a method, makes a job of it, and lets the method run it."""
+"""`sample`: checks the options, makes a job of them, and lets the method run the job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BASES = ("auto", *FITS, "advi")
 
 
 def _is_base(value: Any) -> bool:
-    # An isinstance test of a protocol would compute its properties, a D × D matrix among them.
+    # An isinstance test against the protocol would compute properties such as a D × D matrix.
     return all(hasattr(type(value), name) for name in ("whiten", "unwhiten", "draw", "delta"))
 
 
@@ -49,39 +49,41 @@ def _is_cmdstan(value: Any) -> bool:
 
 
 class Options(TypedDict, total=False):
-    """What goes with every method.
+    """Options of every method.
 
     Attributes
     ----------
     chains
-        Independent chains, ladders or streams of particles; 4 by default.
+        Number of independent chains, ladders or streams of particles; 4 by default.
     draws, warmup
-        Kept and adaptation iterations of each chain; the method's own numbers by default.
+        Kept and adaptation iterations of each chain. The defaults depend on the method.
     target_se, max_draws
-        Standard error of log Z at which to stop, and the most draws of each chain that this may
-        take, by default 20 × `draws`; `draws` has no other meaning then. The check ``"target_se"``
-        says why the run stopped.
+        Standard error of log Z at which to stop, and the largest number of draws of each chain
+        until then, by default 20 × `draws`. With `target_se`, `draws` serves only for this default.
+        The check ``"target_se"`` says why the run stopped.
     seed
-        A fresh one is drawn and recorded by default. The draws depend on no number of threads.
+        Seed of all random streams. By default, a fresh seed is drawn and recorded. The draws do not
+        depend on the number of threads.
     base
-        How the base is fitted, ``"pilot"``, ``"pathfinder"``, ``"laplace"`` or ``"advi"``, see
-        `stanct.bases.fits.fit_base`, or a base of your own. ``"auto"``, the default, leaves it to
-        the method, and stands for ``"pilot"`` in most.
+        Name of the fit of the base, such as ``"pilot"``, ``"pathfinder"``, ``"laplace"`` or
+        ``"advi"``, or a base of your own. `stanct.bases.fits.fit_base` describes all fits.
+        ``"auto"``, the default, leaves the choice to the method, which is ``"pilot"`` for most.
     log_zeta
-        Guess at log Z that goes with a base of your own; it only starts the bias.
+        Guess at log Z that accompanies a base of your own. It only starts the bias.
     engine
-        What runs NUTS in the methods joint and pseudo_extended: ``"cmdstan"`` or a `CmdStan` on the
-        generated program; ``"embedded"``, compiled kernels on the embedded engine's density, as for
-        all other methods; or ``"auto"``: CmdStan where one is found, else embedded. The run says
-        which it was.
+        Engine of NUTS in the methods joint and pseudo_extended. ``"cmdstan"`` or a `CmdStan` runs
+        the generated program. ``"embedded"`` runs compiled kernels on the embedded engine's
+        density, as all other methods do. ``"auto"`` selects CmdStan if it is found, and otherwise
+        the embedded engine. The run records the choice.
     threads
-        Chains that run at once; as many as there are cores by default.
+        Number of chains that run at once; by default the number of cores.
     executor
-        Who runs the chains' blocks instead of threads: any `concurrent.futures.Executor`, also
-        Dask's ``client.get_executor()``. The draws do not depend on it. The base is fitted here.
+        Runs the blocks of the chains in place of threads: any `concurrent.futures.Executor`,
+        including Dask's ``client.get_executor()``. The draws do not depend on the executor. The
+        base is fitted in the calling process.
     checkpoint
-        Folder from which a run that was killed goes on: repeat the same call. It stays when the run
-        is finished; delete it when the run is saved.
+        Folder from which a killed run resumes when the same call is repeated. The folder remains
+        after the run has finished; delete it once the run is saved.
     progress
         Whether progress bars are shown on stderr.
     """
@@ -107,7 +109,7 @@ class Options(TypedDict, total=False):
 
 
 DEFAULTS: Mapping[str, Any] = {"chains": 4, "base": "auto", "engine": "auto", "progress": True}
-"""Of the options that have one for all methods; None for the others."""
+"""Defaults of the options that are the same for all methods."""
 
 
 @overload
@@ -134,16 +136,16 @@ def sample(
     target
         A `FunctionTarget`, a `StochasticTarget`, or a program with data (`TemperedModel.target`).
     method
-        A method with its own settings, as ``stanct.Gibbs(transitions=8)``, or the name of one,
-        which stands for its defaults.
+        A method with its own settings, such as ``stanct.Gibbs(transitions=8)``, or the name of a
+        method, which stands for its defaults.
     options
-        What goes with every method: see `Options`.
+        Options of every method; see `Options`.
 
     Raises
     ------
     SamplingError
-        Before any work: no such method or option, or settings that contradict each other. Later: a
-        base at whose draws the target vanishes.
+        Before any work, the method or an option is unknown, or settings contradict each other.
+        Later, the target vanishes at the draws of the base.
     ProgramError
         The transformed data are random, or the program has no form that the method needs.
     EngineError
@@ -153,7 +155,8 @@ def sample(
     CheckpointError
         The folder belongs to another run, is in use, or cannot be written.
     KeyboardInterrupt
-        Interrupted before every chain had finished draws; later, the finished ones are returned.
+        The run was interrupted before every chain had finished draws. A later interrupt returns the
+        finished draws.
     """
     chosen = method if isinstance(method, Method) else named_method(method)
     asked = _checked(chosen, options)
@@ -189,7 +192,7 @@ def sample(
 
 
 def named_method(name: Any) -> Method[Any]:
-    """The method of that name with its defaults.
+    """Return the method of this name with its defaults.
 
     Raises
     ------
@@ -207,7 +210,7 @@ def named_method(name: Any) -> Method[Any]:
 
 
 def method_with(name: str, settings: Mapping[str, Any]) -> Method[Any]:
-    """The method of that name with settings of its own.
+    """Return the method of this name with the given settings.
 
     Raises
     ------
@@ -235,7 +238,7 @@ class _Asked:
 
 
 def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
-    """The options with their defaults, each checked by its rule and against the method."""
+    """Fill in the defaults of the options, and check each by its rule and against the method."""
     rules = declared(Options)
     for name in options:
         if name not in rules:
@@ -272,7 +275,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
 
 
 def _refuse_option(method: Method[Any], name: str) -> None:
-    """Raise for an unknown option; a method's own setting belongs into the method."""
+    """Raise for an unknown option, with a hint if it is a setting of the method."""
     kind, own, hint = type(method).__name__, method.record(), None
     if type(method).__module__.startswith("stanct."):
         kind = f"stanct.{kind}"
@@ -310,7 +313,7 @@ def _check_target(method: Method[Any], target: Any) -> None:
 
 
 def _engine(engine: str | CmdStan, method: Method[Any]) -> CmdStan | None:
-    """The CmdStan that this name stands for, or the one given, if the method can use it."""
+    """The CmdStan that the name stands for, or the given one; None for the embedded engine."""
     if engine == "embedded" or (engine == "auto" and not method.by_nuts):
         return None
     if not method.by_nuts:

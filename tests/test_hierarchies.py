@@ -187,7 +187,7 @@ def groups(noise: float) -> tuple[dict[str, Any], float, float]:
         [multivariate_normal(np.zeros(12), (s**2 + noise**2) * eye + 9).logpdf(y) for s in tau]
     )
     log_p += np.log(np.gradient(tau))
-    log_z = float(logsumexp(log_p))
+    log_z = float(np.asarray(logsumexp(log_p)))
     data = {"J": 12, "y": y.tolist(), "sigma": [noise] * 12}
     return data, log_z, float(np.exp(log_p - log_z) @ tau)
 

@@ -1,1 +1,1 @@
-"""How a base is found."""
+"""Fits of the base."""

@@ -1,12 +1,12 @@
 """Boltzmann machines and their relaxations ([GS] Graham & Storkey 2017, appendix B).
 
-A Boltzmann machine is P(s) = exp(½ sᵀ W s + bᵀ s) / Z_B over s ∈ {−1, +1}^B. With a diagonal D that
-makes W + D positive semi-definite and Q Qᵀ = W + D, the continuous relaxation
+A Boltzmann machine is P(s) = exp(½ sᵀ W s + bᵀ s) / Z_B over s ∈ {−1, +1}^B. Let D be a diagonal
+that makes W + D positive semi-definite, and Q Qᵀ = W + D. The continuous relaxation
 
     −φ(x) = −½ xᵀx + Σ_i log cosh(q_iᵀ x + b_i),   x | s ~ N(Qᵀ s, I)
 
 has the normaliser log Z = log Z_B + ½ Tr D + ½ D_x log 2π − B log 2 and the moments
-E[x] = Qᵀ E[s], E[x xᵀ] = Qᵀ E[s sᵀ] Q + I: a multimodal density on R^{D_x} with exact answers.
+E[x] = Qᵀ E[s], E[x xᵀ] = Qᵀ E[s sᵀ] Q + I. This multimodal density on R^{D_x} has exact answers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from stanct.bases.local import LocalFit, best_of_each_mode, moment_match
 from stanct.errors import StanctError
 from stanct.path.gaussian import LOG_2PI
 
-# Exact sums visit 2^B states: some 20 seconds for 30, and four times as long for every two more.
+# Exact sums visit 2^B states: about 20 seconds for B = 30, and four times as long for B + 2.
 MOST_UNITS = 34
-# States of one half that are summed at once with all states of the other.
+# States of one half that are summed at once with all states of the other half.
 ROWS = 256
-# Eigenvalues of W + D below this share of the largest are zero but for the barrier's rounding.
+# Eigenvalues of W + D below this share of the largest are zero up to errors of the barrier.
 VANISHING = 1e-6
 
 
@@ -57,12 +57,12 @@ class BoltzmannMachine:
     weights : shape (B, B)
         W, symmetric with a zero diagonal.
     biases : shape (B,)
-        b.
+        The biases b.
 
     Raises
     ------
     StanctError
-        Shapes that do not agree, or weights not finite, symmetric and zero on the diagonal.
+        Shapes disagree, or weights are not finite, symmetric and zero on the diagonal.
     """
 
     weights: Array = field(repr=False)
@@ -98,8 +98,9 @@ class BoltzmannMachine:
     ) -> BoltzmannMachine:
         """A random machine with the frustrated, low-rank-like weights of [GS] appendix B.
 
-        The eigenvalues of W + a diagonal are s₁ tanh(s₂ η), η standard normal, its eigenvectors
-        uniform over rotations; s₁ is `scale`, s₂ `steepness`. Large s₁ gives well separated modes.
+        The eigenvalues of W + a diagonal are s₁ tanh(s₂ η) with η standard normal, and its
+        eigenvectors are uniform over rotations. s₁ is `scale` and s₂ is `steepness`. Large s₁ gives
+        well separated modes.
         """
         if units < 2:
             raise StanctError(f"A Boltzmann machine needs two or more units, not {units}.")
@@ -112,19 +113,19 @@ class BoltzmannMachine:
 
     @property
     def units(self) -> int:
-        """B."""
+        """B, the number of units."""
         return self.biases.size
 
     @cached_property
     def diagonal(self) -> Array:
-        """D, shape (B,): with W + D positive semi-definite and its top eigenvalue least ([GS] 46).
+        """D, shape (B,), which minimises the top eigenvalue of a semi-definite W + D ([GS] 46).
 
-        Newton's method on the barrier t − μ log det(t I − W − D) − μ log det(W + D), whose distance
-        from the optimum is 2 μ B.
+        D is found by Newton's method on the barrier t − μ log det(t I − W − D) − μ log det(W + D),
+        whose distance from the optimum is 2 μ B.
         """
         eigenvalues = np.linalg.eigvalsh(self.weights)
         room = max(float(np.ptp(eigenvalues)), 1.0)
-        # The unknowns: D, and the bound t on the top eigenvalue.
+        # The unknowns are D and the bound t on the top eigenvalue.
         point = np.append(np.full(self.units, room - eigenvalues[0]), 3 * room)
         barrier = room
         while barrier > 1e-11 * room:
@@ -163,7 +164,7 @@ class BoltzmannMachine:
 
     @cached_property
     def factor(self) -> Array:
-        """Q, shape (B, D_x), with Q Qᵀ = W + D; directions in which W + D vanishes are left out."""
+        """Q, shape (B, D_x), with Q Qᵀ = W + D, without directions in which W + D vanishes."""
         values, axes = np.linalg.eigh(self.weights + np.diag(self.diagonal))
         kept = values > VANISHING * values[-1]
         return axes[:, kept] * np.sqrt(values[kept])
@@ -192,13 +193,13 @@ class BoltzmannMachine:
     def exact(self) -> Moments:
         """The machine's own log Z_B, E[s] and Cov[s] by a sum over all 2^B states.
 
-        The units are split in halves a, b; exp(A_i + B_j + a_iᵀ W_ab b_j) is summed by blocks of
-        states a_i against all b_j, so that memory grows with 2^(B/2) only.
+        The units are split in halves a and b. exp(A_i + B_j + a_iᵀ W_ab b_j) is summed by blocks of
+        states a_i against all b_j, so memory grows only with 2^(B/2).
 
         Raises
         ------
         StanctError
-            More than `MOST_UNITS` units.
+            There are more than `MOST_UNITS` units.
         """
         if self.units > MOST_UNITS:
             raise StanctError(
@@ -233,12 +234,12 @@ class BoltzmannMachine:
         return Moments(float(top + np.log(total)), mean, second - np.outer(mean, mean))
 
     def _energy(self, signs: Array, part: slice) -> Array:
-        """½ sᵀ W s + bᵀ s of states of some units alone, shape (states,)."""
+        """½ sᵀ W s + bᵀ s for states of the units in `part` alone, shape (states,)."""
         within = 0.5 * np.einsum("ij,ij->i", signs @ self.weights[part, part], signs)
         return within + signs @ self.biases[part]
 
     def _high_energy(self) -> float:
-        """The largest energy that a local search finds: the sums are scaled by it."""
+        """The largest energy found by a local search, by which the sums are scaled."""
         rng = np.random.default_rng(0)
         best = -np.inf
         for _ in range(50):
@@ -270,8 +271,9 @@ class BoltzmannMachine:
     ) -> tuple[LocalFit, ...]:
         """Mean-field fits, one for each distinct mode, best first.
 
-        Each fixed point m_i = tanh(b_i + Σ_j W_ij m_j), from random starts, is a factorised
-        Q(s) with a lower bound on log Z_B and a local Gaussian N(Qᵀ m, Qᵀ diag(1 − m²) Q + I).
+        Fixed points m_i = tanh(b_i + Σ_j W_ij m_j) are found from random starts. Each is a
+        factorised Q(s) with a lower bound on log Z_B, and gives a local Gaussian
+        N(Qᵀ m, Qᵀ diag(1 − m²) Q + I).
         """
         fits = []
         for _ in range(starts):
@@ -295,7 +297,7 @@ class BoltzmannMachine:
 
 
 def _signs(units: int) -> Array:
-    """All states of some units, shape (2^units, units), entries −1 and +1."""
+    """All states of this many units, shape (2^units, units), with entries −1 and +1."""
     states = np.arange(2**units, dtype=np.int64)[:, None]
     return 2.0 * ((states >> np.arange(units)) & 1) - 1.0
 

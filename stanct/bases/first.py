@@ -1,4 +1,4 @@
-"""The base that a run begins with: fitted by name, or given and checked."""
+"""The first base of a run, either fitted by name or given and checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stanct.path.base import Base
 from stanct.targets.program_target import ProgramTarget, refuse_random_data
 from stanct.work.execution import Executed, Execution
 
-# Draws of a given base from which log ζ is guessed.
+# Number of draws of a given base for the guess of log ζ.
 ROUGH_DRAWS = 200
 
 
@@ -29,20 +29,20 @@ def first_base(
     bootstrap: int = 0,
     sampled: bool = False,
 ) -> FittedBase:
-    """Fit the base that `base` names, or check a given one and guess log ζ if it has none.
+    """Fit the base that `base` names, or check a given base and guess a missing log ζ.
 
     Parameters
     ----------
     base, log_zeta
-        A name that `fit_base` knows, or a base and the guess at log Z that goes with it.
+        A name that `fit_base` knows, or a base with its guess at log Z.
     chains, nuts, engine
         As in `fit_base`.
     execution
-        Does the fit as a step that a checkpoint remembers.
+        Runs the fit as a step that a checkpoint stores.
     bootstrap
-        Rounds that will refit the base, which a mixture does not allow.
+        Number of rounds that will refit the base, which a mixture does not allow.
     sampled
-        Whether the method draws from its base at β = 0, so that a mixture will do.
+        Whether the method draws from its base at β = 0, which makes a mixture possible.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def first_base(
 
 
 def check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
-    """Refuse a mixture base where it cannot serve."""
+    """Refuse a mixture base if the method cannot use it."""
     if not sampled:
         other = ", ".join(GAUSSIAN_BASES) if named else "a GaussianBase"
         raise SamplingError(
@@ -101,7 +101,7 @@ def check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
 
 
 def _rough_log_zeta(target: Executed, base: Base, seed: np.random.SeedSequence) -> float:
-    """Minus the median of δ over draws of the base where it is finite, below log Z as a rule."""
+    """Minus the median of finite δ over draws of the base, which is usually below log Z."""
     z = base.draw(np.random.default_rng(seed), ROUGH_DRAWS)
     delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
     finite = delta[np.isfinite(delta)]

@@ -1,4 +1,4 @@
-"""Fits the base that a name stands for, and guesses log Z."""
+"""Fits a base by name, and guesses log Z."""
 
 from __future__ import annotations
 
@@ -20,38 +20,39 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
 GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
-"""Names of bases that every method and every engine takes; `fit_base` says what they are."""
+"""Names of bases for every method and every engine; see `fit_base`."""
 BASES = (*GAUSSIAN_BASES, "mixture")
-"""Names of bases that every engine takes."""
+"""Names of bases for every engine."""
 MIXTURE_METHODS = ("simulated_tempering", "parallel_tempering", "ais")
-"""Methods that draw from their base, and therefore can have a mixture."""
+"""Methods that draw from their base, and can therefore use a mixture."""
 
-# Annealed scouts where pilots stay apart: so many for each dimension, within these bounds.
+# Number of annealed scouts for each dimension where pilots stay apart, and its bounds.
 SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
-# They start where modes are known with variances twice as large; four times in few dimensions,
-# where that costs little, if there are likely more. (From too far away, broad modes get all of
-# them.) They start again while they come to lie farther apart, up to this many times.
+# Scouts start around the known modes with twice their variance. In up to `FEW` dimensions, where
+# this costs little, they start with four times the variance if more modes are likely. Scouts from
+# too far away all end in broad modes. They start again while their spread grows, up to `MOST_LOOKS`
+# times.
 FEW, MOST_LOOKS = 4, 4
 
-# A refit never shrinks the base's variance in any direction below this factor: a pilot round that
+# A refit never shrinks the base's variance in any direction below this factor, because a round that
 # missed a corner must not lock it out.
 LEAST_SHRINKAGE = 0.2
 
-# Share of the time at each β that does not follow the speed of the path where modes lie apart.
-# Elsewhere all of it: there draws at β near 1 are worth more than trips to the base.
+# Share of the density of β that is uniform where modes lie apart; the rest follows the speed of the
+# path. Elsewhere all of it is uniform: draws near β = 1 are worth more than trips to the base.
 UNIFORM = 0.5
 
 
 @dataclass(frozen=True)
 class FittedBase:
-    """A base with the guess log ζ at log Z, and what they cost.
+    """A base with the guess log ζ at log Z, and the cost of both.
 
     Attributes
     ----------
     base
         The base.
     log_zeta
-        Natural log; of a fitted base the log of the modes' total evidence.
+        Guess at log Z, natural log. For a fitted base, the log of the modes' total evidence.
     gradients, evaluations
         Gradients spent, and log densities without a gradient.
     separated
@@ -66,15 +67,16 @@ class FittedBase:
 
     @property
     def least_shrinkage(self) -> float:
-        """The factor below which refits shrink the base's variance in no direction.
+        """The smallest factor by which refits may shrink the base's variance in any direction.
 
-        1 where modes lie apart, because a round that missed some of them would lock them out.
+        The factor is 1 where modes lie apart, because a round that missed some of them would lock
+        them out.
         """
         return 1.0 if self.separated else LEAST_SHRINKAGE
 
     @property
     def uniform(self) -> float:
-        """Share of the density of β that is uniform, see `Course.log_density`."""
+        """Share of the density of β that is uniform; see `Course.log_density`."""
         return UNIFORM if self.separated else 1.0
 
 
@@ -93,31 +95,31 @@ def fit_base(
     Parameters
     ----------
     name
-        ``"pilot"``: Pathfinder from several starts finds the modes, short NUTS chains from there
-        measure their shape, bridge sampling their mass; where the chains stay apart, annealed
-        scouts look for what lies between and beyond them, and their spread is the base.
-        ``"pathfinder"``: Pathfinder's own Gaussians weighted by evidence lower bounds.
-        ``"laplace"``: Gaussians at the modes that L-BFGS finds; a poor choice for hierarchical
-        programs, whose mode sits in a funnel's neck.
-        ``"low_rank"``: as ``"pilot"``, but a diagonal and a low rank in place of a dense
-        covariance, from the pilots' draws or where the scouts ended.
-        ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass; no scouts look
-        for more. Only for methods that draw from their base.
+        ``"pilot"``: Pathfinder finds the modes from several starts, short NUTS chains from there
+        measure their shape, and bridge sampling measures their mass. If the chains stay apart,
+        annealed scouts explore between and beyond them, and the base takes their spread.
+        ``"pathfinder"``: Pathfinder's own Gaussians, weighted by evidence lower bounds.
+        ``"laplace"``: Gaussians at the modes that L-BFGS finds. This is a poor choice for
+        hierarchical programs, whose mode lies in the neck of a funnel.
+        ``"low_rank"``: as ``"pilot"``, but with a diagonal and a low rank in place of a dense
+        covariance, from the pilots' draws or the endpoints of the scouts.
+        ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass. No scouts
+        search for more modes. Only for methods that draw from their base.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
-        A `CmdStan` runs its own Pathfinder, ADVI and Laplace; pilots run on the embedded engine
-        in any case, as a process for each would take longer than they do.
+        A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
+        engine, because starting a process for each would take longer than the pilots.
     chains
-        At least this many pilots run.
+        Smallest number of pilots.
     nuts
-        Settings of the pilots; their acceptance target is Stan's own 0.8.
+        Settings of the pilots. Their acceptance target is Stan's own 0.8.
     progress
         Whether a bar on stderr counts the starts.
 
     Raises
     ------
     SamplingError
-        There is no such base, or not on this engine.
+        The base does not exist, or not on this engine.
     EngineError
         No start worked.
     """
@@ -160,7 +162,7 @@ def _check_name(name: str, engine: CmdStan | None) -> None:
 
 
 def _around(points: Array, name: str) -> Base:
-    """The base with the moments of points, shape (n, D), of the kind that its name tells."""
+    """The base of the named kind with the moments of points, shape (n, D)."""
     if name == "low_rank":
         return LowRankBase.from_points(points)
     return GaussianBase.from_covariance(*gaussian_moments(points))
@@ -175,16 +177,16 @@ def _scouted(
     nuts: Nuts,
     progress: bool = False,
 ) -> Scouts:
-    """Annealed scouts from a Gaussian around and beyond modes found so far.
+    """Run annealed scouts from a Gaussian around and beyond the known modes.
 
-    Every mode counts the same: the next one to be found may outweigh all of these. Where scouts
-    come to lie farther apart than what they set out from, more go, from around and beyond them.
-    They set out from farther if there may be modes that are `unseen`. Returned are the last ones,
-    with the gradients of all.
+    Every mode has the same weight, because the next one to be found may outweigh all known ones. If
+    scouts end farther apart than their starts, new scouts start from a Gaussian around and beyond
+    them. The first Gaussian is wider if `unseen` modes are likely. The function returns the last
+    scouts, with the gradients of all.
     """
     mean, covariance = gaussian_moments(np.concatenate([fit.points for fit in fits]))
     count = int(np.clip(SCOUTS_PER_DIMENSION * mean.size, FEWEST_SCOUTS, MOST_SCOUTS))
-    # Of D ratios of two such variances the largest errs by √(2 ln D) standard errors, as a rule.
+    # The largest of D ratios of two such variances typically errs by √(2 ln D) standard errors.
     noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
     more = 1 + 2 * unseen * min(1.0, FEW / mean.size) ** 2
     looks, gradients = seed.spawn(MOST_LOOKS), 0

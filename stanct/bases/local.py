@@ -1,4 +1,4 @@
-"""Local fits: Gaussians fitted to one mode of the target each, and how they are joined."""
+"""Local fits, each a Gaussian fitted to one mode of the target, and how they are combined."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.path.gaussian import GaussianBase, mixture_moments
 from stanct.path.mixture import MixtureBase
 
-# Fits whose means differ by less than this many standard deviations in every coordinate are one
-# mode; two fits of one mode must not count its evidence twice.
+# Fits whose means differ by less than this many standard deviations in every coordinate are of one
+# mode. Two fits of one mode must not count its evidence twice.
 SAME_MODE = 2.0
 
-# A component with a smaller weight than this would be drawn once in a million runs, and costs time
-# at every step.
+# A component with a smaller weight would be drawn once in a million runs, but costs time at every
+# step.
 LEAST_WEIGHT = 1e-9
 
 
@@ -28,7 +28,7 @@ class LocalFit:
     ----------
     mean, covariance : shapes (D,) and (D, D)
     log_evidence
-        ℓ, an estimate of or a lower bound on the log mass of the mode.
+        ℓ, an estimate of the log mass of the mode, or a lower bound on it.
     points : shape (n, D)
         Unconstrained points drawn from the fit or from the mode.
     """
@@ -42,7 +42,7 @@ class LocalFit:
 def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:
     """The Gaussian base with the moments of local fits weighted by their evidences, and log ζ.
 
-    log ζ = log Σ exp ℓ_i  ([GS] 25).
+    log ζ = log Σ exp ℓ_i ([GS] 25).
     """
     mean, covariance, log_zeta = mixture_moments(
         [fit.log_evidence for fit in fits],

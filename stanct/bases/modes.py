@@ -28,19 +28,19 @@ from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
-# Draws of one local approximation: recipe, seed, draws, radius of the start.
+# Makes the draws of one local approximation from recipe, seed, draws, and radius of the start.
 Approximation = Callable[..., DrawBlock]
-# Local fits from `STARTS` random starts.
+# Makes local fits from `STARTS` random starts.
 Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
-# Starts are uniform within these radii of the origin in turn. Stan's own 2 is kind to hierarchical
-# programs; modes that lie further out are found from further out.
+# Starts are uniform within these radii of the origin, used in turn. Stan's own 2 suits hierarchical
+# programs. Larger radii find modes that lie further out.
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
 PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
-# A mode this many nats below the best one is none. By Pathfinder's bounds it gets no pilot while
-# those of the best ones agree. By the pilots' own evidences it is dropped: a pilot that drifts
-# along a ridge, or into a neck where coordinates are rounding noise, would widen the base by tens
-# of standard deviations.
+# A mode this many nats below the best is ignored. By Pathfinder's bounds, it gets no pilot while
+# those of the best modes agree. By the pilots' own evidences, it is dropped. A pilot that drifts
+# along a ridge, or into a neck where coordinates are rounding noise, would otherwise widen the base
+# by tens of standard deviations.
 NEGLIGIBLE = 7.0
 
 
@@ -56,7 +56,7 @@ class FitSeeds(NamedTuple):
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
-        """The streams that grow from one seed, which should have no other children."""
+        """The streams spawned from one seed, which should have no other children."""
         starts, chains, points, more_starts = seed.spawn(4)
         pilots, more_pilots, scouts = chains.spawn(3)
         return cls(starts, more_starts, points, pilots, more_pilots, scouts)
@@ -64,17 +64,17 @@ class FitSeeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Modes:
-    """The modes that were found, and what this cost.
+    """The modes that were found, and the cost of finding them.
 
     Attributes
     ----------
     fits
-        One for each distinct mode, best first.
+        One fit for each distinct mode, best first.
     unseen
-        Whether some mode was reached from a single start, so that others are likely.
+        Whether some mode was reached from only one start, so that further modes are likely.
     gradients, evaluations
-        Gradients spent, and log densities without a gradient. L-BFGS and Pathfinder runs are
-        counted by the draws they return: the engine does not tell their iterations.
+        Gradients spent, and log densities without a gradient. L-BFGS and Pathfinder runs count by
+        the draws they return, because the engine does not report their iterations.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -134,11 +134,11 @@ def find_modes(
 def _found(
     look: Look, seeds: FitSeeds, rng: np.random.Generator, bar: Bar
 ) -> tuple[list[LocalFit], int]:
-    """Local fits from `STARTS` starts, and from as many again where those saw one mode only.
+    """Local fits from `STARTS` starts, and from as many again if those found only one mode.
 
-    A mode to which every sixth start leads is missed by all of the first in one run of 27, by all
-    of both in one of 700. A second look that shows nothing new is dropped, but what it cost, in
-    points, is in the second number.
+    A mode to which every sixth start leads is missed by all first starts in one run of 27, and by
+    all starts of both looks in one of 700. A second look that finds nothing new is dropped, but its
+    cost in points is included in the second number.
     """
     found = look(seeds.starts, rng)
     cost = _points(found)
@@ -148,7 +148,7 @@ def _found(
     bar.note("a second look")
     try:
         more = look(seeds.more_starts, np.random.default_rng(seeds.more_starts.spawn(1)[0]))
-    except EngineError:  # the first look is enough
+    except EngineError:  # keep the first look
         return found, cost
     new = len(distinct_modes(found + more)) > 1
     return (found + more if new else found), cost + _points(more)
@@ -166,7 +166,7 @@ def _approximate(
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
 ) -> list[LocalFit]:
-    """Gaussians with the moments of one approximation's draws from each start, and their bounds."""
+    """From each start, a Gaussian with the moments of an approximation's draws, and its bound."""
     fits = []
     failure: EngineError | None = None
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
@@ -205,10 +205,10 @@ def _piloted(
     rng: np.random.Generator,
     nuts: Nuts,
 ) -> Modes:
-    """The modes of pilot chains that start where local fits have found some."""
+    """The modes of pilot chains that start at the modes of local fits."""
     every = distinct_modes(found)
-    # The share of starts that alone led to their modes is the chance that the next one leads to a
-    # mode not seen yet (Good 1953).
+    # The share of starts that alone reached their mode estimates the chance that the next start
+    # finds a new mode (Good 1953).
     unseen = any(len(group) == 1 for group in every)
     modes = every[:MOST_PILOTS]
     starts = []
@@ -242,7 +242,7 @@ def _pilots(
     rng: np.random.Generator,
     nuts: Nuts,
 ) -> tuple[list[LocalFit], int]:
-    """Short NUTS chains, each with the moments of its own draws, and the gradients spent."""
+    """Local fits with the moments of short NUTS chains, and the gradients spent."""
     block, gradients = embedded.run_nuts(
         target.density.recipe,
         np.array(starts),
@@ -263,7 +263,7 @@ def _pilots(
 
 
 def _bridged(target: ProgramTarget, points: Array, rng: np.random.Generator) -> LocalFit:
-    """Fit a Gaussian to a mode's points and bridge between both for the mode's mass."""
+    """Fit a Gaussian to a mode's points, and estimate the mode's mass by bridge sampling."""
     mean, covariance = gaussian_moments(points)
     q = GaussianBase.from_covariance(mean, covariance)
     x = q.unwhiten(rng.standard_normal(points.shape))

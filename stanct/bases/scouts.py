@@ -1,10 +1,10 @@
-"""Annealed scouts: particles that come down from a wide Gaussian to find where the mass is.
+"""Annealed scouts: particles that cool from a wide Gaussian to locate the mass of the target.
 
-Descents from random starts end in whatever mode is next, of which a frustrated density has
-thousands. A particle that is cooled slowly crosses between modes while it is hot, so that a
-hundred of them spread over the deep modes, each roughly in proportion to its basin's mass. Their
-moments without weights are what a base needs: wide where modes lie apart, and no wider than the
-target where it has one mode only.
+Descents from random starts end in the nearest mode, and a frustrated density has thousands. A
+particle that is cooled slowly crosses between modes while it is hot. A hundred particles therefore
+spread over the deep modes, roughly in proportion to the mass of each basin. Their unweighted
+moments are those a base needs: wide where modes lie apart, and no wider than the target if it has
+only one mode.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MOVES = Moves(path_length=1.5, max_steps=64, target_accept=0.8, learn=True)
 
 @dataclass(frozen=True)
 class Scouts:
-    """Where annealed particles ended.
+    """Endpoints of annealed particles.
 
     Attributes
     ----------
     points : shape (n, D)
-        Unconstrained, inside the support.
+        Unconstrained points inside the support.
     log_z
-        Log of the particles' mean weight; too low where few of them carry it.
+        Log of the particles' mean weight. It is too low if few particles carry the weight.
     gradients
-        Spent.
+        Gradients spent.
     """
 
     points: Array = field(repr=False)
@@ -63,18 +63,18 @@ def annealed_scouts(
 ) -> Scouts:
     """Cool particles from a base to the target.
 
-    Step sizes are learned on the way: the particles are starts and shapes, not draws that count.
+    Step sizes are learned on the way, because the particles serve only as starts and shapes.
 
     Parameters
     ----------
     borrow
-        Lends a density for a `with` block, see `execution`.
+        Lends a density for a `with` block; see `stanct.work.execution`.
     base
-        Wide: its reach is where modes can be found.
+        A wide base. Modes can be found only within its reach.
     particles
-        At least; rounded up to a multiple of `STREAMS`.
+        Smallest number of particles, rounded up to a multiple of `STREAMS`.
     threads
-        Streams that run at once; the particles do not depend on it.
+        Number of streams that run at once. The particles do not depend on it.
 
     Raises
     ------

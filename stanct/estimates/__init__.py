@@ -1,1 +1,1 @@
-"""Draws in, numbers out: evidence, curves, moments and their errors."""
+"""Estimates from draws: evidence, curves, moments and their errors."""

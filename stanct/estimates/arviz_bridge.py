@@ -1,7 +1,7 @@
-"""The only importer of ArviZ: effective sizes, Pareto k, and inference data.
+"""The only module that imports ArviZ: effective sizes, Pareto k, and inference data.
 
-ArviZ 0.22+ (Python 3.11) and 1.x (3.12+) name these things differently. The import costs seconds
-and warns of the coming change, so it happens at first use.
+ArviZ 0.22+ (Python 3.11) and 1.x (3.12+) use different names for these functions. The import takes
+seconds and issues a warning, so it happens at first use.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def _arviz() -> ModuleType:
 
 
 def effective_size(values: Array, *, method: str = "mean") -> float:
-    """Effective sample size of a (chains, draws) array; its number of values where constant.
+    """Effective sample size of a (chains, draws) array; the number of values for a constant.
 
-    `method` is ArviZ's: ``"mean"`` for an average of these very values, ``"bulk"`` for the
-    rank-normalised size that tells how well the chain moves.
+    `method` is that of ArviZ: ``"mean"`` for the average of the values, ``"bulk"`` for the
+    rank-normalised size, which shows how well the chain moves.
     """
     values = np.asarray(values, float)
     if values.size < 8 or np.ptp(values) == 0:
@@ -40,7 +40,7 @@ def effective_size(values: Array, *, method: str = "mean") -> float:
 def r_hat(values: Array) -> float:
     """Rank-normalised split R̂ of a (chains, draws) array; NaN for a constant.
 
-    A single chain is cut in two, because ArviZ takes no less.
+    A single chain is split in two, because ArviZ requires two chains.
     """
     values = np.asarray(values, float)
     if len(values) == 1:
@@ -53,10 +53,10 @@ def r_hat(values: Array) -> float:
 def pareto_k(log_weights: Array) -> float:
     """Shape k of the generalised Pareto tail of the importance weights.
 
-    Above 0.7 the weighted averages have no reliable error (Vehtari et al. 2024).
+    Above 0.7, the weighted averages have no reliable error (Vehtari et al. 2024).
     """
     log_weights = np.asarray(log_weights, float).ravel()
-    # Where the largest weights are equal but for rounding there is no tail; ArviZ 1.x would object.
+    # Largest weights that are equal up to rounding have no tail, and ArviZ 1.x would raise.
     largest = np.sort(log_weights)[-max(log_weights.size // 100, 5) :]
     if np.ptp(largest) < 1e-12:
         return float("-inf")
@@ -77,7 +77,7 @@ def inference_data(groups: dict[str, dict[str, Array]], attributes: dict[str, An
     groups
         Group name to variables, each of shape (chains, draws, ...).
     attributes
-        Attached to every group.
+        Attributes attached to every group.
     """
     arviz = _arviz()
     if int(arviz.__version__.split(".")[0]) >= 1:

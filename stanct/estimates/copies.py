@@ -1,16 +1,16 @@
 """The evidence from the copies of a pseudo-extended chain and independent draws of the base.
 
-Given which copy is the target's, the others are independent draws of the tempered path ([PE] 8),
-and each copy is the target's equally often where the β are estimated. So a copy picked at random
-has density π/N + (1 − 1/N) q M/C, as if it came from a known mixture of the target and of the path.
-Together with draws of the base it is a sample of s₀ q + s₁ (that mixture), whose unknown constants
+Given which copy is the target's, the others are independent draws of the tempered path ([PE] 8).
+Where the β are estimated, each copy is the target's equally often. A copy picked at random then has
+density π/N + (1 − 1/N) q M/C, which is a known mixture of the target and the path. Together with
+draws of the base, the copies are a sample from s₀ q + s₁ (that mixture). Its unknown constants
 Z and C solve
 
     E[(f_k / c_k) / D] = 1,   D = s₀ + s₁ Σ_k p_k f_k / c_k,
 
-f = exp(−δ) for the target and M for the path, all relative to the base (Kong et al. 2003; Shirts &
-Chodera 2008). Fixed β_i give one state f_i = exp(−β_i δ) each; copy i is then the target's with
-probability ∝ exp(b(β_i)) / c_i. Neither [PE] nor its code estimates Z.
+with f = exp(−δ) for the target and f = M for the path, all relative to the base (Kong et al. 2003;
+Shirts & Chodera 2008). Each fixed β_i gives one state f_i = exp(−β_i δ), and copy i is then the
+target's with probability ∝ exp(b(β_i)) / c_i. Neither [PE] nor its code estimates Z.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stanct.estimates.path import Evidence, between_error
 from stanct.path.bias import CopyBias
 from stanct.path.course import Course
 
-# Steps of the plain iteration, which cannot go astray, before Newton's method takes over.
+# Steps of the plain iteration, which cannot diverge, before Newton's method takes over.
 PLAIN_STEPS = 100
 
 
@@ -38,7 +38,8 @@ def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
     Parameters
     ----------
     delta, beta : shape (chains, draws, N)
-        δ is +inf only for a copy at β = 0 where the target vanishes; its weight is zero.
+        δ is +inf only for a copy at β = 0 where the target vanishes. The weight of such a copy is
+        zero.
     bias
         The bias under which the chain ran.
     """
@@ -47,7 +48,7 @@ def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
 
 
 def _normalised(log_weights: Array) -> Array:
-    """Those of a draw add up to one."""
+    """Normalise the weights of each draw to add up to one."""
     return log_weights - log_sum_exp(log_weights, axis=2)[..., None]
 
 
@@ -64,7 +65,7 @@ class CopyEstimator:
     bias
         The bias under which the chain ran.
     fixed_beta : shape (N,)
-        None where the β of the copies were estimated.
+        Inverse temperatures of the copies; None if they were estimated.
     """
 
     delta: Array
@@ -81,16 +82,16 @@ class CopyEstimator:
         """log f_k relative to the base, shape (states, *delta.shape); the target is the first."""
         if self.fixed_beta is None:
             return np.stack([-delta, self.bias.of_the_path.log_mass(delta)])
-        # At β = 0 the product −0·inf must read as no tempering at all, not NaN.
+        # At β = 0, the product −0·inf must count as 0 instead of NaN.
         path = [-beta * delta if beta > 0 else np.zeros_like(delta) for beta in self.fixed_beta]
         return np.stack([-delta, *path])
 
     @cached_property
     def log_weights(self) -> Array:
-        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one.
+        """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
-        [PE] 9; where β was estimated its mean over the β given all copies, ∝ −δ − log M(δ): the
-        same averages with less noise.
+        The weights are those of [PE] 9. Where β was estimated, they are averaged over the β given
+        all copies, ∝ −δ − log M(δ). The averages stay the same, with less noise.
         """
         if self.fixed_beta is not None:
             return copy_log_weights(self.delta, self.fixed_beta, self.bias)
@@ -139,7 +140,7 @@ class CopyEstimator:
         return self.share * chain + (1 - self.share) * base - 1
 
     def _solve(self, states: Array) -> Array:
-        """log c of every state; raises `SamplingError` where nothing solves the equations."""
+        """log c of every state; raise `SamplingError` if the equations have no solution."""
         beta = [1.0] if self.fixed_beta is None else [1.0, *self.fixed_beta]
         log_c = np.append(self.bias(np.array(beta)), [0.0] if self.fixed_beta is None else [])
         for _ in range(PLAIN_STEPS):
@@ -157,20 +158,20 @@ class CopyEstimator:
 
     @cached_property
     def log_c(self) -> Array:
-        """Log normalising constants of target and path, shape (states,); the first is log Z."""
+        """Log normalising constants of target and path, shape (states,). The first is log Z."""
         return self._solve(self._chain_states)
 
     @cached_property
     def chain_log_z(self) -> Array:
-        """log Z from each chain alone, each with all of the base draws, shape (chains,)."""
+        """log Z from each chain alone, with all base draws, shape (chains,)."""
         return np.array([self._solve(self._chain_states[:, c])[0] for c in range(len(self.delta))])
 
     @cached_property
     def influence(self) -> tuple[Array, Array]:
-        """What each draw contributes to log Ẑ, to first order: shapes (chains, draws), (draws,).
+        """First-order contribution of each draw to log Ẑ, shapes (chains, draws) and (draws,).
 
-        With J the derivative of the equations by log c, it is the first row of −J⁻¹ times the
-        terms of the equations; the copies of a draw count together.
+        With J the derivative of the equations with respect to log c, the contribution is the first
+        row of −J⁻¹ times the terms of the equations. The copies of a draw count together.
         """
         step = 1e-5
         columns = [

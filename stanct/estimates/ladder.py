@@ -1,14 +1,15 @@
-"""Estimates from parallel tempering: log Z rung by rung, three ways, and the barrier.
+"""Estimates from parallel tempering: log Z rung by rung, by three methods, and the barrier.
 
-With ℓ = −(β_{k+1} − β_k) δ, the log ratio of two neighbouring rungs' densities, the ratio of their
-normalisers z_{k+1} / z_k is
+Let ℓ = −(β_{k+1} − β_k) δ be the log ratio of the densities of two neighbouring rungs. The ratio of
+their normalisers z_{k+1} / z_k is
 
     forward    mean of e^ℓ over the draws of rung k            (stepping stones up)
     backward   1 / mean of e^{−ℓ} over the draws of rung k + 1  (stepping stones down)
     bridge     Bennett's (1976) acceptance ratio, which uses both and has the least error.
 
-Their logs add up to log Z. Errors come from the sum over rungs within each scan, so that the
-correlation of neighbouring rungs counts, along the chain and between independent ladders.
+The logs of these ratios add up to log Z. Errors come from the sum over rungs within each scan, so
+that the correlation of neighbouring rungs counts. They are computed along the chain and between
+independent ladders.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LadderEstimator:
     Parameters
     ----------
     betas : shape (K,)
-        From 0 to 1.
+        The ladder, from 0 to 1.
     delta : shape (chains, scans, K)
         δ = φ − ψ; +inf only on rung 0, where the target may vanish.
     """
@@ -49,7 +50,7 @@ class LadderEstimator:
         if way == "forward":
             return float(log_sum_exp(up) - np.log(up.size))
         if way == "backward":
-            # The draws of rung k + 1 know only the part of rung k where the target does not vanish.
+            # Draws of rung k + 1 cover only the part of rung k where the target does not vanish.
             inside = np.isfinite(up).mean() if k == 0 else 1.0
             return float(np.log(inside) + np.log(down.size) - log_sum_exp(-down))
         return bridge_log_evidence(down, np.zeros(down.size), up, np.zeros(up.size))
@@ -59,11 +60,11 @@ class LadderEstimator:
 
     @cached_property
     def steps(self) -> dict[str, Array]:
-        """log z_{k+1} − log z_k by each way, shape (K − 1,)."""
+        """log z_{k+1} − log z_k by each method, shape (K − 1,)."""
         return {way: self._steps(self.delta, way) for way in WAYS}
 
     def _influences(self, way: str) -> Array:
-        """What each scan contributes to each step, to first order, (chains, scans, K − 1)."""
+        """First-order contribution of each scan to each step, shape (chains, scans, K − 1)."""
         result = np.empty((*self.delta.shape[:2], self.betas.size - 1))
         for k, step in enumerate(self.steps[way]):
             width = self.betas[k + 1] - self.betas[k]
@@ -82,7 +83,7 @@ class LadderEstimator:
         return result
 
     def within_errors(self, way: str) -> tuple[Array, float]:
-        """Standard errors of log z at β_1 … β_K, shape (K − 1,), and the last one's sample size."""
+        """Standard errors of log z above rung 0, shape (K − 1,), and the last effective size."""
         sums = np.cumsum(self._influences(way), axis=-1)
         sizes = np.array([effective_size(sums[..., k]) for k in range(sums.shape[-1])])
         return sums.std(axis=(0, 1)) / np.sqrt(sizes), float(sizes[-1])
@@ -92,7 +93,7 @@ class LadderEstimator:
         return np.array([self._steps(delta, way).sum() for delta in self.delta])
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """Log Z by bridges from the first scans of each ladder alone, shape (chains, ends)."""
+        """log Z by bridges from the first scans of each ladder alone, shape (chains, ends)."""
         return np.array(
             [[self._steps(delta[:n], "bridge").sum() for n in ends] for delta in self.delta]
         )
@@ -100,7 +101,7 @@ class LadderEstimator:
     def evidence(
         self, method: str, way: str = "bridge", warnings: tuple[str, ...] = ()
     ) -> Evidence:
-        """Log Z with its error, the larger of that within and that between ladders.
+        """log Z with its error, the larger of the within-ladder and the between-ladder error.
 
         Parameters
         ----------
@@ -123,7 +124,7 @@ class LadderEstimator:
         )
 
     def _pareto_k(self) -> float:
-        """The worst tail of any step's weights, up or down."""
+        """The largest Pareto k of the weights of any step, up or down."""
         worst = -np.inf
         for k, width in enumerate(np.diff(self.betas)):
             up = -width * self.delta[..., k]
@@ -140,8 +141,8 @@ class LadderEstimator:
 def equal_rejection(betas: Array, rejection: Array, rungs: int) -> tuple[Array, float]:
     """A ladder with equal rejection between all neighbours, and the barrier Λ.
 
-    Λ(β), the sum of rejection rates up to β, hardly depends on the ladder that it was measured on
-    (Syed et al. 2022), so its inverse places the rungs.
+    Λ(β), the sum of rejection rates up to β, hardly depends on the ladder on which it was measured
+    (Syed et al. 2022). Its inverse therefore places the rungs.
 
     Parameters
     ----------
@@ -149,9 +150,9 @@ def equal_rejection(betas: Array, rejection: Array, rungs: int) -> tuple[Array, 
     rejection : shape (K − 1,)
         Mean rejection probability of each pair.
     rungs
-        Number of rungs wanted.
+        Number of rungs of the new ladder.
     """
-    # A pair that never rejects must still take up some room, or its rungs would fall together.
+    # A pair that never rejects must still take up some length, or its rungs would coincide.
     rates = np.maximum(rejection, 1e-3)
     barrier = np.concatenate([[0.0], np.cumsum(rates)])
     new = np.interp(np.linspace(0, barrier[-1], rungs), barrier, betas)

@@ -12,16 +12,16 @@ BOOTSTRAPS = 500
 
 
 def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> Evidence:
-    """log Z from the mean weight; errors over islands by the delta method and by the bootstrap.
+    """log Z from the mean weight, with errors over islands by delta method and bootstrap.
 
     Parameters
     ----------
     log_weights : shape (chains, draws)
         Natural log; −inf counts as a weight of zero.
     island
-        Particles in a row that are not independent of each other.
+        Number of consecutive particles that depend on each other.
     seed
-        Of the bootstrap.
+        Seed of the bootstrap.
     method
         Name of the sampler.
     """
@@ -46,7 +46,7 @@ def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str
 
 
 def log_mean_weight(log_weights: Array) -> tuple[Array, Array]:
-    """Log of the mean weight of each column and its standard error by the delta method.
+    """Log of the mean weight of each column, and its standard error by the delta method.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which variables have more than one mode: the excess mass test on weighted draws."""
+"""Tests which variables have more than one mode, by the excess mass of weighted draws."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.estimates.path import weighted_quantile
 
-# Weighted quantiles that stand for a distribution, and levels at which its excess mass is taken.
+# Number of weighted quantiles of a distribution, and of levels for its excess mass.
 CELLS, LEVELS = 400, 60
 
 # √n times the dip of n uniform draws, the worst unimodal case, exceeds this once in a thousand
-# (simulated; for large n, Hartigan & Hartigan 1985).
+# (simulated; for large n, see Hartigan & Hartigan 1985).
 DIP_LIMIT = 0.65
 
 
@@ -25,11 +25,11 @@ class Modality:
     Attributes
     ----------
     variable, index
-        Where the scalar is: ``variables[variable][..., *index]``.
+        Location of the scalar: ``variables[variable][..., *index]``.
     dip
         Half the excess mass of two modes over one; 0 for a unimodal distribution.
     score
-        √n · dip with n the effective number of draws; above `DIP_LIMIT` one mode is implausible.
+        √n · dip, with n the effective number of draws. Above `DIP_LIMIT`, one mode is implausible.
     """
 
     variable: str
@@ -39,7 +39,7 @@ class Modality:
 
     @property
     def label(self) -> str:
-        """The scalar's name as in the summary, indices from 1."""
+        """Name of the scalar as in the summary, with indices from 1."""
         places = ",".join(str(i + 1) for i in self.index)
         return f"{self.variable}[{places}]" if self.index else self.variable
 
@@ -52,15 +52,15 @@ class Modality:
 def excess_mass_dip(quantiles: Array) -> Array:
     """Hartigan's dip from equally spaced quantiles, shape (cells + 1, scalars) to (scalars,).
 
-    With E_k(λ) the largest sum of (mass − λ · length) over k disjoint intervals, the dip is half of
-    max_λ (E_2 − E_1) (Müller & Sawitzki 1991).
+    Let E_k(λ) be the largest sum of (mass − λ · length) over k disjoint intervals. The dip is half
+    of max_λ (E_2 − E_1) (Müller & Sawitzki 1991).
     """
     width = np.diff(quantiles, axis=0)
     cells = width.shape[0]
     width = width / np.maximum(quantiles[-1] - quantiles[0], 1e-300)
     densities = 1 / (cells * np.maximum(width, 1e-12))
     best = np.zeros(quantiles.shape[1])
-    # Quantiles follow smooth densities, the geometric levels reach into empty gaps.
+    # Quantiles of the densities suit smooth ones, and geometric levels reach into empty gaps.
     common = np.quantile(densities, np.linspace(0, 1, LEVELS)[:-1], axis=0)
     steps = np.geomspace(densities.min(axis=0), common[-1], LEVELS)
     for level in np.concatenate([common, steps]):
@@ -79,7 +79,7 @@ def modalities(
     effective_sizes: Mapping[str, Array],
     names: Sequence[str],
 ) -> list[Modality]:
-    """Every scalar of the named variables, the one with the largest score first.
+    """Test every scalar of the named variables, and order them by decreasing score.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def modalities(
         Name to shape (chains, draws, ...).
     log_weights : shape (chains, draws)
     effective_sizes
-        Name to the effective number of draws of each scalar, shape (...).
+        Name to effective numbers of draws, one for each scalar, shape (...).
     """
     found = []
     for name in names:

@@ -1,17 +1,18 @@
-"""From draws of a continuous path to evidence, free-energy curve and weighted moments, with errors.
+"""Evidence, free-energy curve and weighted moments from draws of a continuous path, with errors.
 
 Two estimators of the curve log z(β) share one class, `PathEstimator`:
 
 *Rao–Blackwell* ([GS] 20–22, generalised to a piecewise-linear bias) uses the draws of the tempered
 chain alone: ẑ(β) e^{−b(β)} = Σ w_β / Σ w_0.
 
-*Bridge* adds independent draws of the base, which cost one density evaluation each, and treats
-both as one sample of the mixture s₀ q + s₁ q M / C (Meng & Wong 1996; Kong et al. 2003; Shirts &
+*Bridge* adds independent draws of the base, which cost one density evaluation each. It treats both
+as one sample from the mixture s₀ q + s₁ q M / C (Meng & Wong 1996; Kong et al. 2003; Shirts &
 Chodera 2008). C solves Σ_k s_k mean_k[1 / (s₀ + s₁ M/C)] = 1, and
-ẑ(β) = Σ_k s_k mean_k[exp(−β δ) / (s₀ + s₁ M/C)]. It is far better where the base reaches into
-corners that the chain visits rarely, gives ẑ(0) = 1 exactly, and is right when the target vanishes
-on part of the base's support S, where the Rao–Blackwell ratio overstates Z by 1/q(S). With no base
-draws (s₁ = 1) it is the Rao–Blackwell estimator.
+ẑ(β) = Σ_k s_k mean_k[exp(−β δ) / (s₀ + s₁ M/C)]. The bridge is far better where the base reaches
+into corners that the chain rarely visits, and it gives ẑ(0) = 1 exactly. Let S be the target's
+support. If the target vanishes on part of the base, the bridge remains correct, while the
+Rao–Blackwell ratio overstates Z by 1/q(S). Without base draws (s₁ = 1), the bridge is the
+Rao–Blackwell estimator.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ class Evidence:
     Attributes
     ----------
     log_z
-        Natural log of the normalising constant; the evidence when the program is a normalised
-        joint density of data and parameters.
+        Natural log of the normalising constant. This is the evidence if the program is a
+        normalised joint density of data and parameters.
     std_error
         Standard error of `log_z`: the larger of the within-chain and the between-chain error of the
-        tempered chains, joined in quadrature by that of the base draws.
+        tempered chains, combined in quadrature with that of the base draws.
     method
         Sampler and estimator, e.g. ``"joint, bridge"``.
     within_error, between_error
-        The two errors; `between_error` is NaN for a single chain.
+        The within-chain and between-chain errors; `between_error` is NaN for a single chain.
     effective_size
-        Effective number of draws behind `log_z`, all chains together.
+        Effective number of draws behind `log_z`, over all chains.
     pareto_k
-        Tail shape of the weights at β = 1; above 0.7 the error is not to be trusted.
+        Tail shape of the weights at β = 1. Above 0.7, the error is unreliable.
     chain_log_z : shape (chains,)
         The estimate from each chain alone.
     warnings
-        Names of the diagnostics that failed; `run.diagnostics` has their remedies.
+        Names of the diagnostics that failed. `run.diagnostics` has their remedies.
     """
 
     log_z: float
@@ -86,7 +87,7 @@ class Expectation:
 
     Attributes
     ----------
-    value, std_error, effective_size : the shape of one draw of the quantity
+    value, std_error, effective_size : shape of one draw of the quantity
         `std_error` is the larger of the within-chain and the between-chain error.
     beta
         The inverse temperature; 1 is the user's own density.
@@ -211,7 +212,7 @@ class PathEstimator:
         return tempered(beta, self.base_delta) + self._log_g(self._base_log_mass, log_c)
 
     def chain_log_z(self, beta: float = 1.0) -> Array:
-        """log z(β) from each chain alone, each with all of the base draws, shape (chains,)."""
+        """log z(β) from each chain alone, with all base draws, shape (chains,)."""
         parts = zip(self.delta, self.log_mass, self._chain_log_c, strict=True)
         return np.array([self._log_z(beta, *part) for part in parts])
 
@@ -220,12 +221,12 @@ class PathEstimator:
         return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """Log Z from the first draws of each chain alone, shape (chains, ends).
+        """log Z from the first draws of each chain alone, shape (chains, ends).
 
         Parameters
         ----------
         ends
-            Numbers of draws; all of a chain's give `chain_log_z`.
+            Numbers of draws. The full length of a chain gives `chain_log_z`.
         """
         return np.array([
             [self._log_z(1.0, d[:n], m[:n], self._solve_log_c(m[:n], self.log_c)) for n in ends]
@@ -233,16 +234,16 @@ class PathEstimator:
         ])  # fmt: skip
 
     def influence(self, beta: float) -> tuple[Array, Array]:
-        """What each draw contributes to log ẑ(β), to first order.
+        """First-order contribution of each draw to log ẑ(β).
 
         With h = exp(−β δ) g, g = 1 / (s₀ + s₁ M/C), A = E_mix[g² s₁ M/C] and
-        B = E_mix[h g s₁ M/C] / ẑ the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g).
-        For the Rao–Blackwell estimator this is w_β/mean(w_β) − w_0/mean(w_0).
+        B = E_mix[h g s₁ M/C] / ẑ, the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g).
+        For the Rao–Blackwell estimator, this is w_β/mean(w_β) − w_0/mean(w_0).
 
         Returns
         -------
         chain, base : shapes (chains, draws) and (base draws,)
-            Their means' variances add up to the variance of log ẑ(β).
+            The variances of their means add up to the variance of log ẑ(β).
         """
         log_zeta, log_share = self.log_z(beta), np.log(self.share)
         log_g = self._log_g(self.log_mass, self.log_c)
@@ -268,11 +269,12 @@ class PathEstimator:
         -------
         chain_error, base_error, effective_size
             Within-chain error of the tempered chains, error of the base draws, and the effective
-            number of draws behind the former; ∞, ∞ and 0 where chains and base do not overlap.
+            number of draws behind the first error. The values are ∞, ∞ and 0 if chains and base do
+            not overlap.
         """
         with np.errstate(all="ignore"):
             chain, base = self.influence(beta)
-        # Chains that share nothing with the base leave the ratio of their normalisers unknown.
+        # Without overlap of chains and base, the ratio of their normalisers is unknown.
         if not (np.isfinite(chain).all() and np.isfinite(base).all()):
             return np.inf, np.inf, 0.0
         size = effective_size(chain)
@@ -280,7 +282,7 @@ class PathEstimator:
         return float(chain.std() / np.sqrt(size)), float(base_error), size
 
     def _weighted_deltas(self) -> tuple[Array, Array]:
-        """Log weights under which all draws together are draws of the base, and their δ."""
+        """Log weights that turn all draws into draws of the base, and their δ."""
         share = self.share if self.base_delta.size else 1.0
         log_g = self._log_g(self.log_mass, self.log_c).ravel()
         delta, log_g = self.delta.ravel(), log_g + np.log(share / log_g.size)
@@ -298,8 +300,8 @@ class PathEstimator:
     def delta_moments(self, beta: Array) -> tuple[Array, Array]:
         """Mean and variance of δ at each value of `beta`, on the target's support.
 
-        The mean is −d log z/dβ, the root of the variance the speed of the path, whose integral over
-        β is the thermodynamic length.
+        The mean is −d log z/dβ. The square root of the variance is the speed of the path, whose
+        integral over β is the thermodynamic length.
 
         Parameters
         ----------
@@ -317,7 +319,7 @@ class PathEstimator:
         return moments[0], moments[1]
 
     def evidence(self, method: str, warnings: tuple[str, ...] = ()) -> Evidence:
-        """Log Z = log z(1) with its error, labelled with the sampler's name."""
+        """log Z = log z(1) with its error, labelled with the sampler's name."""
         within, base, size = self.error(1.0)
         by_chain = self.chain_log_z()
         between = between_error(by_chain)
@@ -335,7 +337,7 @@ class PathEstimator:
         )
 
     def curve(self, beta: Array) -> Curve:
-        """log z at each value of `beta`, shape (points,), with errors as `evidence` has them."""
+        """log z at each value of `beta`, shape (points,), with errors as in `evidence`."""
         beta = np.asarray(beta, float)
         errors = []
         for b in beta:
@@ -351,7 +353,7 @@ class PathEstimator:
 def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1) -> Expectation:
     """Self-normalised weighted average of `values` ([GS] 21, 22).
 
-    With weights w and average f̂ a draw contributes w (f − f̂) / mean(w); the error is that of the
+    With weights w and average f̂, a draw contributes w (f − f̂) / mean(w). The error is that of the
     mean of these contributions along autocorrelated chains.
 
     Parameters
@@ -361,10 +363,10 @@ def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1)
     log_weights : shape (chains, draws)
         Natural log, unnormalised.
     beta
-        The inverse temperature that the weights belong to.
+        Inverse temperature of the weights.
     copies
-        How many values in a row are of one draw; what they contribute is added up before
-        autocorrelations are looked at.
+        Number of consecutive values that belong to one draw. Their contributions are added before
+        autocorrelations are estimated.
     """
     values = np.asarray(values, float)
     chains, draws = log_weights.shape

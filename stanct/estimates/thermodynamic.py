@@ -1,9 +1,9 @@
 """Thermodynamic integration, or path sampling (Gelman & Meng 1998): log Z = −∫₀¹ E_β[δ] dβ.
 
-The derivative of log z(β) is −E_β[δ]. Here E_β[δ] is the average of δ over the draws that were made
-at β, not over all draws weighted to β, so that this estimate shares neither weights nor tails with
-the others: where they disagree, the draws of β and of x do not belong to one density, or a rung or
-a stretch of the path has not converged.
+The derivative of log z(β) is −E_β[δ]. Here E_β[δ] is the average of δ over the draws made at β, not
+over all draws weighted to β. This estimate therefore shares neither weights nor tails with the
+others. If they disagree, the draws of β and of x do not belong to one density, or part of the path
+has not converged.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stanct.path.bias import LadderBias
 from stanct.path.course import beta_grid
 
 THERMODYNAMIC = "thermodynamic integration"
-"""What runs call these estimates."""
+"""Name of these estimates in runs."""
 
-# Points at which the smooth curve is computed; strata mend what it misses between them.
+# Points at which the smooth curve is computed. Strata correct its errors between them.
 GRID = 201
 # Strata of a continuous path, and the fewest draws in one.
 STRATA, FEWEST = 100, 20
@@ -28,25 +28,26 @@ STRATA, FEWEST = 100, 20
 def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidence:
     """Log Z by thermodynamic integration along the draws of a continuous path or of a ladder.
 
-    The Rao–Blackwell curve s(β) of E_β[δ] is integrated by itself; what δ differs from s(β) is
-    averaged over strata of draws with neighbouring β, or over rungs, and integrated over those. So
-    s only smooths, its own error cancels. On a ladder the widths are the trapezoidal rule's. How
-    much the result moves when strata are joined in pairs counts as the error of the discretisation.
+    The Rao–Blackwell curve s(β) of E_β[δ] is integrated on its own. The difference δ − s(β) is
+    averaged over strata of draws with neighbouring β, or over rungs, and integrated over those. The
+    curve s only smooths, and its own error cancels. On a ladder, the widths are those of the
+    trapezoidal rule. The error of the discretisation is the change of the result when strata are
+    joined in pairs.
 
     Parameters
     ----------
     estimator
-        Of the run, with base draws.
+        Estimator of the run, with base draws.
     beta : shape (chains, draws)
-        At which each of its draws was made.
+        β at which each draw was made.
     method
         The sampler's name.
 
     Returns
     -------
     Evidence
-        `std_error` joins the larger of the within-chain and between-chain errors with that of the
-        discretisation and of q(S), the base's mass inside the target's support.
+        `std_error` combines the larger of the within-chain and between-chain errors with the errors
+        of the discretisation and of q(S), the base's mass inside the target's support.
     """
     grid = beta_grid(GRID)
     slope, _ = estimator.delta_moments(grid)
@@ -73,12 +74,12 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
 def ladder_integral(betas: Array, delta: Array, method: str) -> Evidence:
     """Log Z by thermodynamic integration over the rungs of parallel tempering.
 
-    The trapezoidal rule with its second-order correction, because −Var_β[δ] is the slope of E_β[δ]
+    The trapezoidal rule has a second-order correction, because −Var_β[δ] is the slope of E_β[δ]
     (Friel, Hurn & Wyse 2014):
 
         log Z = −Σ_k [ h_k (E_k + E_{k+1}) / 2 + h_k² (V_{k+1} − V_k) / 12 ].
 
-    The error of the rule is estimated from every second rung, a fifteenth of the difference.
+    The error of the rule is estimated as a fifteenth of the difference to every second rung.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def ladder_integral(betas: Array, delta: Array, method: str) -> Evidence:
 
 
 def _corrected_trapezoid(betas: Array, mean: Array, variance: Array) -> tuple[float, Array, Array]:
-    """The rule and its derivatives by the means and by the variances."""
+    """The corrected rule, and its derivatives by the means and by the variances."""
     widths = np.diff(betas)
     by_mean = -_trapezoid(betas)
     by_variance = np.zeros(betas.size)
@@ -139,7 +140,7 @@ def _stratified(values: Array, kept: Array, labels: Array, widths: Array) -> tup
     """Σ_k width_k · mean of the kept values of stratum k, and each value's influence on it."""
     flat = labels[kept]
     counts = np.bincount(flat, minlength=widths.size)
-    # A rung without a draw says nothing; its stretch counts as if s(β) were right there.
+    # A rung without draws adds no correction, as if s(β) were exact there.
     means = np.bincount(flat, values[kept], widths.size) / np.maximum(counts, 1)
     factor = values.size * widths / np.maximum(counts, 1)
     influence = np.zeros(values.shape)
@@ -148,7 +149,7 @@ def _stratified(values: Array, kept: Array, labels: Array, widths: Array) -> tup
 
 
 def _quantile_strata(beta: Array, count: int) -> tuple[Array, Array]:
-    """Strata with equally many draws each: every draw's stratum, and their widths."""
+    """Strata with equal numbers of draws: the stratum of every draw, and the widths."""
     edges = np.quantile(beta, np.linspace(0, 1, count + 1))
     edges[0], edges[-1] = 0.0, 1.0
     return np.clip(np.searchsorted(edges, beta, side="right") - 1, 0, count - 1), np.diff(edges)
@@ -161,11 +162,11 @@ def _trapezoid(betas: Array) -> Array:
 
 
 def _every_second(rungs: int) -> Array:
-    """Indices of every second rung, the last one among them."""
+    """Indices of every second rung, including the last."""
     return np.unique(np.append(np.arange(0, rungs, 2), rungs - 1))
 
 
 def _support(base_delta: Array) -> tuple[float, float]:
-    """Log q(S), the base's mass where the target does not vanish, and its standard error."""
+    """Log q(S), with q(S) the base's mass inside the target's support, and its standard error."""
     share = float(np.isfinite(base_delta).mean())
     return float(np.log(share)), float(np.sqrt((1 - share) / (share * base_delta.size)))

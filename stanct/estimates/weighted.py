@@ -15,7 +15,7 @@ Quantity = str | Callable[[Mapping[str, Array]], Array]
 
 
 def variable(variables: Mapping[str, Array], name: str) -> Array:
-    """A variable of a run by name; raises `StanctError` if there is none."""
+    """Return a variable of a run by name; raise `StanctError` if it does not exist."""
     if name not in variables:
         raise StanctError(
             f"The run has no variable {name!r}.", remedy=f"It has: {', '.join(variables)}."
@@ -38,16 +38,16 @@ def expect(
         Name to shape (chains, draws, ...).
     log_weights : shape (chains, draws)
     quantity
-        A name, or a function of `variables` that returns shape (chains, draws, ...).
+        A name, or a function of `variables` that returns an array of shape (chains, draws, ...).
     beta
-        Inverse temperature that the weights belong to.
+        Inverse temperature of the weights.
     copies
-        How many values in a row are of one draw.
+        Number of consecutive values that belong to one draw.
 
     Raises
     ------
     StanctError
-        No such variable, or a result that does not begin with (chains, draws).
+        The variable does not exist, or the result's shape does not begin with (chains, draws).
     """
     if not callable(quantity):
         return expectation(variable(variables, quantity), log_weights, beta, copies)
@@ -70,7 +70,7 @@ def summary(
 ) -> pd.DataFrame:
     """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
 
-    Arguments as in `expect`.
+    The arguments are those of `expect`.
     """
     rows = {}
     for name in variables if names is None else names:
@@ -103,9 +103,9 @@ def resample(
         Name to shape (chains, draws, ...).
     log_weights : shape (chains, draws)
     draws
-        Wanted in each chain; by default a quarter of what there is.
+        Number of draws from each chain; by default a quarter of those available.
     seed
-        Of the resampling; a fresh one for None.
+        Seed of the resampling; None for a fresh one.
 
     Returns
     -------

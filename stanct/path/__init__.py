@@ -1,1 +1,1 @@
-"""The path from base to target: biases, courses, bases, and what follows exactly given x."""
+"""The path from base to target: biases, courses, bases, and exact results given x."""

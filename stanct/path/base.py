@@ -1,4 +1,4 @@
-"""What a base is: the vocabulary that samplers, kernels and runs use for every kind of base."""
+"""The protocol of a base, which samplers, kernels and runs use for every kind of base."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stanct.path.mixture import MixtureBase, MixtureComponents
 class Base(Protocol):
     """A normalised density q = exp(−ψ) at β = 0, with whitened coordinates x = m + L z.
 
-    Samplers move in z. `GaussianBase` and `LowRankBase` are standard normal there, `MixtureBase` is
-    a mixture. δ = φ − ψ is the same in x and in z.
+    Samplers move in z. There, `GaussianBase` and `LowRankBase` are standard normal, and
+    `MixtureBase` is a mixture. δ = φ − ψ is the same in x and in z.
     """
 
     @property
@@ -32,7 +32,7 @@ class Base(Protocol):
 
     @property
     def covariance(self) -> Array:
-        """Of x, shape (D, D)."""
+        """Covariance of x, shape (D, D)."""
         ...
 
     @property
@@ -42,17 +42,17 @@ class Base(Protocol):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether z has the standard normal density; if not, `components` says which it has."""
+        """Whether z is standard normal; if not, `components` gives its density."""
         ...
 
     @property
     def scale_factors(self) -> ScaleFactors:
-        """L in the form that compiled code takes."""
+        """L in the form that compiled code uses."""
         ...
 
     @property
     def components(self) -> MixtureComponents | None:
-        """The mixture that z has as its density; None for a Gaussian base."""
+        """The mixture density of z; None for a Gaussian base."""
         ...
 
     def unwhiten(self, z: Array) -> Array:
@@ -76,9 +76,9 @@ class Base(Protocol):
         ...
 
     def dense(self) -> GaussianBase:
-        """The same density with a lower triangular scale, which generated programs take.
+        """The same density with a lower triangular scale, as generated programs need.
 
-        Its whitened coordinates may be others.
+        Its whitened coordinates may differ.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Base(Protocol):
         weights : shape (n,)
             Non-negative; equal by default.
         least_shrinkage
-            Factor below which a dense base does not shrink the variance in any direction.
+            Smallest factor by which a dense base may shrink the variance in any direction.
 
         Raises
         ------
@@ -107,17 +107,17 @@ class Base(Protocol):
         ...
 
     def arrays(self) -> dict[str, Array]:
-        """The numbers of the base by name, from which `base_from_arrays` makes it again."""
+        """The arrays of the base by name, from which `base_from_arrays` restores it."""
         ...
 
 
 def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
-    """The base whose numbers these are, whatever its kind.
+    """Restore a base of any kind from its arrays.
 
     Raises
     ------
     KeyError
-        Some are missing.
+        An array is missing.
     """
     if "base_stretch" in arrays:
         names = ("mean", "diagonal", "vectors", "stretch")

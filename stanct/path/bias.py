@@ -1,12 +1,12 @@
-"""The bias b(β) of the path from base (β = 0) to target (β = 1), and what follows exactly given x.
+"""The bias b(β) of the path from base (β = 0) to target (β = 1), and exact results given x.
 
 The joint density of every continuous tempering method is
 
     p(x, β) ∝ exp(−β φ(x) − (1 − β) ψ(x) − b(β)),   β ∈ [0, 1],
 
-with φ the target's and ψ the normalised base's negative log density, so that given x only
-δ(x) = φ(x) − ψ(x) matters. With M(x) = ∫₀¹ exp(−β δ − b(β)) dβ the marginal of x is q(x) M(x) / C,
-and the Rao–Blackwell weight of a draw at any β is exp(−β δ − b(β)) / M(x)  (Graham & Storkey 2017,
+with φ the negative log density of the target and ψ that of the normalised base. Given x, only
+δ(x) = φ(x) − ψ(x) matters. With M(x) = ∫₀¹ exp(−β δ − b(β)) dβ, the marginal of x is q(x) M(x) / C.
+The Rao–Blackwell weight of a draw at any β is exp(−β δ − b(β)) / M(x) (Graham & Storkey 2017,
 equations 17 and 20, for the linear bias b(β) = β log ζ; here b is piecewise linear).
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 
-# Below this |r|, log((1 − e^{−r}) / r) is taken from its series; the error there is r⁴/2880.
+# Below this |r|, log((1 − e^{−r}) / r) is computed from its series, with error r⁴/2880.
 _SERIES = 1e-3
 
 
@@ -38,19 +38,19 @@ class _Table:
 
     @property
     def log_zeta(self) -> float:
-        """b(1), the guess at log Z that the bias rests on."""
+        """b(1), the guess at log Z."""
         return float(self.value[-1])
 
     def __call__(self, beta: Array | float) -> Array:
-        """b at any β in [0, 1], along straight lines between the knots, same shape as `beta`."""
+        """b at any β in [0, 1], linear between the knots, of the same shape as `beta`."""
         return np.asarray(np.interp(beta, self.beta, self.value))
 
 
 @dataclass(frozen=True)
 class Bias(_Table):
-    """A piecewise-linear bias b(β) with b(0) = 0; two knots are the linear bias β log ζ.
+    """A piecewise-linear bias b(β) with b(0) = 0; two knots give the linear bias β log ζ.
 
-    The best choice is b(β) = log z(β): then β is uniform ([GS] 19, 23).
+    The best choice is b(β) = log z(β), under which β is uniform ([GS] 19, 23).
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Bias(_Table):
 
     @classmethod
     def linear(cls, log_zeta: float) -> Bias:
-        """The seeds' bias β log ζ, with log ζ a guess at log Z."""
+        """The linear bias β log ζ, with log ζ a guess at log Z."""
         return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]))
 
     def log_mass(self, delta: Array) -> Array:
@@ -90,11 +90,11 @@ class Bias(_Table):
         Parameters
         ----------
         delta : any shape
-            δ of each draw; finite, as every draw of a tempered chain has it.
+            δ of each draw; finite, as for every draw of a tempered chain.
         beta
-            Inverse temperature at which expectations are wanted.
+            Inverse temperature of the expectations.
         log_mass
-            `self.log_mass(delta)`, if already computed.
+            Value of `self.log_mass(delta)`, if already computed.
         """
         mass = self.log_mass(delta) if log_mass is None else log_mass
         return tempered(beta, delta) - self(beta) - mass
@@ -102,8 +102,8 @@ class Bias(_Table):
     def sample_beta(self, delta: Array, uniforms: Array) -> Array:
         """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
 
-        The first uniform picks a linear piece by its mass, the second a place inside it, where the
-        density is a truncated exponential.
+        The first uniform picks a linear piece by its mass. The second picks a point inside the
+        piece, where the density is a truncated exponential.
 
         Parameters
         ----------
@@ -139,15 +139,15 @@ class Bias(_Table):
 class CopyBias(_Table):
     """The bias b(β) of pseudo-extended copies and the prior g(β) of their β ([PE] 8).
 
-    Both log g and b are straight between common knots. With the best bias, b(β) = log z(β), each β
-    has density g, whether its copy is the target's or not.
+    Both log g and b are linear between common knots. Under the best bias, b(β) = log z(β), each β
+    has density g, whether or not its copy is the target's.
 
     Parameters
     ----------
     beta : shape (K,)
         Knots, increasing from 0 to 1.
     value, log_prior : shape (K,)
-        b and log g at the knots, natural log; both begin with 0.
+        b and log g at the knots, natural log. Both begin with 0.
     """
 
     log_prior: Array
@@ -165,24 +165,24 @@ class CopyBias(_Table):
     def from_curves(
         cls, beta: Array, log_z: Array, log_prior: Array, *, tolerance: float = 0.3, most: int = 32
     ) -> CopyBias:
-        """The coarsest that is within `tolerance` of both estimated curves."""
+        """The coarsest bias and prior within `tolerance` of both estimated curves."""
         curves = _coarsest(beta, log_z, log_prior, tolerance=tolerance, most=most)
         return cls(*curves)
 
     @cached_property
     def of_the_path(self) -> Bias:
-        """b − log g, the bias under which x and β of a copy that is not the target's move."""
+        """b − log g, the bias for x and β of a copy that is not the target's."""
         return Bias(self.beta, self.value - self.log_prior)
 
 
 @dataclass(frozen=True)
 class LadderBias(_Table):
-    """A bias on a ladder of inverse temperatures: the discrete twin of `Bias` ([GS] 6).
+    """A bias on a ladder of inverse temperatures, the discrete counterpart of `Bias` ([GS] 6).
 
-    The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n), so that
-    P(n | x) ∝ exp(−β_n δ − b_n). With M(x) = Σ_n exp(−β_n δ − b_n) the marginal of x is q M / C as
-    on the continuous path, and so are all weights and estimates ([GS] 8, 9). The best choice is
-    b_n = log z(β_n): then every rung is as likely.
+    The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n), so
+    P(n | x) ∝ exp(−β_n δ − b_n). With M(x) = Σ_n exp(−β_n δ − b_n), the marginal of x is q M / C.
+    This marginal, the weights and the estimates are as on the continuous path ([GS] 8, 9). The best
+    choice is b_n = log z(β_n), under which all rungs are equally likely.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class LadderBias(_Table):
         Parameters
         ----------
         delta : any shape
-            δ = φ − ψ, natural log; +inf (the target vanishes there) leaves the rung at β = 0.
+            δ = φ − ψ, natural log; +inf (the target vanishes there) leaves only the rung at β = 0.
         """
         delta = np.asarray(delta, float)[..., None]
         return np.logaddexp(
@@ -213,8 +213,8 @@ class LadderBias(_Table):
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
         """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
 
-        `beta` may lie between two rungs. Parameters as in `Bias.log_weights`, but for δ, which may
-        be +inf where x was drawn at β = 0.
+        `beta` may lie between two rungs. The parameters are those of `Bias.log_weights`, except
+        that δ may be +inf where x was drawn at β = 0.
         """
         mass = self.log_mass(delta) if log_mass is None else log_mass
         return tempered(beta, delta) - self(beta) - mass
@@ -232,14 +232,14 @@ def sigmoidal_ladder(temperatures: int) -> Array:
 
 
 def tempered(beta: float, delta: Array) -> Array:
-    """−β δ; 0 at β = 0 even where δ is infinite, because there the target does not matter."""
+    """−β δ, and 0 at β = 0 even for infinite δ, because the target does not matter there."""
     return np.zeros(np.shape(delta)) if beta == 0 else -beta * np.asarray(delta, float)
 
 
 def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
-    """The fewest knots of piecewise-linear curves that keep to theirs, and the curves there.
+    """Knots with which linear interpolation stays near all curves, and the curves at the knots.
 
-    Knots are inserted where the error is largest, so that the steep part near β = 0 gets them.
+    Knots are inserted where the error is largest, mostly in the steep part near β = 0.
     """
     beta, stacked = np.asarray(beta, float), np.array(curves, float)
     stacked -= stacked[:, :1]
@@ -255,7 +255,7 @@ def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[
 
 
 def _knots(beta: Array, value: Array) -> tuple[Array, Array]:
-    """The knots of a bias as arrays; raises `StanctError` for impossible ones."""
+    """The knots of a bias as arrays; raise `StanctError` for invalid knots."""
     beta, value = np.asarray(beta, float), np.asarray(value, float)
     if beta.ndim != 1 or beta.size < 2 or beta.shape != value.shape:
         raise StanctError("A bias needs two or more knots and one value for each.")
@@ -277,8 +277,8 @@ def _truncated_exponential(r: Array, uniform: Array) -> Array:
     """Inverse distribution function of the density ∝ e^{r t} on [0, 1], for any sign of r."""
     small = np.abs(r) < 1e-12
     down = np.where(small, -1.0, -np.abs(r))
-    # For r > 0 the mirror image: t → 1 − t turns r into −r and v into 1 − v.
+    # For r > 0, use the mirror image: t → 1 − t turns r into −r and v into 1 − v.
     v = np.where(r > 0, 1 - uniform, uniform)
-    # v = 1 is one rounding away from minus infinity at steep slopes; both mean the far end.
+    # At steep slopes, v = 1 is one rounding error from −∞. Both stand for the far end.
     t = np.log1p(np.maximum(v * np.expm1(down), -1 + 1e-16)) / down
     return np.where(small, uniform, np.clip(np.where(r > 0, 1 - t, t), 0.0, 1.0))

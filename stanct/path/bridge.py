@@ -12,8 +12,8 @@ def bridge_log_evidence(
 ) -> float:
     """Meng & Wong's (1996) optimal bridge between draws of a density and of a normalised q.
 
-    All arguments are natural logs of shapes (n,), (n,), (m,), (m,); −inf is allowed in the third.
-    Returns the log normalising constant of the density.
+    All arguments are natural logs, of shapes (n,), (n,), (m,) and (m,). The third may contain −inf.
+    The function returns the log normalising constant of the density.
     """
     ratio_draws, ratio_q = log_density_at_draws - log_q_at_draws, log_density_at_q - log_q_at_q
     share = ratio_draws.size / (ratio_draws.size + ratio_q.size)

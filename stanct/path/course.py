@@ -1,4 +1,4 @@
-"""The course of the path: how log z(β) rises, and how fast the path is at each β."""
+"""The course of the path: log z(β), and the speed of the path at each β."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from scipy.integrate import trapezoid
 from stanct.arrays import Array, log_sum_exp
 from stanct.path.bias import Bias, tempered
 
-# Power of the path's speed to which the time at β is proportional: by the power 1 equal steps of
-# the path take about equal times, by a little more successive draws are less alike.
+# The time at β is proportional to this power of the path's speed. With power 1, equal steps of the
+# path take about equal times. With a slightly larger power, successive draws are less alike.
 POWER = 1.3
 
 
 @dataclass(frozen=True)
 class Course:
-    """An estimate of where the path goes.
+    """An estimate of log z(β) and of the speed of the path.
 
     Attributes
     ----------
     beta : shape (points,)
         A grid from 0 to 1.
     log_z : shape (points,)
-        log z(β), with log z(0) = 0 but for its error.
+        log z(β), with log z(0) = 0 up to its error.
     speed : shape (points,)
-        The mean absolute deviation of δ at β, as the rejections of parallel tempering measure it
-        (Syed et al. 2022); unlike the standard deviation it bears a base with heavy-tailed δ.
+        The mean absolute deviation of δ at β, as measured by the rejections of parallel tempering
+        (Syed et al. 2022). Unlike the standard deviation, it tolerates a heavy-tailed δ under the
+        base.
     """
 
     beta: Array
@@ -36,8 +37,8 @@ class Course:
 
     @classmethod
     def weighted(cls, beta: Array, log_weight: Array, delta: Array) -> Course:
-        """From δ of weighted draws of the base's density; both of shape (draws,), weights log."""
-        # Where δ is infinite the target vanishes, and draws weigh nothing at any β > 0.
+        """The course from log weights and δ of draws of the base, both of shape (draws,)."""
+        # Where δ is infinite, the target vanishes, and draws have zero weight at any β > 0.
         log_weight, delta = log_weight[np.isfinite(delta)], delta[np.isfinite(delta)]
         log_z, speed = np.empty(beta.size), np.empty(beta.size)
         for k, b in enumerate(beta):
@@ -48,10 +49,10 @@ class Course:
         return cls(beta, log_z, speed)
 
     def log_density(self, uniform: float) -> Array:
-        """Log of a density of β: a share of it is uniform, the rest ∝ the speed's power `POWER`.
+        """Log of a density of β: a share is uniform, the rest ∝ the speed to the power `POWER`.
 
-        Modes of a sharp mixture meet at β of a few per cent only, where the path is fast; there
-        chains must be, and not in equal parts all along the way.
+        Modes of a sharp mixture meet only at β of a few per cent, where the path is fast. Chains
+        must spend their time there, and not spread it equally along the path.
         """
         stay = self.speed**POWER
         whole = trapezoid(stay, self.beta)
@@ -60,7 +61,7 @@ class Course:
         return np.log(uniform + (1 - uniform) * stay / whole)
 
     def bias(self, uniform: float = 1.0, *, tolerance: float = 0.3) -> Bias:
-        """b = log z − log g, under which β has the density g of `log_density`; by default flat."""
+        """b = log z − log g, under which β has the density g of `log_density`, flat by default."""
         log_g = self.log_density(uniform) if uniform < 1 else 0.0
         return Bias.from_curve(self.beta, self.log_z - log_g, tolerance=tolerance)
 

@@ -1,4 +1,4 @@
-"""The dense Gaussian base, and what is exact about Gaussians: densities and moments."""
+"""The dense Gaussian base, and densities and moments of Gaussians."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class ScaleFactors(NamedTuple):
-    """The scale L of whitened coordinates as compiled code multiplies by it.
+    """The scale L of whitened coordinates in the form used by compiled code.
 
     Attributes
     ----------
     lower : shape (D, D)
-        L, lower triangular; shape (0, 0) where the others make it up.
+        L, lower triangular; of shape (0, 0) if the other factors give L.
     diagonal, vectors, stretch : shapes (D,), (D, r) and (r,)
-        d, U and s of L = diag(d) (I + U diag(s − 1) Uᵀ), with orthonormal columns of U.
+        d, U and s of L = diag(d) (I + U diag(s − 1) Uᵀ), where U has orthonormal columns.
     """
 
     lower: Array
@@ -93,10 +93,10 @@ class GaussianBase:
 
     @property
     def scale_factors(self) -> ScaleFactors:
-        """L for compiled code, as a diagonal if it is one: a product then costs O(D)."""
+        """L for compiled code. A diagonal L is passed as such, so that a product costs O(D)."""
         no_vectors, no_stretch = np.zeros((self.dimension, 0)), np.zeros(0)
         if np.count_nonzero(self.scale) == self.dimension:
-            # A copy can be written to, like every other array that kernels take.
+            # Make a copy, which is writable like every other array passed to kernels.
             diagonal = np.diag(self.scale).copy()
             return ScaleFactors(np.zeros((0, 0)), diagonal, no_vectors, no_stretch)
         return ScaleFactors(self.scale, np.zeros(self.dimension), no_vectors, no_stretch)
@@ -108,7 +108,7 @@ class GaussianBase:
 
     @property
     def components(self) -> None:
-        """None, because the base is no mixture."""
+        """None, because the base is not a mixture."""
         return None
 
     def unwhiten(self, z: Array) -> Array:
@@ -142,8 +142,8 @@ class GaussianBase:
     ) -> GaussianBase:
         """The Gaussian with the moments of whitened draws; see `Base.refitted`.
 
-        The eigenvalues of the draws' covariance in whitened coordinates that are smaller than
-        `least_shrinkage` are raised to it.
+        Eigenvalues of the draws' covariance in whitened coordinates are raised to at least
+        `least_shrinkage`.
         """
         shift, covariance = gaussian_moments(z, weights=weights)
         variances, axes = np.linalg.eigh(covariance)
@@ -151,7 +151,7 @@ class GaussianBase:
         return GaussianBase.from_covariance(self.unwhiten(shift), scale @ scale.T)
 
     def arrays(self) -> dict[str, Array]:
-        """The numbers of the base by the names under which a run stores them."""
+        """The arrays of the base by the names under which a run stores them."""
         return {"base_mean": self.mean, "base_scale": self.scale}
 
 
@@ -165,14 +165,14 @@ def mixture_moments(
     means: Sequence[Array] | Array,
     covariances: Sequence[Array] | Array,
 ) -> tuple[Array, Array, float]:
-    """Mean, covariance and log total weight of weighted densities  ([GS] 25).
+    """Mean, covariance and log total weight of weighted densities ([GS] 25).
 
     m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j).
 
     Parameters
     ----------
     log_weights : shape (K,)
-        ℓ, natural log; the weights need not sum to one.
+        ℓ, natural log. The weights need not sum to one.
     means, covariances : shapes (K, D) and (K, D, D)
     """
     log_weights = np.asarray(log_weights, float)
@@ -186,10 +186,10 @@ def mixture_moments(
 
 
 def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Array, Array]:
-    """Mean and covariance of weighted points, the correlations shrunk for the sample's size.
+    """Mean and covariance of weighted points, with correlations shrunk for the sample size.
 
-    With n effective points the correlations are multiplied by n / (n + D): without it the base of a
-    hundred dimensions would be far too narrow in some directions and wide in others.
+    With n effective points, the correlations are multiplied by n / (n + D). Otherwise, a base of a
+    hundred dimensions would be far too narrow in some directions and too wide in others.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Ar
     covariance = (centred * share[:, None]).T @ centred * (size / max(size - 1, 1e-9))
     kept = size / (size + dimension)
     variance = np.diag(covariance).copy()
-    # A coordinate that never moved says nothing about its scale: keep it proper.
+    # A coordinate that never moved has unknown scale; keep its variance positive.
     variance[variance < 1e-20] = 1e-20
     covariance = kept * covariance
     np.fill_diagonal(covariance, variance)

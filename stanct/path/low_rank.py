@@ -1,4 +1,4 @@
-"""The Gaussian base of a diagonal and a low rank, for thousands of dimensions."""
+"""The Gaussian base with a diagonal plus low-rank scale, for thousands of dimensions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_densit
 class LowRankBase:
     """The base N(m, L Lᵀ) with L = diag(d) (I + U diag(s − 1) Uᵀ), for thousands of dimensions.
 
-    Products with L cost O(D r), and it takes D (r + 2) numbers.
+    Products with L cost O(D r), and the base stores D (r + 2) numbers.
 
     Attributes
     ----------
     mean, diagonal : shape (D,)
         m and d > 0.
     vectors : shape (D, r)
-        U, orthonormal columns.
+        U, with orthonormal columns.
     stretch : shape (r,)
         s > 0, the standard deviations of (x − m) / d along U.
     """
@@ -60,11 +60,12 @@ class LowRankBase:
     def from_points(
         cls, points: Array, *, weights: Array | None = None, rank: int = 50
     ) -> LowRankBase:
-        """The base with the variances of points and the correlations that stand out of the noise.
+        """The base with the variances of points and the correlations that exceed the noise.
 
         Points are standardised. The correlation matrix of n effective uncorrelated points has no
-        eigenvalue above (1 + √(D/n))² (Marchenko & Pastur 1967); the directions of those above, at
-        most `rank`, keep the variance that noise would have raised to what was seen, the rest one.
+        eigenvalue above (1 + √(D/n))² (Marchenko & Pastur 1967). At most `rank` directions with
+        larger eigenvalues keep a variance, from which the inflation by noise is removed. All other
+        directions have variance one.
 
         Parameters
         ----------
@@ -83,11 +84,11 @@ class LowRankBase:
         _, singular, rows = np.linalg.svd(centred / diagonal, full_matrices=False)
         values, ratio = singular**2, dimension / size
         kept = min(int((values > (1 + np.sqrt(ratio)) ** 2).sum()), rank)
-        # Inverse of what noise makes of a spike ℓ: λ = ℓ (1 + γ / (ℓ − 1)) (Baik & Silverstein).
+        # Invert the effect of noise on a spike ℓ: λ = ℓ (1 + γ / (ℓ − 1)) (Baik & Silverstein).
         half = 0.5 * (values[:kept] + 1 - ratio)
         spikes = half + np.sqrt(np.maximum(half**2 - values[:kept], 0))
         vectors = rows[:kept].T
-        # What the spikes take from the total of each coordinate's variance stays in its diagonal.
+        # Reduce the diagonal by the spikes, so that the total variance of each coordinate is kept.
         excess = np.square(vectors) @ (spikes - 1)
         return cls(mean, diagonal / np.sqrt(1 + excess), vectors, np.sqrt(spikes))
 
@@ -113,7 +114,7 @@ class LowRankBase:
 
     @property
     def components(self) -> None:
-        """None, because the base is no mixture."""
+        """None, because the base is not a mixture."""
         return None
 
     @property
@@ -152,14 +153,14 @@ class LowRankBase:
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
     ) -> LowRankBase:
-        """`from_points` of whitened draws; see `Base.refitted`.
+        """The base from `from_points` on whitened draws; see `Base.refitted`.
 
-        `least_shrinkage` has no effect: the variances are those of the draws.
+        `least_shrinkage` has no effect, because the variances are those of the draws.
         """
         del least_shrinkage
         return LowRankBase.from_points(self.unwhiten(z), weights=weights)
 
     def arrays(self) -> dict[str, Array]:
-        """The numbers of the base by the names under which a run stores them."""
+        """The arrays of the base by the names under which a run stores them."""
         names = ("mean", "diagonal", "vectors", "stretch")
         return {f"base_{name}": getattr(self, name) for name in names}

@@ -1,6 +1,6 @@
-"""The base that is a mixture of Gaussians, for methods that draw afresh from their base.
+"""A mixture of Gaussians as base, for methods that redraw from their base.
 
-A mixture is whitened by its overall moments, and its density in z is a mixture again.
+A mixture is whitened by its overall moments. Its density in z is again a mixture.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class MixtureComponents(NamedTuple):
 class MixtureBase:
     """The base Σ_k π_k N(m_k, L_k L_kᵀ), for samplers that draw from their base.
 
-    Moves at a fixed β do not cross between its components any better than between the target's
-    modes, so simulated and parallel tempering and annealing take it, which draw afresh at β = 0.
+    Moves at a fixed β cross no better between its components than between the target's modes. A
+    mixture therefore suits only simulated tempering, parallel tempering and annealing, which redraw
+    at β = 0.
 
     Attributes
     ----------
     whitening
-        The Gaussian with the mixture's mean and covariance, whose coordinates samplers move in.
+        The Gaussian with the mixture's mean and covariance. Samplers move in its coordinates.
     weights : shape (K,)
         π_k > 0, of sum 1.
     places, roots : shapes (K, D) and (K, D, D)
@@ -67,7 +68,8 @@ class MixtureBase:
         Raises
         ------
         SamplingError
-            No component, a weight that is not positive, or other numbers of weights or dimensions.
+            There is no component, a weight is not positive, or the numbers of weights, components
+            or dimensions disagree.
         """
         share = np.asarray(weights, float)
         dimensions = {component.dimension for component in components}
@@ -102,7 +104,7 @@ class MixtureBase:
 
     @property
     def covariance(self) -> Array:
-        """Overall, shape (D, D)."""
+        """Overall covariance, shape (D, D)."""
         return self.whitening.covariance
 
     @property
@@ -162,7 +164,7 @@ class MixtureBase:
         return self._log_density_whitened(z) - (log_density + self.log_det_scale)
 
     def dense(self) -> NoReturn:
-        """Raise `SamplingError`: a mixture is no Gaussian."""
+        """Raise `SamplingError`, because a mixture is not Gaussian."""
         raise SamplingError(
             "A mixture base has no dense Gaussian form.", remedy="Pass a GaussianBase."
         )
@@ -170,11 +172,11 @@ class MixtureBase:
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
     ) -> NoReturn:
-        """Raise `SamplingError`: draws do not tell which component they belong to."""
+        """Raise `SamplingError`, because draws do not reveal their component."""
         del z, weights, least_shrinkage
         raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
 
     def arrays(self) -> dict[str, Array]:
-        """The numbers of the base by the names under which a run stores them."""
+        """The arrays of the base by the names under which a run stores them."""
         own = {f"base_{name}": getattr(self, name) for name in ("weights", "places", "roots")}
         return self.whitening.arrays() | own

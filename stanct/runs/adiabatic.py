@@ -1,4 +1,4 @@
-"""`AdiabaticRun`: trajectories of a contact flow that were cooled from the base to the target."""
+"""`AdiabaticRun`: trajectories of a contact flow, cooled from the base to the target."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ MORE = "Use a longer duration, then more trajectories (draws=)."
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AdiabaticRun(EvidenceRun):
-    """Weighted arrivals at β = 1, and what each trajectory recorded at the nodes of β.
+    """Weighted arrivals at β = 1, and the records of each trajectory at the nodes of β.
 
-    A chain is a random stream, its draws are trajectories.
+    A chain is a random stream, and its draws are trajectories.
 
     Attributes
     ----------
     betas, means : shape (K,)
-        Nodes from 0 to 1, and the learned E_β[δ] there, linear between them.
+        Nodes from 0 to 1, and the learned E_β[δ] there, which is linear between nodes.
     delta, kinetic : shape (chains, draws, K)
-        δ and ½ |p|² as trajectories cross the nodes; NaN where one did not arrive.
+        δ and ½ |p|² where trajectories cross the nodes; NaN where a trajectory did not arrive.
     flow_log_z : shape (chains, draws, K)
         log z(β) = −(T + V_B + β δ + H₀) along each trajectory ([AMC]).
     node_log_weights : shape (chains, draws, K)
         Log importance weights at the nodes, natural log; −∞ where a trajectory did not arrive.
     heated_delta, heated_log_weights : shape (chains, draws, K)
-        The same of trajectories heated from resampled arrivals.
+        δ and log weights of trajectories heated from resampled arrivals.
     counts : shape (chains, 2, 5)
-        For cooling and heating: gradients, momentum resamplings, and trajectories that stalled,
-        left the support, diverged.
+        For cooling and heating: gradients, momentum resamplings, and the numbers of trajectories
+        that stalled, left the support, or diverged.
 
     The other attributes are those of `Run`.
     """
@@ -84,14 +84,14 @@ class AdiabaticRun(EvidenceRun):
         return Curve(self.betas, *log_mean_weight(log_weights))
 
     def curves(self, beta: Array | None = None) -> dict[str, Curve]:
-        """`curve` by the name of its estimator; its β are the nodes, whatever `beta` says."""
+        """`curve` by the name of its estimator. Its β are the nodes; `beta` has no effect."""
         return {"importance weights": self.curve()}
 
     def flow_curve(self) -> Curve:
         """The curve that trajectories carry, their average −(T + V_B + βδ + H₀), with its error.
 
-        It follows ∫ E_β[δ] dβ of the learned expectation, whose own error the reported one, the
-        spread between trajectories, leaves out.
+        The curve follows the integral −∫ E_β[δ] dβ of the learned expectation. The reported error
+        is the spread between trajectories, and excludes the error of that expectation.
         """
         arrived = np.isfinite(self.target_log_weights)
         values = self.flow_log_z[arrived]
@@ -100,10 +100,10 @@ class AdiabaticRun(EvidenceRun):
 
     @cached_property
     def heated_evidence(self) -> tuple[float, float]:
-        """log Z from heating, and its standard error: −log of the heated mean weight at β = 0.
+        """log Z from heating, −log of the heated mean weight at β = 0, and its standard error.
 
-        The arrivals that it starts from are resampled draws, so that it shares the misses of
-        cooling, but not its direction.
+        Heating starts from resampled arrivals, so it misses whatever cooling missed. Only its
+        direction differs.
         """
         log_z, error = log_mean_weight(self.heated_log_weights[..., 0].reshape(-1, 1))
         return -float(log_z[0]), float(error[0])
@@ -111,7 +111,7 @@ class AdiabaticRun(EvidenceRun):
     def heated_curve(self) -> Curve:
         """The free-energy curve from heating, log z(0) = 0, at the nodes.
 
-        Where it leaves that of cooling (`curve`), the flow met a metastability.
+        Where it departs from the curve of cooling (`curve`), the flow met a metastability.
         """
         log_weights = self.heated_log_weights.reshape(-1, self.betas.size)
         log_mean, _ = log_mean_weight(log_weights)
@@ -123,25 +123,25 @@ class AdiabaticRun(EvidenceRun):
 
     @cached_property
     def stops(self) -> tuple[Array, Array]:
-        """β of the last node that each lost trajectory passed, of cooling and of heating."""
+        """β of the last node passed by each lost trajectory, for cooling and for heating."""
         cooled, heated = np.isfinite(self.node_log_weights), np.isfinite(self.heated_log_weights)
         down = cooled.sum(axis=-1)[~cooled[..., -1]] - 1
         up = self.betas.size - heated.sum(axis=-1)[~heated[..., 0]]
-        # A trajectory may start outside the support; then there is no node that it passed.
+        # A trajectory that starts outside the support has passed no node.
         return self.betas[np.maximum(down, 0)], self.betas[np.minimum(up, self.betas.size - 1)]
 
     def metropolis(self, *, seed: int | None = None) -> Array:
-        """Indices of unweighted draws: independence Metropolis over a stream's trajectories.
+        """Indices of unweighted draws, by independence Metropolis over each stream's trajectories.
 
         Returns
         -------
         indices : shape (chains, draws)
-            Into the draws of each chain; repeated where a proposal was rejected.
+            Indices into the draws of each chain, repeated where a proposal was rejected.
 
         Raises
         ------
         StanctError
-            The momentum was resampled on the way: the flow is no bijection then.
+            The momentum was resampled on the way, so the flow is not a bijection.
         """
         if self.method_settings["refresh"] is not None:
             raise StanctError(
@@ -162,7 +162,7 @@ class AdiabaticRun(EvidenceRun):
 
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
-        # Of cooled and heated trajectories: those that stalled, left the support, diverged.
+        # Shares of cooled and heated trajectories that stalled, left the support, or diverged.
         lost = self.counts[..., 2:].sum(axis=0) / (self.chains * self.draws)
         stalled, gone = lost[:, 0], lost[:, 1:].sum(axis=1)
         heated, heated_error = self.heated_evidence
@@ -196,7 +196,7 @@ class AdiabaticRun(EvidenceRun):
         )  # fmt: skip
 
     def _stalling(self) -> str:
-        """Around which β trajectories stopped."""
+        """Description of the β around which trajectories stopped."""
         stops = np.concatenate(self.stops)
         return f" near β = {np.median(stops):.2g}" if stops.size else ""
 
@@ -207,7 +207,7 @@ class AdiabaticRun(EvidenceRun):
 
     @property
     def _kinetic_score(self) -> float:
-        """|z| of the weighted mean of |p|² at β = 1 against D + 2, that of the flux."""
+        """|z| of the weighted mean of |p|² at β = 1 against D + 2, the mean under the flux."""
         arrived = np.isfinite(self.target_log_weights)
         log_weights = self.target_log_weights[arrived]
         weights = np.exp(log_weights - log_sum_exp(log_weights))

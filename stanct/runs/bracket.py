@@ -1,4 +1,4 @@
-"""`Bracket`: what bidirectional Monte Carlo returns, log Z between two stochastic bounds."""
+"""`Bracket`, the result of bidirectional Monte Carlo: log Z between two stochastic bounds."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from stanct.runs.particle import ParticleRun
 class Bracket:
     """log Z between annealing from the base and annealing from exact draws (Grosse et al. 2015).
 
-    The mean weight of forward particles is an unbiased estimate of Z, so its log is too low on
-    average; the mean weight of reverse particles is one of 1/Z, so minus its log is too high. Both
-    closing in on each other from their sides is the strongest evidence that there is that neither
-    missed anything. Only data simulated from the program have an exact draw: the parameters that
-    they were simulated from.
+    The mean weight of the forward particles is an unbiased estimate of Z, so its log is too low on
+    average. The mean weight of the reverse particles is an unbiased estimate of 1/Z, so minus its
+    log is too high on average. If both estimates approach each other from their sides, this is the
+    strongest available evidence that neither missed anything. Only data simulated from the program
+    have an exact draw, which is the parameters that generated them.
 
     Attributes
     ----------
     forward
-        The run from the base to the target; `forward.evidence` is the lower estimate.
+        The run from the base to the target. `forward.evidence` is the lower estimate.
     reverse_log_weights : shape (chains, particles)
-        Log weights from the target to the base, natural log.
+        Log weights of particles moved from the target to the base, natural log.
     reverse_counts : shape (chains, 5)
         As `ParticleRun.counts`.
     upper, upper_error
-        The upper estimate of log Z and its standard error: the larger of that within and that
-        between chains. Where all chains start from the same exact draw, their common start is not
-        in it.
+        The upper estimate of log Z and its standard error, the larger of the within-chain and the
+        between-chain error. If all chains start from the same exact draw, the error excludes the
+        effect of this common start.
     """
 
     forward: ParticleRun
@@ -76,10 +76,10 @@ class Bracket:
         return float(np.hypot(self.lower_error, self.upper_error))
 
     def bounds(self, level: float = 0.95) -> tuple[float, float]:
-        """Bounds that hold with at least this probability, whatever the sampler did.
+        """Bounds on log Z that hold with at least this probability, whatever the sampler did.
 
-        By Markov's inequality log Z exceeds the lower estimate less log(2 / (1 − level)) with
-        probability (1 + level) / 2, and the same holds above.
+        By Markov's inequality, log Z exceeds the lower estimate minus log(2 / (1 − level)) with
+        probability at least (1 + level) / 2. The same holds for the upper estimate.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class Bracket:
 
     @property
     def gradients(self) -> int:
-        """Gradients spent, both ways, base and adaptation included."""
+        """Gradients spent in both directions, base and adaptation included."""
         return self.forward.gradients + int(self.reverse_counts[:, 0].sum())
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""`compare`: which of several models the same data support, with the errors of their evidences."""
+"""`compare`: ranks models of the same data by their evidences, with errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stanct.runs.run import EvidenceRun, Run
 if TYPE_CHECKING:
     from stanct.pages.comparison import HtmlPage
 
-# Kass & Raftery (1995, section 3.2) in natural logs of a Bayes factor, not in twice that.
+# Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor instead of twice that.
 STRENGTHS = (
     (1.0, "not worth more than a bare mention"),
     (3.0, "positive"),
@@ -40,9 +40,9 @@ class BayesFactor:
     Attributes
     ----------
     log
-        log Z of the first less log Z of the second.
+        log Z of the first model minus log Z of the second.
     std_error
-        Of `log`, from both independent runs.
+        Standard error of `log`, from both independent runs.
     """
 
     log: float
@@ -55,7 +55,7 @@ class BayesFactor:
 
     @property
     def strength(self) -> str:
-        """Kass & Raftery's (1995) words for the end of the interval that claims less."""
+        """Kass & Raftery's (1995) words for the more cautious end of the interval."""
         low, high = self.interval
         surely = 0.0 if low < 0 < high else min(abs(low), abs(high))
         return next(words for limit, words in STRENGTHS if surely < limit)
@@ -70,7 +70,7 @@ class BayesFactor:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Several models of the same data; made by `compare`.
+    """Several models of the same data; created by `compare`.
 
     Errors are those of independent runs. Every number assumes that each program is a normalised
     joint density of data and parameters.
@@ -78,13 +78,13 @@ class Comparison:
     Attributes
     ----------
     names
-        Of the models, distinct.
+        Distinct names of the models.
     runs
-        One each.
+        One run for each model.
     prior : shape (models,)
-        Prior probabilities.
+        Prior probabilities of the models.
     notes
-        What to know before believing it: failed diagnostics, data that only some programs declare.
+        Caveats: failed diagnostics, and data that only some programs declare.
     """
 
     names: tuple[str, ...]
@@ -99,7 +99,7 @@ class Comparison:
 
     @cached_property
     def std_error(self) -> Array:
-        """Their standard errors, shape (models,)."""
+        """Standard errors of `log_z`, shape (models,)."""
         return np.array([run.evidence.std_error for run in self.runs])
 
     @property
@@ -117,9 +117,9 @@ class Comparison:
     def probability_interval(self) -> Array:
         """95 % intervals of `probability`, shape (models, 2).
 
-        The log odds of a model against all others together have, to first order, the variance
-        s_i² + Σ_j (p_j / (1 − p_i))² s_j², which is exact for two models; the interval is formed on
-        that scale and so stays between 0 and 1.
+        To first order, the log odds of a model against all others together have the variance
+        s_i² + Σ_j (p_j / (1 − p_i))² s_j². This is exact for two models. The interval is formed on
+        the log-odds scale, so it stays between 0 and 1.
         """
         weight = np.log(self.prior) + self.log_z
         ends = []
@@ -133,7 +133,7 @@ class Comparison:
         return np.array(ends)
 
     def bayes_factor(self, first: str, second: str) -> BayesFactor:
-        """Of one model over another, by name; prior probabilities play no part.
+        """Bayes factor of one model over another, by name; prior probabilities play no part.
 
         Raises
         ------
@@ -167,11 +167,11 @@ class Comparison:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row a model, the largest evidence first.
+        """One row for each model, the largest evidence first.
 
-        Columns: `log_z`, `std_error`; `log_bayes_factor` against the first row with
-        `log_bayes_factor_error`; `prior`, `probability`, and its 95 % interval `probability_low`,
-        `probability_high`; `warnings`, the names of failed diagnostics.
+        The columns are `log_z`, `std_error`, `log_bayes_factor` against the first row with
+        `log_bayes_factor_error`, `prior`, `probability` with its 95 % interval `probability_low`
+        and `probability_high`, and `warnings`, the names of failed diagnostics.
         """
         best = self.names[self.order[0]]
         rows = {}
@@ -197,7 +197,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In words, what the two largest evidences say, errors considered."""
+        """A statement on the two largest evidences in words, with their errors considered."""
         first, second = (self.names[i] for i in self.order[:2])
         factor = self.bayes_factor(first, second)
         low, high = factor.interval
@@ -225,19 +225,19 @@ class Comparison:
         return f"Comparison of {', '.join(self.names)}\n{self.verdict}"
 
     def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """The comparison as one HTML page that stands alone.
+        """Return the comparison as one self-contained HTML page.
 
         Parameters
         ----------
         file
-            Where to write it; by default nowhere.
+            File to write the page to; by default none.
 
         Raises
         ------
         StanctError
             The file cannot be written.
         """
-        # Drawing is not needed to compare, and Matplotlib takes its time to load.
+        # A comparison needs no figures, and Matplotlib is slow to load.
         from stanct.pages.comparison import comparison_page
 
         page = comparison_page(self)
@@ -249,7 +249,7 @@ class Comparison:
         return self.report()._repr_html_()
 
     def record(self) -> dict[str, Any]:
-        """Everything of the comparison as JSON values, for `stanct compare --json`."""
+        """The whole comparison as JSON values, for `stanct compare --json`."""
         return {
             "models": [
                 {"name": name, **{k: v if isinstance(v, str) else float(v) for k, v in row.items()}}
@@ -275,22 +275,24 @@ def compare(
     runs
         Two or more, each an `EvidenceRun` or the folder of a saved one.
     names
-        What to call the models; by default the folder, or the program's file without suffix.
+        Names of the models; by default the folder, or the program's file without suffix.
     prior
-        Positive prior weights of the models in the same order, normalised here; equal by default.
+        Positive prior weights of the models in the same order, normalised by `compare`; equal by
+        default.
     observed
-        The data that must be the same, by name: the observations. By default everything that two
-        programs both declare must be, which refuses e.g. regressions on different columns `X`.
+        Names of the data that must agree between runs, that is, of the observations. By default,
+        all data that two programs both declare must agree. The default refuses, for example,
+        regressions on different columns `X`.
     improper
-        Whether to compare runs of programs with improper priors. Bayes factors then hold up to a
-        constant that nobody knows, unless all models share the improper priors.
+        Whether to compare runs of programs with improper priors. Bayes factors are then defined
+        only up to an unknown constant, unless all models share the improper priors.
 
     Raises
     ------
     StanctError
-        Fewer than two runs, a run without evidence, names or weights that do not fit, programs with
-        improper priors, or runs on different data; the last says which variable of which runs
-        differs.
+        There are fewer than two runs, a run has no evidence, names or weights do not fit, a program
+        has improper priors, or runs are on different data. The message of the last names the
+        variable and the runs.
     SavedRunError
         A folder holds no run.
     """
@@ -313,7 +315,7 @@ def compare(
 
 
 def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:
-    """The run, loaded if need be, if it has a log Z that can be compared."""
+    """The run, loaded if necessary; raise `StanctError` if it has no comparable log Z."""
     found = run if isinstance(run, Run) else load(run)
     if not isinstance(found, EvidenceRun):
         raise StanctError(
@@ -344,7 +346,7 @@ def _labels(
         Path(run.provenance["program"]).stem if isinstance(run, Run) else Path(run).name
         for run in runs
     ]
-    # Runs of one program are told apart by their place in the call.
+    # Runs of one program are distinguished by their position in the call.
     return tuple(
         name if found.count(name) == 1 else f"{name} ({place})"
         for place, name in enumerate(found, start=1)
@@ -361,7 +363,7 @@ def _prior(prior: Sequence[float] | None, labels: Sequence[str]) -> Array:
 
 
 def _refuse_improper(label: str, run: Run) -> None:
-    # Runs saved by early versions do not know.
+    # A saved run may lack this record.
     found = [o for o in run.provenance.get("omissions", ()) if o["improper"]]
     if found:
         names = [f"`{name}`" for omission in found for name in omission["parameters"]]
@@ -374,9 +376,9 @@ def _refuse_improper(label: str, run: Run) -> None:
 
 
 def _declared_data(run: Run) -> dict[str, Any]:
-    """The data that a run's program declares, as JSON gives them."""
+    """The data that a run's program declares, as JSON values."""
     values = json.loads(run.data)
-    # Runs saved by early versions do not know; then all that the file gave counts.
+    # A saved run may lack this record. Then everything in its data file counts.
     declared = run.provenance.get("data_names", list(values))
     return {name: values[name] for name in declared}
 
@@ -419,7 +421,7 @@ def _refuse_other_data(
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are the same data; 1 and 1.0 are."""
+    """Whether two JSON values are the same data; 1 and 1.0 are equal."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_same, a, b))
     return a == b or (a != a and b != b)

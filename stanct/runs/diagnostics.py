@@ -17,22 +17,22 @@ from stanct.estimates.path import Evidence, PathEstimator
 LOW_BETA, HIGH_BETA = 0.1, 0.9
 BATCHES_PER_CHAIN = 10
 
-# Tempered densities have stiff corners near the base, where a diverging proposal is only rejected.
+# Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
 
 LEAST_TRIPS = 5
-# β of independent uniform draws makes a trip in 20 draws on average, the chains here in about as
-# many; with this many draws a chain that moves well has far more than the fewest.
+# Independent uniform draws of β make a round trip in 20 draws on average, and chains that move well
+# need about as many. With this many draws, such a chain makes far more trips than required.
 ENOUGH_DRAWS = 400
 
-# A remedy that many checks share.
+# Remedy shared by many checks.
 MORE = "Run longer chains (draws=)."
 
 LOOK_FOR_REJECTIONS = (
     "Look for reject(), overflow, or a support that the declarations do not state."
 )
 
-# Weights that keep this share of the draws hardly vary, and the shape of their tail says nothing.
+# With at least this effective share of the draws, weights hardly vary and their tail is irrelevant.
 EVEN_WEIGHTS = 0.5
 
 
@@ -43,15 +43,15 @@ class Check:
     Attributes
     ----------
     name
-        Short and stable, e.g. ``"pareto_k"``; failed ones are listed in `Evidence.warnings`.
+        Short and stable, e.g. ``"pareto_k"``. `Evidence.warnings` lists the failed checks.
     value, threshold
-        What was seen and where the verdict turns.
+        Observed value, and the value at which the verdict changes.
     passed
-        The verdict.
+        Whether the check passed.
     message
-        What the value means, in words.
+        Meaning of the value in words.
     remedy
-        What to do first when it fails.
+        First thing to try if the check fails.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Check:
 def check(
     name: str, value: float, threshold: float, passed: bool, message: str, remedy: str
 ) -> Check:
-    """A `Check` of plain Python numbers."""
+    """Make a `Check` of plain Python numbers."""
     return Check(name, float(value), float(threshold), bool(passed), message, remedy)
 
 
-# Causes before their symptoms: what to mend first when several checks fail.
+# Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
     "support", "lost", "stalled", "round_trips", "rejections", "tempered", "swaps", "acceptance",
     "divergences", "max_depth", "pareto_k", "base", "estimators", "directions", "target_se",
@@ -83,20 +83,20 @@ _CAUSES_FIRST = (
 
 
 def failures(checks: Iterable[Check]) -> list[Check]:
-    """The checks that failed, the one whose remedy comes first in front."""
+    """The checks that failed, ordered by which to remedy first."""
     failed = [check for check in checks if not check.passed]
     place = {name: number for number, name in enumerate(_CAUSES_FIRST)}
     return sorted(failed, key=lambda check: place.get(check.name, len(place)))
 
 
 def refit(settings: Mapping[str, Any]) -> str:
-    """The remedy for a base that does not fit: more rounds than the run had."""
+    """The remedy for a base that does not fit: more refitting rounds than the run had."""
     rounds = max(2, settings.get("bootstrap", 0) + 1)
     return f"refit the base in more rounds (bootstrap={rounds}), or pass a wider one (base=)."
 
 
 def interrupted_check(draws: int, wanted: int) -> Check:
-    """Whether all the draws that were asked for have been made."""
+    """Check that all requested draws have been made."""
     return check(
         "interrupted",
         draws,
@@ -114,16 +114,16 @@ def length_check(
     stopped: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> Check:
-    """Whether the run is as long as was asked for, or as precise where it was to be precise.
+    """Check that the run is as long as requested, or as precise if a precision was requested.
 
     Parameters
     ----------
     draws, wanted
-        Draws of each chain, and how many were asked for.
+        Draws of each chain, and the requested number.
     stopped
-        The provenance's record of why the run stopped, None where it had no `target_se`.
+        The provenance's record of why the run stopped; None without `target_se`.
     settings
-        The method's own.
+        The method's own settings.
     """
     if stopped is None or stopped["target_se"] is None:
         return interrupted_check(draws, wanted)
@@ -158,7 +158,7 @@ _STOPPED = {
 
 
 def agreement(gap: float, error: float) -> tuple[float, float, bool]:
-    """Value, threshold and verdict of two estimates; an unknown error excuses no gap."""
+    """Value, threshold and verdict on the gap of two estimates; an unknown error allows no gap."""
     if gap < 1e-9:
         return 0.0, 3, True
     score = gap / error if 0 < error < np.inf else float("inf")
@@ -166,7 +166,7 @@ def agreement(gap: float, error: float) -> tuple[float, float, bool]:
 
 
 def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
-    """Whether log Z and its thermodynamic integral agree within their errors."""
+    """Check that log Z and its thermodynamic integral agree within their errors."""
     gap = abs(evidence.log_z - thermodynamic.log_z)
     error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
     return check(
@@ -202,7 +202,7 @@ class BaseCheck:
     mean : shape (D,)
     covariance : shape (D, D)
     limit
-        What the largest |z| of all of them exceeds once in a thousand correct runs.
+        Value that the largest |z| exceeds in one of a thousand correct runs.
     """
 
     mean: Array
@@ -216,9 +216,9 @@ class BaseCheck:
 
 
 def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
-    """Compare the draws, reweighted to β = 0, with the standard normal that they must follow there.
+    """Compare the draws, reweighted to β = 0, with the standard normal they must follow there.
 
-    Standard errors come from batch means, `BATCHES_PER_CHAIN` a chain.
+    Standard errors come from batch means, with `BATCHES_PER_CHAIN` batches for each chain.
 
     Parameters
     ----------
@@ -264,9 +264,9 @@ def path_checks(
     *,
     rao_blackwell: Evidence | None = None,
 ) -> tuple[Check, ...]:
-    """The checks of mixing, weights and base; with `rao_blackwell` also of the two estimators.
+    """Check mixing, weights and base, and with `rao_blackwell` the agreement of both estimators.
 
-    The remedies go on from the method's own `settings`.
+    The remedies refer to the method's own `settings`.
     """
     return (
         *_mixing_checks(beta, evidence, settings),
@@ -275,7 +275,7 @@ def path_checks(
 
 
 def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
-    """Chains that never came back would not for being longer: the base is what is wrong."""
+    """The remedy for few trips. Without any trip, another base comes before longer chains."""
     if trips:
         return f"{MORE} If that does not help, {refit(settings)}"
     remedy = refit(settings).capitalize()
@@ -290,7 +290,7 @@ def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
 def _mixing_checks(
     beta: Array, evidence: Evidence, settings: Mapping[str, Any]
 ) -> tuple[Check, ...]:
-    """Whether the chains moved between base and target."""
+    """Check that the chains moved between base and target."""
     trips = int(round_trips(beta).min())
     rate = r_hat(beta)
     moving = effective_size(beta, method="bulk")
@@ -333,7 +333,7 @@ def _estimate_checks(
     z: Array,
     settings: Mapping[str, Any],
 ) -> tuple[Check, ...]:
-    """Whether the estimates can be trusted: weights, base, two estimators, support."""
+    """Check what the estimates rest on: weights, base, two estimators, support."""
     base = base_check(z, estimator.log_weights(0.0))
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
@@ -369,7 +369,7 @@ def _estimate_checks(
 
 
 def support_check(base_delta: Array) -> Check:
-    """Whether the target vanishes, δ = +inf, at too many draws of the base."""
+    """Check whether the target vanishes (δ = +inf) at too many draws of the base."""
     outside = float(np.mean(~np.isfinite(base_delta)))
     return check(
         "support",
@@ -382,16 +382,16 @@ def support_check(base_delta: Array) -> Check:
 
 
 def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Check, ...]:
-    """Whether the mean of independent weights can be trusted.
+    """Check whether the mean of independent weights can be trusted.
 
     Parameters
     ----------
     evidence
-        Estimated by that mean.
+        The estimate from that mean.
     draws
-        What carries the weights, e.g. ``"particles"``.
+        Name of the weighted draws, e.g. ``"particles"``.
     remedy
-        How to get more of them.
+        How to obtain more of them.
     """
     size, shape, error = evidence.effective_size, evidence.pareto_k, evidence.std_error
     return (
@@ -406,7 +406,7 @@ def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Che
 
 
 def transition_counts(statistics: Mapping[str, Array]) -> dict[str, Array]:
-    """Gradients and divergences of each chain, label to shape (chains,), where they were kept."""
+    """Gradients and divergences of each chain if recorded, label to shape (chains,)."""
     labels = {"gradients": "n_leapfrog__", "divergences": "divergent__"}
     return {
         label: statistics[name].sum(axis=1) for label, name in labels.items() if name in statistics
@@ -414,7 +414,7 @@ def transition_counts(statistics: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
-    """Checks of the transitions themselves, those for which the sampler keeps a statistic."""
+    """Check the transitions, as far as the sampler recorded their statistics."""
     divergent = float((statistics["divergent__"] > 0).mean())
     checks = [
         Check(

@@ -30,9 +30,9 @@ from stanct.runs.run import EvidenceRun, scans
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LadderRun(EvidenceRun):
-    """Draws of parallel tempering; those at β = 1 follow the user's density and need no weights.
+    """Draws of parallel tempering. Those at β = 1 follow the user's density and need no weights.
 
-    `variables` and `z` are those at β = 1; a chain is a ladder of its own.
+    `variables` and `z` are those at β = 1. Each chain is a separate ladder.
 
     Attributes
     ----------
@@ -43,9 +43,10 @@ class LadderRun(EvidenceRun):
     rejection : shape (chains, K − 1)
         Mean rejection probability of the swaps of each pair of neighbours.
     counts : shape (chains, 4, K)
-        By rung: transitions, sum of acceptance probabilities, divergences, rejections by Stan.
+        For each rung: transitions, sum of acceptance probabilities, divergences, rejections by
+        Stan.
     round_trips : shape (chains,)
-        Base → target → base trips, all walkers of a ladder together.
+        Base → target → base trips of all walkers of a ladder together.
 
     The other attributes are those of `Run`.
     """
@@ -64,7 +65,7 @@ class LadderRun(EvidenceRun):
 
     @property
     def barrier(self) -> float:
-        """Λ, the global communication barrier: the sum of rejection rates along the ladder."""
+        """The global communication barrier Λ: the sum of rejection rates along the ladder."""
         return float(self.rejection.mean(axis=0).sum())
 
     @property
@@ -131,7 +132,7 @@ class LadderRun(EvidenceRun):
         return self.estimator.curve()
 
     def curves(self, beta: Array | None = None) -> dict[str, Curve]:
-        """`curve` by the name of its estimator; its β are the rungs, whatever `beta` says."""
+        """`curve` by the name of its estimator. Its β are the rungs; `beta` has no effect."""
         return {"bridge": self.curve()}
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
@@ -145,7 +146,7 @@ class LadderRun(EvidenceRun):
         return self.estimator.running_log_z(ends)
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """What the first draws of each chain cost, shape (chains, ends), and in which unit."""
+        """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
         return scans(self.chains, ends)
 
     def _sample_statistics(self) -> dict[str, Array]:
@@ -159,7 +160,7 @@ class LadderRun(EvidenceRun):
 
 
 def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
-    """Every check of a ladder."""
+    """All checks of a ladder."""
     trips = int(run.round_trips.min())
     worst_swap = float(run.rejection.mean(axis=0).max())
     target_delta = run.delta[..., -1]

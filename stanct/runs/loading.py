@@ -1,4 +1,4 @@
-"""`load`: bring back a saved run of any kind."""
+"""`load`: loads a saved run of any kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS: dict[str, type[Run]] = {
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
-    """Bring back what `save` of any run has written.
+    """Load a run of any kind, as written by its `save`.
 
     Raises
     ------

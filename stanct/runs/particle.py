@@ -28,17 +28,17 @@ from stanct.runs.storage import Stored
 class ParticleRun(EvidenceRun):
     """Weighted particles at β = 1; the mean of their weights is an unbiased estimate of Z.
 
-    A chain is a random stream, its draws are particles. `bare_evidence.within_error` is the delta
-    method's, `between_error` the bootstrap's. Both know only what the particles have seen: where
-    none has found a mode, they are too small, and log Z too low.
+    A chain is a random stream, and its draws are particles. `bare_evidence.within_error` comes from
+    the delta method, `between_error` from the bootstrap. Both see only where the particles went. If
+    no particle found a mode, both errors are too small and log Z is too low.
 
     Attributes
     ----------
     log_weights : shape (chains, draws)
         Natural log; −inf for a particle that fell outside the target's support.
     island
-        Particles in a row that were resampled among themselves; 1 without resampling. Islands are
-        independent, and errors come from them.
+        Number of consecutive particles that were resampled among themselves; 1 without resampling.
+        Islands are independent, and errors come from the spread between them.
     betas : shape (N + 1,)
         The annealing schedule, from 0 to 1.
     counts : shape (chains, 5)
@@ -75,7 +75,7 @@ class ParticleRun(EvidenceRun):
         evidence = self.bare_evidence
         _, tries, accepted, divergent, rejected = self.counts.sum(axis=0)
         divergences, rejections = divergent / max(tries, 1), rejected / max(tries, 1)
-        # Runs saved by earlier versions have the mean alone.
+        # Some saved runs have only the mean acceptance.
         bins = self.provenance.get("acceptance", {}).get("acceptance", [])
         accept = min((a for a in bins if a is not None), default=accepted / max(tries, 1))
         spread = float(np.ptp(self.log_weights[np.isfinite(self.log_weights)]))
@@ -110,7 +110,7 @@ class ParticleRun(EvidenceRun):
         return totals[:, np.asarray(ends) - 1] - np.log(ends)
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """What the first particles of each chain cost, shape (chains, ends), and in which unit."""
+        """Cost of the first particles of each chain, shape (chains, ends), and its unit."""
         return self.counts[:, :1] * np.asarray(ends) / self.draws, "gradients"
 
     @property

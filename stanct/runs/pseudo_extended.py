@@ -32,16 +32,16 @@ from stanct.runs.storage import Stored
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PseudoExtendedRun(EvidenceRun):
-    """Draws of a pseudo-extended chain, N weighted copies each, and what follows from them.
+    """Draws of a pseudo-extended chain, N weighted copies each, and the estimates from them.
 
-    The weights of a draw's copies add up to one: an average over the user's density is the mean
-    over draws of the weighted mean over copies, which is what `expect` and `summary` do.
+    The weights of the copies of a draw add up to one. An average over the user's density is the
+    mean over draws of the weighted mean over copies, as computed by `expect` and `summary`.
 
     Attributes
     ----------
     variables
-        The program's own variables by name, each of shape (chains, draws × N, ...): the N copies
-        of a draw are adjacent, and `target_log_weights` belong to them.
+        The program's own variables by name, each of shape (chains, draws × N, ...). The N copies of
+        a draw are adjacent. `target_log_weights` has the same order.
     z : shape (chains, draws, N, D)
         Whitened unconstrained parameters of every copy, x = m + L z.
     beta, delta : shape (chains, draws, N)
@@ -49,7 +49,7 @@ class PseudoExtendedRun(EvidenceRun):
     base_delta : shape (base draws,)
         δ at independent draws of the base.
     bias
-        Frozen like the base.
+        The bias, frozen like the base.
     statistics
         NUTS statistics under CmdStan's names, each of shape (chains, draws).
 
@@ -68,7 +68,7 @@ class PseudoExtendedRun(EvidenceRun):
 
     @property
     def copies(self) -> int:
-        """N, copies in a draw."""
+        """N, the number of copies in a draw."""
         return self.beta.shape[2]
 
     @cached_property
@@ -83,9 +83,10 @@ class PseudoExtendedRun(EvidenceRun):
 
     @property
     def copy_log_weights(self) -> Array:
-        """Log weights of the copies at β = 1, shape (chains, draws, N), one draw's add to one.
+        """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
-        [PE] 9, averaged over the β given the copies where these are estimated.
+        The weights are those of [PE] 9. Where the β are estimated, the weights are averaged over
+        the β given the copies.
         """
         return self.estimator.log_weights
 
@@ -109,7 +110,7 @@ class PseudoExtendedRun(EvidenceRun):
     def expect(self, quantity: weighted.Quantity) -> Expectation:
         """Average of a quantity over the user's density, with its standard error.
 
-        The error is that of the draws' weighted means: copies of one draw count together.
+        The error is that of the draws' weighted means, so copies of one draw count together.
 
         Parameters
         ----------
@@ -120,7 +121,8 @@ class PseudoExtendedRun(EvidenceRun):
         Raises
         ------
         StanctError
-            No such variable, or a result that does not begin with (chains, draws × N).
+            The variable does not exist, or the result's shape does not begin with
+            (chains, draws × N).
         """
         return weighted.expect(*self.rows, quantity, copies=self.copies)
 
@@ -130,7 +132,7 @@ class PseudoExtendedRun(EvidenceRun):
         Parameters
         ----------
         names
-            Variables to show; all by default.
+            Names of the variables to show; all by default.
         """
         return weighted.summary(*self.rows, names, copies=self.copies)
 
@@ -140,17 +142,17 @@ class PseudoExtendedRun(EvidenceRun):
         Parameters
         ----------
         draws
-            Draws a chain, by systematic resampling over all copies; by default one copy of each
-            draw, picked by its weight.
+            Draws from each chain, by systematic resampling over all copies. By default, one copy
+            of each draw is picked by its weight.
         seed
-            Of the resampling; a fresh one by default.
+            Seed of the resampling; a fresh one by default.
 
         Returns
         -------
         dict
             Variable name to shape (chains, draws, ...).
         """
-        # One tooth of the comb for each draw would pick by weight too, but at one height for all.
+        # A systematic comb would also pick by weight, but with one shared offset for all draws.
         if draws is not None:
             return super().resample(draws, seed=seed)
         uniform = np.random.default_rng(seed).random((self.chains, self.draws, 1))
@@ -161,7 +163,7 @@ class PseudoExtendedRun(EvidenceRun):
         return {name: values[rows, flat] for name, values in self.variables.items()}
 
     def _sample_statistics(self) -> dict[str, Array]:
-        """Of each copy; NUTS's own stand beside every copy of their draw."""
+        """Statistics of each copy; NUTS statistics of a draw are repeated for all its copies."""
         statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
         statistics["diverging"] = statistics.pop("divergent").astype(bool)
         repeated = {k: np.repeat(v, self.copies, axis=1) for k, v in statistics.items()}
@@ -195,7 +197,7 @@ class PseudoExtendedRun(EvidenceRun):
 
 
 def hand_overs(log_weights: Array) -> Array:
-    """How often another copy became the heaviest, in each chain, shape (chains,).
+    """Number of times another copy became the heaviest, in each chain, shape (chains,).
 
     Parameters
     ----------
@@ -206,10 +208,10 @@ def hand_overs(log_weights: Array) -> Array:
 
 
 def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...]:
-    """Every check of a pseudo-extended run."""
+    """All checks of a pseudo-extended run."""
     weights = np.exp(run.copy_log_weights)
-    # δ and every coordinate at β = 1: modes may differ in any of them. Copies without weight may
-    # lie outside of the support, where 0·inf would be NaN.
+    # Watch δ and every coordinate at β = 1, since modes may differ in any of them. Copies without
+    # weight may lie outside the support, where 0·inf would be NaN.
     watched = np.concatenate(
         [
             np.einsum("cdn,cdnk->kcd", weights, run.z),

@@ -1,4 +1,4 @@
-"""`Run`: what every sampler's result has; `EvidenceRun`: what those with an evidence add."""
+"""`Run`, the result of every sampler, and `EvidenceRun`, a result with an evidence."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Run(ABC):
     Attributes
     ----------
     method, engine
-        Names of the sampler and of the engine it ran on.
+        Names of the sampler and of its engine.
     variables
         The program's own parameters, transformed parameters and generated quantities by name, each
         of shape (chains, draws, ...).
     z : shape (chains, draws, D)
         Whitened unconstrained parameters of the same draws, x = m + L z.
     base
-        Frozen before the first of these draws; None where the coordinates are the user's own.
+        The base, frozen before the first of these draws; None in the user's own coordinates.
     programs
-        Kind of generated program to its text.
+        Texts of the generated programs by kind.
     data
         JSON text of the user's data.
     provenance
@@ -78,12 +78,12 @@ class Run(ABC):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The settings that go with every method, such as chains and seed."""
+        """The options of every method, such as chains and seed."""
         return self.provenance["settings"]
 
     @property
     def method_settings(self) -> Mapping[str, Any]:
-        """The method's own settings; in older saved runs they stand among the others."""
+        """The method's own settings, or all settings if a saved run does not list them apart."""
         return self.provenance.get("method_settings", self.settings)
 
     @property
@@ -93,13 +93,13 @@ class Run(ABC):
 
     @abstractmethod
     def _checks(self) -> tuple[Check, ...]:
-        """Every check that fits this kind of run."""
+        """All checks that apply to this kind of run."""
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """Names of the functions of `stanct.plots` for which this run has material.
+        """Names of the functions of `stanct.plots` that can draw this run.
 
-        The report shows a panel for each of them.
+        The report shows a panel for each.
         """
         shape = self.target_log_weights.shape
         rows = bool(self.variables) and all(v.shape[:2] == shape for v in self.variables.values())
@@ -107,11 +107,11 @@ class Run(ABC):
         return (*["base_against_posterior"] * whitened, *["pair"] * rows)
 
     def facts(self) -> dict[str, float]:
-        """Single numbers that describe this kind of run, label to value."""
+        """Single numbers that describe this run, label to value."""
         return {}
 
     def chain_counts(self) -> dict[str, Array]:
-        """What was counted in each chain after its warm-up, label to shape (chains,)."""
+        """Counts in each chain after its warm-up, label to shape (chains,)."""
         return {}
 
     @cached_property
@@ -131,7 +131,7 @@ class Run(ABC):
 
     @property
     def rows(self) -> tuple[Mapping[str, Array], Array]:
-        """Variables and log weights at β = 1, with rows that are independent of each other."""
+        """Variables and log weights at β = 1, arranged so that rows are independent."""
         return self.variables, self.target_log_weights
 
     def expect(self, quantity: weighted.Quantity) -> Expectation:
@@ -146,7 +146,7 @@ class Run(ABC):
         Raises
         ------
         StanctError
-            No such variable, or a result that does not begin with (chains, draws).
+            The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
         return weighted.expect(*self.rows, quantity)
 
@@ -156,7 +156,7 @@ class Run(ABC):
         Parameters
         ----------
         names
-            Variables to show; all by default.
+            Names of the variables to show; all by default.
         """
         return weighted.summary(*self.rows, names)
 
@@ -166,9 +166,9 @@ class Run(ABC):
         Parameters
         ----------
         draws
-            Draws a chain; by default a quarter of the run's.
+            Draws from each chain; by default a quarter of the run's.
         seed
-            Of the resampling; a fresh one by default.
+            Seed of the resampling; a fresh one by default.
 
         Returns
         -------
@@ -178,19 +178,19 @@ class Run(ABC):
         return weighted.resample(self.variables, self.target_log_weights, draws, seed)
 
     def _sample_statistics(self) -> dict[str, Array]:
-        """What goes beside the draws into ArviZ's group `sample_stats`."""
+        """The arrays of ArviZ's group `sample_stats`."""
         return {"log_weight": self.target_log_weights}
 
     def _attributes(self) -> dict[str, float]:
-        """What ArviZ's container says of the whole run."""
+        """Attributes of the whole run in ArviZ's container."""
         return {}
 
     def to_arviz(self, *, resample: bool = False, seed: int | None = None) -> Any:
-        """ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
+        """Convert the run to ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
 
-        By default group `posterior` holds all draws, whose log weights at β = 1 are `log_weight` in
-        `sample_stats`. With `resample=True` it holds equally weighted draws of the user's density,
-        for tools that know no weights.
+        By default, the group `posterior` holds all draws. Their log weights at β = 1 are
+        `log_weight` in `sample_stats`. With `resample=True`, the group holds equally weighted draws
+        of the user's density, for tools that do not support weights.
         """
         equal = resample or not np.ptp(self.target_log_weights)
         attributes = {
@@ -206,10 +206,10 @@ class Run(ABC):
 
     @abstractmethod
     def _shape(self) -> str:
-        """In words what the draws are, e.g. "4 chains of 2500 draws"."""
+        """Description of the draws in words, e.g. "4 chains of 2500 draws"."""
 
     def _headline(self) -> str:
-        """What the second line of the `repr` says first."""
+        """Beginning of the second line of the `repr`."""
         passed = len(self.diagnostics) - len(self.warnings)
         return f"{passed} of {len(self.diagnostics)} checks passed"
 
@@ -224,36 +224,37 @@ class Run(ABC):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
 
-        The folder appears whole or not at all; a run that is already there is replaced.
+        The folder appears whole or not at all. A run that is already there is replaced.
 
         Raises
         ------
         SavedRunError
-            The folder holds something else than a run, or cannot be written.
+            The folder holds something other than a run, or cannot be written.
         """
         save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
 
     def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """One HTML page that shows the result, how sure it is, and whether to believe it.
+        """Return an HTML page with the result, its uncertainty and its diagnostics.
 
-        The page stands alone: it needs no network and follows the reader's light or dark setting.
+        The page is self-contained: it needs no network and follows the reader's light or dark
+        setting.
 
         Parameters
         ----------
         file
-            Where to write it; by default nowhere.
+            File to write the page to; by default none.
 
         Returns
         -------
         HtmlPage
-            The page's text, which a notebook shows as the page.
+            Text of the page, which a notebook renders.
 
         Raises
         ------
         StanctError
             The file cannot be written.
         """
-        # Matplotlib is loaded for those who want pictures only.
+        # Matplotlib is loaded only for users who want figures.
         from stanct.pages.report import report_page
 
         page = report_page(self)
@@ -262,21 +263,21 @@ class Run(ABC):
         return page
 
     def _stored_arrays(self) -> dict[str, Array]:
-        """The arrays that this kind of run adds to a saved one."""
+        """Arrays that this kind of run adds to a saved run."""
         return {name: getattr(self, name) for name in self.arrays}
 
     def _stored_values(self) -> dict[str, Any]:
-        """The other fields that this kind of run adds, as `storage.save_run` takes them."""
+        """Other fields that this kind of run adds, in the form that `storage.save_run` accepts."""
         return {}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
-        """This kind's own fields from a saved run; the inverse of the two methods above."""
+        """Read this kind's own fields from a saved run; the inverse of the two methods above."""
         return {name: stored.arrays[name] for name in cls.arrays}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Bring back a run of this kind; `stanct.load` finds out the kind.
+        """Load a saved run of this kind; `stanct.load` detects the kind.
 
         Raises
         ------
@@ -288,7 +289,7 @@ class Run(ABC):
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
-    """The cost of the first draws of each chain where nothing but draws was counted."""
+    """The cost of the first draws of each chain if only draws were counted."""
     return np.broadcast_to(np.asarray(ends), (chains, len(ends))), "scans"
 
 
@@ -298,11 +299,11 @@ class EvidenceRun(Run):
 
     @abstractmethod
     def _estimate(self) -> Evidence:
-        """log Z from these draws."""
+        """Estimate log Z from these draws."""
 
     @cached_property
     def bare_evidence(self) -> Evidence:
-        """The evidence before the diagnostics, which look at it, have added their warnings."""
+        """The evidence without the warnings of the diagnostics, which need it."""
         return self._estimate()
 
     @cached_property

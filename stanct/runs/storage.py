@@ -18,12 +18,12 @@ from stanct.arrays import Array
 from stanct.errors import SavedRunError
 from stanct.path.base import Base, base_from_arrays
 
-# What `run.json` holds in every format; the formats' names stand with the kinds of run.
+# Keys of `run.json` in every format. Each kind of run defines the name of its format.
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 
 class Savable(Protocol):
-    """What every kind of run has, and stores in the same way."""
+    """Fields that every kind of run has and stores in the same way."""
 
     @property
     def method(self) -> str: ...
@@ -49,12 +49,12 @@ class Savable(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """A saved run as read.
+    """A saved run as read from disk.
 
     Attributes
     ----------
     head
-        `run.json`.
+        Contents of `run.json`.
     common
         The fields of `Savable` by name, for the run's constructor.
     arrays, statistics
@@ -76,7 +76,7 @@ def save_run(
     statistics: Mapping[str, Array] | None = None,
     **more: Any,
 ) -> None:
-    """Save a run: the folder appears whole or not at all, and replaces a saved run.
+    """Save a run. The folder appears whole or not at all, and replaces a saved run.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def save_run(
     Raises
     ------
     SavedRunError
-        The folder holds something else than a run, or cannot be written.
+        The folder holds something other than a run, or cannot be written.
     """
 
     def write(draft: Path) -> None:
@@ -134,7 +134,7 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder as a path if a run may be saved there; raises `SavedRunError` otherwise."""
+    """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
     path = Path(folder)
     if path.is_dir() and not any(path.iterdir()):
         return path
@@ -147,7 +147,7 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The `run.json` of a saved run of any kind; raises `SavedRunError` where there is none."""
+    """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
     head = _head(Path(folder))
     if head is None:
         raise SavedRunError(
@@ -159,7 +159,7 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextmanager
 def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
-    """Read a saved run of one format; what is damaged shows here or while the body builds the run.
+    """Read a saved run of one format; errors while the body builds the run count as damage.
 
     Raises
     ------

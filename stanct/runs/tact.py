@@ -15,37 +15,38 @@ from stanct.runs.run import Run
 
 # Columns of `TactRun.trace`.
 XI, LAMBDA, THERMOSTAT, XI_THERMOSTAT, ENERGY, TEMPERATURE = range(6)
-# R-hat and effective size are looked at in this many coordinates at most, evenly spaced.
+# Most coordinates, evenly spaced, whose R-hat and effective size are checked.
 MOST_COORDINATES = 50
-# Thermostats may miss their means by this share before the step counts as too long.
+# Relative deviation of the thermostats from their means above which the step counts as too long.
 MISSED = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TactRun(Run):
-    """Draws of TACT-HMC or of one of its parts; they follow the user's density and need no weights.
+    """Draws of TACT-HMC or of a variant. They follow the user's density and need no weights.
 
     Attributes
     ----------
     energy : shape (chains, draws)
-        −log density in whitened coordinates, up to a constant, as the last batch estimated it.
+        −log density in whitened coordinates, up to a constant, as estimated by the last batch.
     trace : shape (chains, looks, 6)
-        The chains at regular intervals, tempered or not: ξ, λ(ξ), mean of z_θ, z_ξ, energy, and
-        |r_θ|² / (D η), whose mean is 1.
+        State of the chains at regular intervals, tempered or not: ξ, λ(ξ), mean of z_θ, z_ξ,
+        energy, and |r_θ|² / (D η), whose mean is 1.
     noise : shape (points, 4)
-        Variances between batches, of the energy and (mean over coordinates) of its gradient, with
-        λ and λ' there, at points of the chains; variances are zero where nothing is noisy.
+        Variances between batches at points of the chains: of the energy, and of its gradient (mean
+        over coordinates), followed by λ and λ' there. Variances are zero without noise.
     thermostat_means, thermostat_errors : shape (2,)
-        Where z_θ and z_ξ should settle given `noise`, c + η V / 2 to first order ([TACT] 6), and
-        the standard errors of that, from the spread of V over the points.
+        Expected means of z_θ and z_ξ given `noise`, c + η V / 2 to first order ([TACT] 6), and
+        their standard errors from the spread of V over the points.
     bias : shape (2, bins)
-        Over 0 ≤ |ξ| ≤ W₀: visits, and the learned mean energy (biasing force) or height (hills).
+        Visits, and the learned mean energy (biasing force) or height (hills), over
+        0 ≤ |ξ| ≤ W₀.
     counts : shape (chains, 3)
-        Steps, points that were rejected, resets after numbers that were not finite.
+        Numbers of steps, of rejected points, and of resets after values that were not finite.
 
-    The other attributes are those of `Run`. There is no evidence: the path runs from the target to
-    the target at a higher temperature, and neither end has a known normalising constant. Other
-    methods, such as joint and gibbs, estimate log Z.
+    The other attributes are those of `Run`. There is no evidence, because the path runs from the
+    target to the target at a higher temperature, and neither end has a known normalising constant.
+    Other methods, such as joint and gibbs, estimate log Z.
     """
 
     file_format: ClassVar[str] = "stanct tact 1"
@@ -122,7 +123,7 @@ class TactRun(Run):
 
 
 def _mixing_checks(run: TactRun) -> list[Check]:
-    """Whether the chains agree, and whether the dynamics went well."""
+    """Check that the chains agree and that the dynamics went well."""
     dimension = run.z.shape[-1]
     picked = np.unique(np.linspace(0, dimension - 1, MOST_COORDINATES).astype(int))
     rate = max(r_hat(run.z[..., k]) for k in picked)
@@ -143,7 +144,7 @@ def _mixing_checks(run: TactRun) -> list[Check]:
 
 
 def _tempering_checks(run: TactRun) -> list[Check]:
-    """Whether ξ travels, and evenly, as it does once the bias has converged."""
+    """Check that ξ travels, and evenly, as it does once the bias has converged."""
     wall = run.method_settings["coupling"]["wall"]
     slowest = int(run.trips.min())
     bins = np.histogram(np.abs(run.trace[..., XI]), 10, (0, wall))[0] / run.trace[..., 0].size
@@ -162,7 +163,7 @@ def _tempering_checks(run: TactRun) -> list[Check]:
 
 
 def _thermostat_check(run: TactRun, name: str, column: int) -> Check:
-    """Whether a thermostat has settled where friction and noise say that it must."""
+    """Check that a thermostat settled at the mean implied by friction and noise."""
     found = run.trace[..., column]
     expected = float(run.thermostat_means[column - THERMOSTAT])
     own = float(found.std() / np.sqrt(effective_size(found)))

@@ -34,17 +34,17 @@ from stanct.runs.storage import Stored
 class TemperedRun(EvidenceRun):
     """Draws of a continuous tempering method, and the estimates that follow from them.
 
-    The draws are spread over all β: averages over the user's density need the weights of
+    The draws are spread over all β. Averages over the user's density need the weights of
     `log_weights()`, which `expect`, `summary` and `evidence` apply.
 
     Attributes
     ----------
     beta, delta : shape (chains, draws)
-        Inverse temperature and δ = φ − ψ; +inf only on a ladder, for draws at β = 0.
+        Inverse temperature and δ = φ − ψ. δ is +inf only on a ladder, for draws at β = 0.
     base_delta : shape (base draws,)
         δ at independent draws of the base.
     bias
-        Of the continuous path, or of a ladder (simulated tempering); frozen like the base.
+        Bias of the continuous path, or of a ladder (simulated tempering), frozen like the base.
     statistics
         Statistics of the transitions, under CmdStan's names where it has them, each of shape
         (chains, draws).
@@ -77,7 +77,7 @@ class TemperedRun(EvidenceRun):
 
     @cached_property
     def thermodynamic_evidence(self) -> Evidence:
-        """log Z by thermodynamic integration, from the average of δ at the β of the draws."""
+        """log Z by thermodynamic integration of the average of δ at the β of the draws."""
         return path_integral(self.estimator, self.beta, self.method)
 
     def extra_estimates(self) -> dict[str, Evidence]:
@@ -147,7 +147,7 @@ class TemperedRun(EvidenceRun):
         return self.estimator.running_log_z(ends)
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """What the first draws of each chain cost, shape (chains, ends), and in which unit."""
+        """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
         if "n_leapfrog__" not in self.statistics:
             return scans(self.chains, ends)
         spent = np.cumsum(self.statistics["n_leapfrog__"], axis=1)
@@ -166,7 +166,7 @@ class TemperedRun(EvidenceRun):
         Raises
         ------
         StanctError
-            No such variable, or a result that does not begin with (chains, draws).
+            The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
         return weighted.expect(self.variables, self.log_weights(beta), quantity, beta)
 
@@ -176,7 +176,7 @@ class TemperedRun(EvidenceRun):
         Parameters
         ----------
         names
-            Variables to show; all by default.
+            Names of the variables to show; all by default.
         beta
             Inverse temperature of the summarised density.
         """
@@ -185,7 +185,7 @@ class TemperedRun(EvidenceRun):
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None
     ) -> dict[str, Array]:
-        """Equally weighted draws, as `Run.resample`, of the density at one β."""
+        """Equally weighted draws of the density at one β, as in `Run.resample`."""
         return weighted.resample(self.variables, self.log_weights(beta), draws, seed)
 
     def _sample_statistics(self) -> dict[str, Array]:

@@ -1,9 +1,9 @@
 """Chains that move x given β and draw β given x, in turn, on a continuous path or on a ladder.
 
-Gibbs continuous tempering and simulated tempering differ in what β | x is, and so in how the bias
-follows from what a round has found; the rest is here. The bias is learned in rounds of doubling
-length, and with it the step size as a function of β; `bootstrap` rounds refit the base too.
-Everything is frozen before the draws that count.
+Gibbs continuous tempering and simulated tempering differ in the distribution of β | x, and thus in
+how the bias follows from a round. This module holds everything else. The bias and the step size as
+a function of β are learned in rounds of doubling length. `bootstrap` rounds also refit the base.
+Everything is frozen before the kept draws.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 
 BLOCK = 100
-# Shares of a warm-up after each of which the bias is learned anew.
+# Relative lengths of the rounds of a warm-up. The bias is learned again after each.
 DOUBLING = (1, 1, 2, 4, 8)
 ROUND_DRAWS = 500
 
@@ -57,14 +57,14 @@ class Alternation(HmcMethod[TemperedRun]):
     Attributes
     ----------
     bootstrap
-        Rounds that refit the base before the final chains. With 0 the first base is final.
+        Rounds that refit the base before the final chains. With 0, the first base is final.
     transitions
-        HMC transitions, each followed by a draw of β, for each draw that is kept.
+        Number of HMC transitions for each kept draw. Each transition is followed by a draw of β.
     sampled
-        Whether x is drawn afresh from the base at β = 0.
+        Whether x is redrawn from the base at β = 0.
 
-    The other settings are those of `HmcMethod`. The warm-up learns bias and step sizes in rounds of
-    doubling length.
+    The other settings are those of `HmcMethod`. The warm-up learns the bias and the step sizes
+    in rounds of doubling length.
     """
 
     default_draws: ClassVar[int] = 2500
@@ -77,11 +77,11 @@ class Alternation(HmcMethod[TemperedRun]):
 
     @abstractmethod
     def first_bias(self, log_zeta: float) -> AnyBias:
-        """The bias before anything but log ζ is known."""
+        """The first bias, when only log ζ is known."""
 
     @abstractmethod
     def carried_bias(self, course: Course, uniform: float) -> AnyBias:
-        """The bias along the path from a base that was just refitted.
+        """The bias along the path from a refitted base.
 
         Parameters
         ----------
@@ -148,14 +148,14 @@ class _Chain:
         return cls(rng, state, float(rng.random()), make_table(base.dimension))
 
     def rebase(self, density: SampledDensity, old: Base, new: Base) -> None:
-        """Keep the place x, express it in a new base's coordinates."""
+        """Keep the position x, and express it in the coordinates of a new base."""
         z = new.whiten(old.unwhiten(self.state.z))
         self.state = kernels.make_state(make_problem(density, new), z)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """Moves a chain through a block of draws under a frozen base and bias; travels to workers."""
+    """Moves a chain through a block under a frozen base and bias; it is sent to workers."""
 
     borrow: Borrow
     base: Base
@@ -180,7 +180,7 @@ class _Draw:
 
 @dataclass
 class _Chains:
-    """All chains of a job, and the base and bias that they are under."""
+    """All chains of a job, with their current base and bias."""
 
     job: Job = field(repr=False)
     method: Alternation
@@ -200,12 +200,12 @@ class _Chains:
         return cls(job, method, base, method.first_bias(log_zeta), uniform, members)
 
     def work(self, *, learn: bool) -> _Draw:
-        """What a worker does to a chain."""
+        """The work that moves a chain through a block."""
         moves = self.method.moves(learn=learn)
         return _Draw(self.job.borrow, self.base, self.bias, moves, self.method.transitions)
 
     def drawn(self, label: str, draws: int, *, learn: bool = False) -> GibbsOut:
-        """Draws of every chain for a round, made in blocks."""
+        """Draw from every chain for a round, in blocks."""
         sizes = lanes.block_sizes(draws, BLOCK)
         blocks, _ = self.job.blocks(label, self.work(learn=learn), self.members, sizes)
         out = _joined(blocks)
@@ -213,12 +213,12 @@ class _Chains:
         return out
 
     def round(self, out: GibbsOut, *name: str | int) -> Round:
-        """Draws of the chains with as many of the base, from the stream of that name."""
+        """The round of these draws, with as many draws of the base from the named stream."""
         base_delta = self.job.base_delta(self.base, out.beta.size, *name)
         return Round(self.base, self.bias, out.z, out.delta, base_delta)
 
     def learn(self, number: int) -> None:
-        """Warm up: bias and step sizes in rounds of doubling length; leaves one frozen table."""
+        """Learn bias and step sizes in rounds of doubling length, and leave one frozen table."""
         for step, share in enumerate(DOUBLING):
             size = max(self.job.warmup * share // sum(DOUBLING), 2)
             out = self.drawn("warm-up", size, learn=True)
@@ -229,13 +229,13 @@ class _Chains:
                 member.table = copy_table(pooled)
 
     def rebase(self, base: Base, bias: AnyBias) -> None:
-        """Keep every chain's place x, under a new base and bias."""
+        """Keep the position x of every chain under a new base and bias."""
         for member in self.members:
             member.rebase(self.job.density, self.base, base)
         self.base, self.bias = base, bias
 
     def final(self, base_draws: BaseDraws, precision: Precision) -> tuple[GibbsOut, bool]:
-        """The draws that count, and whether the user ended them early."""
+        """Make the kept draws, and say whether the user interrupted them."""
         job, work = self.job, self.work(learn=False)
         done: list[list[GibbsOut]] = [[] for _ in self.members]
         out, ahead, interrupted = None, precision.first, False
@@ -276,7 +276,7 @@ def _so_far(
 
 
 def _joined(blocks: list[list[GibbsOut]]) -> GibbsOut:
-    """Blocks of all chains as one, fields of shape (chains, draws, ...), bins summed."""
+    """Join the blocks of all chains: fields of shape (chains, draws, ...), with bins summed."""
     joined = {
         name: np.stack(
             [np.concatenate([getattr(block, name) for block in chain]) for chain in blocks]

@@ -1,9 +1,9 @@
-"""Particles that are moved along an annealing schedule from the base to the target, or back.
+"""Particles that move along an annealing schedule from the base to the target, or back.
 
 A particle's log weight gains −(β_{n+1} − β_n) δ before each HMC move at β_{n+1} ([GS] 10; Neal
-2001). Step sizes are learned from pilot particles and frozen. With resampling, islands of particles
-are resampled among themselves whenever their weights degenerate; islands stay independent of each
-other, so errors come from the spread between them.
+2001). Step sizes are learned from pilot particles and frozen. With resampling, the particles of an
+island are resampled among themselves whenever their weights degenerate. Islands stay independent of
+each other, so errors come from the spread between them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from stanct.work.execution import Borrow
 Result = TypeVar("Result", covariant=True)
 
 PILOT_ROUNDS = 2
-# Transitions at β = 1 between the starts of two particles on their way back.
+# Transitions at β = 1 between the starts of two successive reverse particles.
 SPACING = 5
-# Effective share of an island's particles below which it is resampled.
+# Effective share of its particles below which an island is resampled.
 RESAMPLE_BELOW = 0.5
 
 
@@ -58,13 +58,13 @@ class Annealing(HmcMethod[Result]):
     Attributes
     ----------
     temperatures
-        Steps of the sigmoidal schedule.
+        Number of steps of the sigmoidal schedule.
     resample
-        Resample islands whose weights degenerate: adaptive sequential Monte Carlo.
+        Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
     island
-        Particles of an island; divides `draws`.
+        Number of particles in an island. It must divide `draws`.
 
-    The other settings are those of `HmcMethod`. The base is only sampled, so a wide one does no
+    The other settings are those of `HmcMethod`. The base is only sampled, so a wide base does no
     harm.
     """
 
@@ -77,7 +77,7 @@ class Annealing(HmcMethod[Result]):
     island: Annotated[int, Whole(2)] = 32
 
     def check(self, plan: Plan, target: Any) -> None:
-        """Islands must divide the particles, and there must be two."""
+        """Refuse numbers of particles that islands do not divide, or that make fewer than two."""
         if plan.draws % self.island or plan.chains * plan.draws < 2 * self.island:
             raise SamplingError(
                 f"draws must be a multiple of island={self.island} and make two or more islands, "
@@ -87,12 +87,12 @@ class Annealing(HmcMethod[Result]):
             )
 
     def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
-        """Fit a base, learn step sizes, freeze them, and take the particles to the target.
+        """Fit a base, learn step sizes, freeze them, and move the particles to the target.
 
         Returns
         -------
         run, streams
-            The streams as they are after the last particle, with frozen step sizes.
+            The run, and the streams after their last particle, with frozen step sizes.
         """
         start = job.start(sampled=True)
         up = Up(
@@ -153,9 +153,9 @@ class Particles:
 
 @dataclass
 class Stream:
-    """One chain's random stream and step table; it anneals one island after another.
+    """The random stream and step table of one chain, which anneals one island after another.
 
-    `state` is where the way back starts.
+    `state` is the start of the reverse particles.
     """
 
     rng: np.random.Generator
@@ -164,14 +164,14 @@ class Stream:
 
     @classmethod
     def start(cls, seed: np.random.SeedSequence, dimension: int) -> Stream:
-        """A stream that has moved no particle."""
+        """A new stream, which has not moved any particle."""
         nowhere = State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
         return cls(lanes.stream(seed), make_table(dimension), nowhere)
 
 
 @dataclass(frozen=True)
 class Up:
-    """Takes fresh particles from the base to the target; travels to workers."""
+    """Moves new particles from the base to the target; it is sent to workers."""
 
     borrow: Borrow
     base: Base
@@ -185,7 +185,7 @@ class Up:
         population, tally = make_population(self.base.draw(stream.rng, size)), make_tally()
         mover = Mover(self.moves, stream.table, stream.rng, make_scratch(dimension))
         tally.counts[0] = size
-        # Without resampling nothing happens between temperatures, so that one call does them all.
+        # Without resampling, nothing happens between temperatures, so one call covers them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
         with self.borrow() as density:
             problem = make_problem(density, self.base)
@@ -202,9 +202,9 @@ class Up:
 
 @dataclass(frozen=True)
 class Down:
-    """Takes particles from the target, where `stream.state` is an exact draw, to the base.
+    """Moves particles from the target, where `stream.state` is an exact draw, to the base.
 
-    Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
+    Between the starts of two particles, the state is moved at β = 1, so it remains an exact draw.
     """
 
     borrow: Borrow
@@ -240,12 +240,12 @@ def joined_weights(blocks: list[list[Particles]]) -> Array:
 
 
 def joined_counts(blocks: list[list[Particles]]) -> Array:
-    """What `Tally.counts` counts, by chain, shape (chains, 5)."""
+    """The counts of `Tally.counts` for each chain, shape (chains, 5)."""
     return np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
 
 
 def _resampled(population: Population, rng: np.random.Generator) -> Population:
-    """Resample systematically if too few particles carry the weight; keeps the mean weight."""
+    """Resample systematically if too few particles carry the weight; keep the mean weight."""
     log_weights = population.log_weights
     top = log_weights.max()
     if not np.isfinite(top):

@@ -1,10 +1,10 @@
-"""Runs NUTS chains block by block, and keeps what is finished.
+"""Runs NUTS chains block by block, and keeps every finished block.
 
-Blocks make three things simple: progress is seen, an interrupt keeps every finished block, and the
-step size can vary between blocks. Stan's warm-up tunes one step size for the whole joint space, yet
-near β = 1 in the neck of a funnel only a smaller one moves: a chain with a fixed step sits there
-for dozens of draws at a time, or stays out and knows nothing of it. Rejections tell of both.
-Compiled kernels halve steps where they must instead, and reject next to nothing.
+Blocks serve three purposes. They show progress, an interrupt keeps every finished block, and the
+step size can vary between blocks. Stan's warm-up tunes one step size for the whole joint space.
+Near β = 1, the neck of a funnel needs a smaller one. A chain with a fixed step either stays there
+for dozens of draws at a time or never enters. Rejections reveal both. Compiled kernels instead
+halve their steps where necessary, and reject almost nothing.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ Result = TypeVar("Result", covariant=True)
 
 BLOCK_DRAWS = 50
 
-# Factors on the adapted step size, one a block in turn, once too many transitions were rejected.
+# Factors on the adapted step size, used in turn once too many transitions were rejected.
 SHORT_STEPS = (0.5, 0.25, 0.125)
-# With an acceptance below this a transition is all but surely rejected. Where steps fit everywhere
-# at most three in a thousand are, with centred eight schools four to fourteen, with radon eighteen
-# to forty.
+# A transition with an acceptance below `REJECTED` is almost surely rejected. If the step size fits
+# everywhere, at most three in a thousand are. With centred eight schools, four to fourteen in a
+# thousand are; with radon, eighteen to forty.
 REJECTED, TOLERATED, FEWEST = 0.1, 0.003, 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class NutsMethod(Method[Result]):
-    """A method whose chains are moved by NUTS, compiled or CmdStan's.
+    """A method whose chains are moved by NUTS, with compiled kernels or with CmdStan.
 
     Attributes
     ----------
     bootstrap
-        Rounds that refit base and bias before the final chains. With 0 the first base is final.
+        Rounds that refit base and bias before the final chains. With 0, the first base is final.
     target_accept
-        Acceptance statistic that the step size is tuned to.
+        Target acceptance statistic for tuning the step size.
     max_depth
         Largest depth of a NUTS tree.
     """
 
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
-    # With fewer Stan adapts no metric.
+    # With fewer iterations, Stan adapts no metric.
     least_warmup: ClassVar[int] = 150
     by_nuts: ClassVar[bool] = True
     distributed: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class NutsMethod(Method[Result]):
     max_depth: Annotated[int, Whole(1)] = 10
 
     def nuts(self, job: Job) -> Nuts:
-        """For the chains."""
+        """Settings of NUTS for the chains."""
         return job.nuts(target_accept=self.target_accept, max_depth=self.max_depth)
 
 
@@ -75,13 +75,13 @@ class Chains:
     Attributes
     ----------
     draws
-        All of them.
+        The draws of all chains.
     gradients
         All gradients spent, warm-up included.
     step_size
-        What all chains shared after their warm-ups, before the factors of `StepSizes`.
+        Step size shared by all chains after their warm-ups, before the factors of `StepSizes`.
     interrupted
-        Whether the user stopped the run early; then the arrays hold the finished blocks.
+        Whether the user stopped the run early. The arrays then hold the finished blocks.
     """
 
     draws: NutsDraws = field(repr=False)
@@ -94,9 +94,9 @@ class Chains:
 class StepSizes:
     """The factor on the step size of each block, through all stages of a run.
 
-    It is 1 until more than `FEWEST` + `TOLERATED` × all transitions were rejected, and then cycles
-    through `SHORT_STEPS`. The centred eight schools need these: of 24 runs with steps of .4 to 1
-    times the adapted one, 13 missed log Z by more than 1.96 of their errors.
+    The factor is 1 until more than `FEWEST` + `TOLERATED` × all transitions have been rejected. It
+    then cycles through `SHORT_STEPS`. The centred eight schools need these short steps: of 24 runs
+    with steps of 0.4 to 1 times the adapted one, 13 missed log Z by more than 1.96 of their errors.
     """
 
     short: bool = False
@@ -105,11 +105,11 @@ class StepSizes:
     rejected: int = 0
 
     def factor(self) -> float:
-        """What the step size of the next block is multiplied with."""
+        """The factor on the step size of the next block."""
         return SHORT_STEPS[self.blocks % len(SHORT_STEPS)] if self.short else 1.0
 
     def heed(self, block: NutsDraws) -> None:
-        """Learn from a finished block."""
+        """Count the rejections of a finished block."""
         self.blocks += 1
         if self.short:
             return
@@ -121,19 +121,19 @@ class StepSizes:
 
 @dataclass(frozen=True)
 class Length:
-    """How long chains are.
+    """The length of the chains.
 
     Attributes
     ----------
     warmup
         Adaptation iterations.
     draws
-        Kept iterations before `more` is asked.
+        Kept iterations before the first call of `more`.
     more
-        Called with all finished blocks when no draws are left to do; returns how many more each
-        chain makes.
+        Called with all finished blocks when no draws are left to make. It returns the number of
+        further draws of each chain.
     seen
-        Called with them after each new one.
+        Called with all finished blocks after each new block.
     """
 
     warmup: int
@@ -144,12 +144,12 @@ class Length:
 
 @dataclass
 class Runner:
-    """Runs the chains of a job under one frozen base and bias after another.
+    """Runs the chains of a job under a sequence of frozen bases and biases.
 
     Attributes
     ----------
     steps
-        How the blocks' step sizes vary; it learns from every block of every stage.
+        Factors on the step sizes of the blocks, updated by every block of every stage.
     """
 
     job: Job
@@ -159,7 +159,7 @@ class Runner:
     def run(
         self, sampler: NutsSampler, starts: Array, length: Length, stage: str, bar: Bar
     ) -> Chains:
-        """Warm the chains up, pool what they learned, freeze it, and draw.
+        """Warm the chains up, pool their adaptation, freeze it, and draw.
 
         Parameters
         ----------
@@ -168,9 +168,9 @@ class Runner:
         starts : shape (chains, dimension)
             Unconstrained starting points.
         stage
-            What the steps are called in a checkpoint; names the random streams.
+            Name of the steps in a checkpoint and of the random streams.
         bar
-            Shows progress.
+            Progress bar.
         """
         job = self.job
         warmup_seed, draw_seed = job.seeds("warm-up", stage), job.seeds("draws", stage)
@@ -185,7 +185,7 @@ class Runner:
             ),
         )
         bar.note("")
-        # One chain's adaptation is noisy, and the largest step size is the one that gets stuck.
+        # The adaptation of one chain is noisy, and a chain with the largest step size gets stuck.
         step_size = float(np.median(adapted.step_size))
         inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
         position = adapted.position

@@ -1,4 +1,4 @@
-"""A job: the user's problem, what was asked of the method, and all that carries the work out."""
+"""A job: the user's problem, the options of the run, and the means to carry out the work."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked of a method, beside its own settings.
+    """Options of a run, apart from the method's own settings.
 
     Attributes
     ----------
     chains, draws, warmup
-        Chains, and kept and adaptation iterations of each.
+        Number of chains, and kept and adaptation iterations of each.
     target_se, max_draws
-        Standard error of log Z at which to stop, and the most draws of each chain on the way there.
+        Standard error of log Z at which to stop, and the most draws of each chain until then.
     base
         Name of the fit, or a base.
     log_zeta
-        Guess at log Z that goes with a base of the user's own.
+        Guess at log Z that accompanies a base of the user's own.
     threads
-        Chains that run at once; None for as many as there are cores.
+        Number of chains that run at once; None for the number of cores.
     """
 
     chains: int
@@ -62,7 +62,7 @@ class Plan:
     threads: int | None = None
 
     def record(self) -> dict[str, Any]:
-        """For provenance: JSON values only."""
+        """The options for provenance, JSON values only."""
         return {
             "chains": self.chains,
             "draws": self.draws,
@@ -77,22 +77,22 @@ class Plan:
 
 @dataclass(frozen=True)
 class Job:
-    """All that a method needs to make its run; `stanct.sample` makes it.
+    """Everything a method needs to make its run; created by `stanct.sample`.
 
     Attributes
     ----------
     method
         Name of the method.
     settings
-        The method's own settings as they are recorded, JSON values.
+        The method's own settings for provenance, JSON values.
     plan
-        What was asked beside them.
+        The other options of the run.
     target
         The user's problem.
     engine
         The CmdStan that runs NUTS; None for compiled kernels on the embedded engine's density.
     execution
-        Does blocks of work and remembers them.
+        Runs blocks of work and stores their results.
     seeds
         The run's random streams, by name.
     ledger
@@ -118,7 +118,7 @@ class Job:
 
     @property
     def draws(self) -> int:
-        """Draws that each chain keeps."""
+        """Kept draws of each chain."""
         return self.plan.draws
 
     @property
@@ -133,29 +133,29 @@ class Job:
 
     @property
     def borrow(self) -> Borrow:
-        """Gives a worker a density of its own; travels to other processes."""
+        """Lends a worker its own density; it can be sent to other processes."""
         return self.target.density.borrow
 
     @property
     def precision(self) -> Precision:
-        """A new record of when to stop."""
+        """A new stopping rule for the run."""
         return Precision(self.plan.target_se, self.plan.draws, self.plan.max_draws)
 
     def nuts(self, **settings: Any) -> Nuts:
-        """Settings of NUTS with the threads that were asked for."""
+        """Settings of NUTS with the requested number of threads."""
         if self.plan.threads is not None:
             settings["threads"] = self.plan.threads
         return Nuts(**settings)
 
     def start(self, *, bootstrap: int = 0, sampled: bool = False) -> FittedBase:
-        """Fit the base that was asked for, or take the given one, and count what that cost.
+        """Fit the requested base, or take the given one, and count the cost.
 
         Parameters
         ----------
         bootstrap
-            Rounds that will refit it.
+            Number of rounds that will refit the base.
         sampled
-            Whether the method draws from its base at β = 0, so that a mixture will do.
+            Whether the method draws from its base at β = 0, which makes a mixture possible.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class Job:
         return replace(self, target=target.forms[best], fitted=fits[best])
 
     def places(self, base: Base) -> Array:
-        """Where the chains can begin: whitened draws of the base at which the target is finite.
+        """Starting points of the chains: whitened draws of the base at which the target is finite.
 
         Returns
         -------
@@ -224,7 +224,7 @@ class Job:
         return draws_inside(self.target, base, self.chains, self.seeds.stream("places"))
 
     def once(self, label: str, work: Callable[[], T]) -> T:
-        """Do a step here, or take its result from the checkpoint; see `Execution.once`."""
+        """Run a step here, or read its result from the checkpoint; see `Execution.once`."""
         return self.execution.once(label, work)
 
     def blocks(
@@ -239,20 +239,20 @@ class Job:
         return self.execution.blocks(label, work, lanes, sizes, **options)
 
     def bar(self, total: int, label: str, *, unit: str = "draw") -> Bar:
-        """A progress bar, shown if the user wants one."""
+        """A progress bar, shown if the user wants progress bars."""
         return Bar(total, label, unit=unit, shown=self.execution.progress)
 
     def base_draws(self, base: Base, *name: str | int) -> BaseDraws:
-        """Independent draws of a base, from the stream of that name."""
+        """Independent draws of a base, from the named stream."""
         return BaseDraws(self.target, base, self.seeds("base draws", *name))
 
     def base_delta(self, base: Base, count: int, *name: str | int) -> Array:
-        """δ at that many of them, counted and remembered, shape (count,)."""
+        """δ at `count` draws of the base, counted and checkpointed, shape (count,)."""
         self.ledger.evaluations += count
         return self.base_draws(base, *name).kept(count, self.execution)
 
     def lap(self, stage: str) -> None:
-        """Close a stage of the run: it gets the time since the last one was closed."""
+        """Record the time since the last lap as the time of this stage."""
         self.ledger.lap(stage)
 
     def finish(
@@ -272,15 +272,15 @@ class Job:
         kind
             Class of the run.
         interrupted
-            Whether the user ended it before all draws were made.
+            Whether the user stopped the run before all draws were made.
         x : shape (chains, draws, D)
             Unconstrained draws, from which the user's variables are computed.
         variables
-            The user's variables in place of `x`, where they are known already.
+            The user's variables, where they are already known. They replace `x`.
         facts
-            What the method adds to the provenance, JSON values.
+            Additions of the method to the provenance, JSON values.
         fields
-            The fields of `kind` that are not those of every run.
+            The fields of `kind` that not every run has.
         """
         if variables is None:
             assert x is not None
@@ -300,7 +300,7 @@ class Job:
         )
 
     def _provenance(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything about the run that is neither draws nor estimates; JSON values only."""
+        """Everything about the run except draws and estimates, JSON values only."""
         return {
             **self.target.origin,
             "settings": {**self.plan.record(), "seed": self.execution.seed},
@@ -313,5 +313,5 @@ class Job:
 
 
 def engine_name(target: Executed, engine: CmdStan | None = None) -> str:
-    """What runs say they were made by."""
+    """Name of the engine for the provenance of runs."""
     return engine.NAME if engine else embedded.NAME if target.programs else "python"

@@ -1,8 +1,8 @@
-"""What lanes of compiled moves begin with: their random streams, starts inside the support, blocks.
+"""Random streams, starting points and block sizes for lanes of compiled moves.
 
-A lane is whatever a sampler runs several of at once: a chain, a ladder, a stream of particles. It
-owns its state, step sizes and random stream, but no density: blocks borrow one where they run, see
-`stanct.work.execution`.
+A lane is one of several units that a sampler runs at once: a chain, a ladder or a stream of
+particles. A lane owns its state, step sizes and random stream, but no density. Blocks borrow a
+density where they run; see `stanct.work.execution`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ START_TRIES = 200
 
 
 def stream(seed: np.random.SeedSequence) -> np.random.Generator:
-    """A lane's own random numbers."""
+    """The random generator of a lane."""
     return np.random.Generator(np.random.PCG64(seed))
 
 
@@ -43,6 +43,6 @@ def start(density: SampledDensity, base: Base, rng: np.random.Generator) -> Stat
 
 
 def block_sizes(total: int, block: int) -> list[int]:
-    """`total` in blocks of `block` and a rest."""
+    """Split `total` into blocks of size `block` and a remainder."""
     full, rest = divmod(total, block)
     return [block] * full + ([rest] if rest else [])

@@ -1,4 +1,4 @@
-"""What a method is: a frozen dataclass of its own settings, which runs a job."""
+"""A method is a frozen dataclass of its own settings, which runs a job."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Result = TypeVar("Result", covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC, Generic[Result]):
-    """A way to sample; derive from it for a method of your own.
+    """Base class of sampling methods; derive from it to write your own.
 
-    A method's fields are its own settings. A field whose type holds a rule of `stanct.settings`, as
-    ``Annotated[int, Whole(1)]``, is checked when the method is made.
+    The fields of a method are its own settings. A field whose type carries a rule of
+    `stanct.settings`, such as ``Annotated[int, Whole(1)]``, is checked when the method is created.
 
     Attributes
     ----------
     name
-        What runs, checkpoints and the command line call it.
+        Name of the method in runs, checkpoints and the command line.
     default_draws, default_warmup
-        Kept and adaptation iterations of each chain where the user asks for none.
+        Kept and adaptation iterations of each chain unless the user sets them.
     default_base
         The fit that ``base="auto"`` stands for.
     least_draws, least_warmup
-        The fewest that it can work with.
+        Smallest numbers of kept and adaptation iterations.
     aims
-        Whether it can stop at a standard error of log Z (``target_se=``).
+        Whether the method can stop at a standard error of log Z (``target_se=``).
     by_nuts
-        Whether it runs NUTS, which CmdStan can do on a generated program (``engine=``).
+        Whether the method runs NUTS, which CmdStan can run on a generated program (``engine=``).
     distributed
-        Whether an executor can do its blocks (``executor=``).
+        Whether an executor can run the method's blocks (``executor=``).
     stochastic
-        Whether it can do with estimates of the log density, from batches.
+        Whether the method can work with estimates of the log density from batches.
     """
 
     name: ClassVar[str]
@@ -55,25 +55,25 @@ class Method(ABC, Generic[Result]):
         check_fields(self)
 
     def record(self) -> dict[str, Any]:
-        """The settings for provenance: JSON values only."""
+        """The settings for provenance, JSON values only."""
         return asdict(self)
 
     def identity(self) -> dict[str, Any]:
-        """The settings that make two runs the same run, as `checkpoint.encode` takes them."""
+        """The settings that identify a run, in a form that `checkpoint.encode` accepts."""
         return asdict(self)
 
     def check(self, plan: Plan, target: Any) -> None:
-        """Refuse, before any work, what contradicts the method's own settings.
+        """Refuse, before any work, a plan or target that contradicts the method's own settings.
 
         Raises
         ------
         SamplingError
-            With the remedy.
+            The plan or the target contradicts the settings.
         """
 
     @abstractmethod
     def run(self, job: Job) -> Result:
-        """Do the work and return the run, as `Job.finish` makes it."""
+        """Do the work, and return the run made by `Job.finish`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +83,13 @@ class HmcMethod(Method[Result]):
     Attributes
     ----------
     transitions
-        HMC transitions in a move.
+        Number of HMC transitions in a move.
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
     max_steps
-        Most leapfrog steps in a trajectory.
+        Largest number of leapfrog steps in a trajectory.
     target_accept
-        Acceptance that the step size at every β is tuned to.
+        Target acceptance for tuning the step size at every β.
     """
 
     least_warmup: ClassVar[int] = 32
@@ -100,5 +100,5 @@ class HmcMethod(Method[Result]):
     target_accept: Annotated[float, Real(0, 1)] = 0.8
 
     def moves(self, *, learn: bool) -> Moves:
-        """For the compiled loops."""
+        """Settings of HMC for the compiled loops."""
         return Moves(self.path_length, self.max_steps, self.target_accept, learn)

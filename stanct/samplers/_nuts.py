@@ -1,9 +1,8 @@
 """NUTS on the joint and the pseudo-extended density, by compiled kernels or by CmdStan.
 
-Without a CmdStan no generated program runs: its log density is the chain rule away from the density
-program's, and so is its gradient (`kernels.evaluate_extended`). A gradient then costs what the
-user's program costs, however an engine fares with the generated one, and Python functions can be
-tempered too.
+Without CmdStan, no generated program runs. Its log density and gradient follow from those of the
+density program by the chain rule (`kernels.evaluate_extended`). A gradient then costs as much as
+one of the user's program. Python functions can be tempered in the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from stanct.targets.protocols import SampledDensity, SampledTarget
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
-    """The target's generated programs by kind, and one more that has the density sampled here.
+    """The target's generated programs by kind, with the one of this kind added.
 
     Raises
     ------
@@ -56,10 +55,10 @@ class NutsDraws:
     delta
         δ at each z, shape (chains, draws) or (chains, draws, N).
     statistics
-        Name of a NUTS statistic, as CmdStan calls it, to shape (chains, draws).
+        NUTS statistics under CmdStan's names, each of shape (chains, draws).
     variables
-        The user's variables, name to shape (chains, draws, ...); empty where the engine that moved
-        the chains does not compute them.
+        The user's variables by name, each of shape (chains, draws, ...). Empty if the engine that
+        moved the chains does not compute them.
     """
 
     z: Array
@@ -70,7 +69,7 @@ class NutsDraws:
 
     @property
     def end(self) -> Array:
-        """Where the chains ended, shape (chains, dimension): each copy's z in turn, then u."""
+        """Last points of the chains, shape (chains, dimension): each copy's z in turn, then u."""
         chains = len(self.z)
         z = self.z[:, -1].reshape(chains, -1)
         if not self.u.size:
@@ -79,12 +78,12 @@ class NutsDraws:
 
     @property
     def gradients(self) -> int:
-        """Leapfrog steps, one gradient each."""
+        """Number of leapfrog steps, each of which costs one gradient."""
         return int(self.statistics["n_leapfrog__"].sum())
 
     @classmethod
     def joined(cls, blocks: Sequence[NutsDraws]) -> NutsDraws:
-        """Blocks one after another."""
+        """Join consecutive blocks."""
         first = blocks[0]
         z, u, delta = (
             np.concatenate([getattr(block, name) for block in blocks], axis=1) for name in _ARRAYS
@@ -127,17 +126,17 @@ def nuts_sampler(
     copies: int = 1,
     fixed_beta: Array | None = None,
 ) -> NutsSampler:
-    """What draws from the joint density, or with a `CopyBias` from the pseudo-extended one.
+    """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one.
 
     Parameters
     ----------
     copies, fixed_beta
-        N, and their β unless these are estimated, shape (N,).
+        The number of copies N, and their β, shape (N,), unless these are estimated.
 
     Raises
     ------
     SamplingError
-        CmdStan, and a target that is no Stan program.
+        CmdStan is to sample a target that is not a Stan program.
     """
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta)
@@ -160,9 +159,9 @@ class CmdStanNuts:
     Attributes
     ----------
     shapes
-        Those parameters in order, scalars, vectors and matrices, name to shape.
+        Shapes of those parameters by name, in order: scalars, vectors and matrices.
     target
-        Knows which of the program's variables are the user's.
+        The target, which knows which of the program's variables are the user's.
     """
 
     engine: CmdStan
@@ -171,15 +170,15 @@ class CmdStanNuts:
     target: ProgramTarget
 
     def adapt(self, positions: Array, **settings: Any) -> Adapted:
-        """Warm chains up, see `CmdStan.adapt`."""
+        """Warm chains up; see `CmdStan.adapt`."""
         return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
 
     def draw(self, positions: Array, **settings: Any) -> NutsDraws:
-        """Draw a block, see `CmdStan.draw`."""
+        """Draw a block; see `CmdStan.draw`."""
         return self._read(self.engine.draw(self.recipe, positions, self.shapes, **settings))
 
     def _read(self, block: DrawBlock) -> NutsDraws:
-        """CmdStan's output by what it means; generated names end here."""
+        """Convert CmdStan's output to `NutsDraws`; generated names do not leave this method."""
         names = [self.target.prefix + name for name in _ARRAYS]
         z, u, delta = (block.variables.get(name, np.zeros((0, 0))) for name in names)
         if z.ndim == 4:
@@ -201,7 +200,7 @@ class CompiledNuts:
     Attributes
     ----------
     density
-        The target's.
+        The target's log density.
     copies, fixed_beta
         As in `nuts_sampler`.
     """
@@ -213,14 +212,14 @@ class CompiledNuts:
     fixed_beta: Array | None = field(default=None)
 
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted:
-        """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
+        """Adapt step size and diagonal metric of NUTS chains, by Stan's windows.
 
         Parameters
         ----------
         positions : shape (chains, dimension)
-            Starts: each copy's z, one after another, then u unless β is fixed.
+            Starting points: each copy's z in turn, then u unless β is fixed.
         seed
-            Every chain has a stream of its own from it.
+            Seed from which every chain derives its own stream.
         """
         stopped = threading.Event()
 
@@ -243,7 +242,7 @@ class CompiledNuts:
         draws: int,
         nuts: Nuts,
     ) -> NutsDraws:
-        """Draw a block with step size and metric frozen; chains go on where they ended.
+        """Draw a block with step size and metric frozen; chains continue from `positions`.
 
         Parameters
         ----------
@@ -280,7 +279,7 @@ class CompiledNuts:
 
 @dataclass
 class _Lane:
-    """One chain while it is moved."""
+    """One chain in motion."""
 
     orbit: Orbit
     rng: np.random.Generator
@@ -288,7 +287,7 @@ class _Lane:
     gradients: int = 0
 
     def go_to(self, position: Array) -> None:
-        """Put the chain at a point; raises `EngineError` where the density vanishes."""
+        """Put the chain at a point; raise `EngineError` where the density vanishes."""
         trees = self.orbit.trees
         point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
         scalars = trees.scalars[kernels.STATE]
@@ -308,7 +307,7 @@ class _Lane:
     def draws(
         self, draws: int, step: float, inverse: Array, *, halving: bool
     ) -> tuple[Array, Array, Array]:
-        """w, δ and statistics of the next draws, a row each."""
+        """Make the next draws: w, δ and statistics, one row for each draw."""
         orbit = self.orbit._replace(inverse=inverse)
         out = make_nuts_out(draws, inverse.size, orbit.extended.room.size)
         kernels.nuts_draws(orbit, step, self.max_depth, halving, self.rng, out)
@@ -317,7 +316,7 @@ class _Lane:
     def warm_up(
         self, warmup: int, target_accept: float, stopped: threading.Event
     ) -> tuple[float, Array, Array, int]:
-        """Step size, inverse metric, last point and the gradients that all of it took."""
+        """Warm up: step size, inverse metric, last point and gradients spent."""
         inverse = self.orbit.inverse
         step = DualAveraging(first_step(partial(self._lost, inverse), 1.0), target_accept)
         ends = {window[-1]: window for window in windows(warmup)}
@@ -335,7 +334,7 @@ class _Lane:
         return step.learned, inverse, seen[-1], self.gradients
 
     def _lost(self, inverse: Array, step: float) -> float:
-        """The energy that one leapfrog step from here loses."""
+        """The energy lost by one leapfrog step from the current point."""
         self.gradients += 1
         return kernels.energy_lost(self.orbit._replace(inverse=inverse), step, self.rng)
 
@@ -343,7 +342,7 @@ class _Lane:
 def _in_threads(
     work: Callable[[int], tuple], count: int, threads: int, stopped: threading.Event | None = None
 ) -> list[tuple]:
-    """What `work` returns of each chain; after an interrupt what is under way is finished."""
+    """Run `work` for each chain; after an interrupt, finish what is under way."""
     with ThreadPoolExecutor(min(threads or os.cpu_count() or 1, count)) as pool:
         try:
             return list(pool.map(work, range(count)))

@@ -1,10 +1,10 @@
-"""When to stop: after so many draws, or as soon as the error of log Z is small enough.
+"""The stopping rule: a fixed number of draws, or a small enough error of log Z.
 
 Stopping at the first small error would favour errors that are too small by chance. Therefore the
-error, which is already the larger of the within-chain and the between-chain one, must be small
-enough at two successive looks with at least a tenth more draws between them, and the checks of
-mixing and weights must pass; looks are few, because the next one is made half of the way to where
-the error is expected to arrive.
+error must be small enough at two successive looks, with at least a tenth more draws at the second.
+The error is already the larger of the within-chain and the between-chain error. The checks of
+mixing and weights must also pass. Looks are few, because each one lies halfway, by ratio, to the
+number of draws at which the error is expected to reach the target.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-# Draws of each chain before the first look, and by which factor the next look may lie further on.
+# Draws of each chain before the first look, and bounds on their growth from look to look.
 FIRST_LOOK = 200
 LEAST_GROWTH, MOST_GROWTH = 1.1, 2.0
 
-# The error of few chains jumps: when one first meets a rare place it doubles. Only over a range of
-# draws as wide as this does its slope in log n, −½ by rights, tell that it does not fall: chains
-# disagree, or weights have no variance. Simulated: of 160 runs with heavy tails (Student's t of 2.2
-# and 3 degrees) one stopped so by mistake, of 60 with chains that disagree by 0.4 sd all did.
+# The error of a few chains jumps: it doubles when one first meets a rare region. Only over a range
+# of draws of ratio `LONG` does the slope in log n, ideally −½, show that the error does not fall.
+# Then chains disagree, or weights have no finite variance. In simulations with heavy tails
+# (Student's t of 2.2 and 3 degrees), one of 160 runs stopped by mistake. Of 60 runs with chains
+# that disagree by 0.4 sd, all stopped.
 LONG, STALLED = 32, -0.15
 
 MAX_DRAWS_FACTOR = 20
@@ -32,22 +33,22 @@ MAX_DRAWS_FACTOR = 20
 
 @dataclass
 class Precision:
-    """Decides, look by look, how many draws to make.
+    """Decides at each look how many more draws to make.
 
     Parameters
     ----------
     target_se
         Standard error of log Z to reach; None for exactly `draws`.
     draws
-        Draws of each chain without a target.
+        Draws of each chain if there is no `target_se`.
     most
-        Largest number of draws of each chain with a target; 20 × `draws` by default.
+        Largest number of draws of each chain if there is a `target_se`; by default 20 × `draws`.
 
     Attributes
     ----------
     reason
-        Why there are no more draws: ``"draws"``, ``"reached"``, ``"limit"``, ``"warnings"`` (small
-        enough at the limit, but not to be believed), ``"stalled"``, or empty while there are.
+        Why the run stopped: ``"draws"``, ``"reached"``, ``"limit"``, ``"warnings"`` (the error is
+        small enough at the limit but not reliable) or ``"stalled"``. Empty while the run continues.
     looks
         Draws of each chain and standard error at each look.
     """
@@ -60,7 +61,7 @@ class Precision:
 
     @property
     def limit(self) -> int:
-        """Draws of each chain that are never exceeded."""
+        """Largest number of draws of each chain."""
         if self.target_se is None:
             return self.draws
         return MAX_DRAWS_FACTOR * self.draws if self.most is None else self.most
@@ -71,14 +72,14 @@ class Precision:
         return self.draws if self.target_se is None else min(FIRST_LOOK, self.limit)
 
     def more(self, draws: int, std_error: float, failed: Sequence[str]) -> int:
-        """How many more draws each chain makes, 0 when it is time to stop.
+        """Return how many more draws each chain makes, 0 to stop.
 
         Parameters
         ----------
         draws
             Draws of each chain so far.
         std_error
-            Of log Z from all of them; NaN or ∞ where there is none yet.
+            Standard error of log Z from all draws; NaN or ∞ if it is not available yet.
         failed
             Names of the failed checks.
         """
@@ -95,18 +96,18 @@ class Precision:
             self.reason = "stalled"
         if self.reason:
             return 0
-        # Half of the way there by ratio: the errors on which the expectation rests are noisy, and
-        # what is drawn beyond the target is not wanted.
+        # Go halfway, by ratio: the expectation rests on noisy errors, and draws beyond the target
+        # are wasted.
         halfway = 0.0 if small[-1] else math.sqrt(draws * self.expected)
         wanted = min(max(halfway, LEAST_GROWTH * draws), MOST_GROWTH * draws)
         return min(math.ceil(wanted), self.limit) - draws
 
     @property
     def expected(self) -> float:
-        """Draws of each chain at which the error should arrive, by its 1/√n law.
+        """Draws of each chain at which the error should reach the target, by the 1/√n law.
 
-        The middle one of the last three errors, each brought to one draw, stands for it: a single
-        one that is large by chance would send the next look too far.
+        The law is scaled by the median of the last three errors, each converted to one draw. A
+        single error that is large by chance would send the next look too far.
         """
         if self.target_se is None or not self.looks:
             return float(self.limit)
@@ -116,11 +117,11 @@ class Precision:
         return max(self.looks[-1][0], median(known) / self.target_se**2)
 
     def _stalled(self) -> bool:
-        """Whether the error is not falling as 1/√n over the last range of `LONG` × the draws."""
+        """Whether the error fails to fall as 1/√n while the draws grow by the factor `LONG`."""
         last, error = self.looks[-1]
         if error <= (self.target_se or 0) or last < LONG * self.looks[0][0]:
             return False
-        # Rounding up of the next look must not cost the first of the range.
+        # Looks are rounded up; the tolerance keeps the first look of the range.
         recent = np.array([look for look in self.looks if look[0] >= 0.99 * last / LONG])
         recent = recent[np.isfinite(recent[:, 1])]
         if len(recent) < 2:
@@ -130,7 +131,7 @@ class Precision:
         return bool(draws @ errors / (draws @ draws) > STALLED)
 
     def record(self) -> dict[str, Any]:
-        """For provenance: reason, looks, and what was wanted; JSON values only."""
+        """Reason, looks and aims for provenance, JSON values only."""
         return {
             "reason": self.reason,
             "target_se": self.target_se,

@@ -1,7 +1,7 @@
-"""What samplers of the continuous path share: a first base and bias, and their refits by rounds.
+"""Tools that samplers share for rounds: starting points, draws of the base, and refits.
 
-A round is a run under one frozen base and bias. The next round's base and bias follow from it;
-rounds are never pooled, their weights belong to different densities.
+A round is a run under one frozen base and bias, from which the base and bias of the next round
+follow. Rounds are never pooled, because their weights belong to different densities.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stanct.work.execution import Execution
 
 @dataclass(frozen=True)
 class Round:
-    """Base and bias of one round, its draws in whitened coordinates, and their δ.
+    """Base and bias of one round, with its whitened draws and their δ.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Round:
 
     @property
     def estimator(self) -> PathEstimator:
-        """Of everything along the path."""
+        """The estimator of everything along the path."""
         return PathEstimator(self.delta, self.base_delta, self.bias)
 
 
@@ -79,10 +79,10 @@ def base_deltas(
 
 
 class BaseDraws:
-    """δ at independent draws of a base, as many as are asked for; more do not change the first.
+    """δ at independent draws of a base, made on request; later requests leave the first unchanged.
 
-    They are evaluated by portions of one size, so that not even rounding depends on who asked for
-    how many in between.
+    Draws are evaluated in portions of a fixed size, so that not even rounding depends on the
+    sequence of requests.
     """
 
     portion = 500
@@ -94,7 +94,7 @@ class BaseDraws:
         self._delta = np.zeros(0)
 
     def first(self, count: int) -> Array:
-        """δ at the first draws, +inf where the target vanishes, shape (count,)."""
+        """δ at the first `count` draws, +inf where the target vanishes, shape (count,)."""
         parts = [self._delta]
         for _ in range(-(-(count - self._delta.size) // self.portion)):
             z = self._base.draw(self._rng, self.portion)
@@ -104,12 +104,12 @@ class BaseDraws:
         return self._delta[:count]
 
     def kept(self, count: int, execution: Execution) -> Array:
-        """The same as a step of the run, which a checkpoint remembers."""
+        """The same as `first`, stored by a checkpoint as a step of the run."""
         return execution.once("draws of the base", lambda: self.first(count))
 
 
 def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
-    """The base with a round's moments, weighted to β = 1; see `FittedBase` for the floor."""
+    """The base with a round's moments at β = 1; `FittedBase` explains `least_shrinkage`."""
     log_weights = done.estimator.log_weights(1.0)
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
     flat = done.z.reshape(weights.size, -1)
@@ -128,7 +128,7 @@ def course_under(done: Round, base: Base) -> Course:
     log_start = log_new - log_q - done.estimator.log_mass
     found = Course.weighted(beta_grid(101), log_start.ravel(), delta.ravel())
     log_z = found.log_z - found.log_z[0]
-    # The end is known better than by importance weights from the old base's end.
+    # The estimator knows log z(1) better than importance weights from the old base do.
     return replace(found, log_z=log_z + found.beta * (done.estimator.log_z(1.0) - log_z[-1]))
 
 
@@ -138,7 +138,7 @@ def refit_bias(done: Round, uniform: float = 1.0) -> Bias:
 
 
 def acceptance_by_beta(bins: Array) -> dict[str, Any]:
-    """Mean acceptance in equal bins of β, None where no transition was made."""
+    """Transitions and mean acceptance in equal bins of β; None where there was no transition."""
     tries, sums = bins
     return {
         "transitions": [int(count) for count in tries],

@@ -1,4 +1,4 @@
-"""How TACT-HMC is set: coupling λ(ξ), hills, steps, and what follows for the thermostats."""
+"""Settings of TACT-HMC: coupling λ(ξ), hills, steps, and the thermostat means they imply."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
-"""Settings of `TACT` that turn TACT-HMC into its ablations and its relatives.
+"""Settings of `TACT` that turn TACT-HMC into its ablations and related samplers.
 
-With friction 1 and no thermostat the published step is θ ← θ − η ∇Ũ + N(0, 2η): SGLD with step 2η.
+With friction 1 and no thermostat, the published step is θ ← θ − η ∇Ũ + N(0, 2η): SGLD with step 2η.
 """
 
 
@@ -44,7 +44,7 @@ class Coupling:
     Attributes
     ----------
     plateau, reach, power, wall
-        ξ₀, ξ₁ (where T = 2), n and W₀; the defaults are those of [TACT] 5.1.
+        ξ₀, ξ₁ (where T = 2), n and W₀. The defaults are those of [TACT] 5.1.
     """
 
     plateau: float = 1 / 3
@@ -67,16 +67,16 @@ class Coupling:
 
 @dataclass(frozen=True)
 class Hills:
-    """Metadynamics: Gaussian hills that fill the free energy along ξ, one a look ([TACT] suppl. B).
+    """Metadynamics: one Gaussian hill per look fills the free energy along ξ ([TACT] suppl. B).
 
     Attributes
     ----------
     height, width
-        Of a hill, in units of energy (temperature 1) and of ξ.
+        Height and width of a hill, in units of energy (temperature 1) and of ξ.
     softening
-        ΔT of the well-tempered form, in which a hill on a bias W shrinks by exp(−W / ΔT) and the
-        bias converges to ΔT / (ΔT + 1) of the free energy. None is the published, plain form: it
-        never stops building, and lags behind where θ is slow to warm and to cool.
+        ΔT of the well-tempered form. There a hill on a bias W shrinks by exp(−W / ΔT), and the bias
+        converges to ΔT / (ΔT + 1) of the free energy. None selects the published, plain form. Its
+        bias never stops growing, and it lags behind where θ is slow to warm and to cool.
     """
 
     height: float = 0.02
@@ -90,7 +90,7 @@ class Hills:
 
 @dataclass(frozen=True, kw_only=True)
 class TactSettings:
-    """How the dynamics of TACT-HMC are set; `TACT` says what each field means."""
+    """Settings of the dynamics of TACT-HMC; `TACT` documents the fields."""
 
     thin: Annotated[int, Whole(1)] = 10
     step: Annotated[float, Real(0)] = 0.1
@@ -111,9 +111,9 @@ class TactSettings:
     noise: Annotated[tuple[float, float], Numbers(0, count=2)] = (0.0, 0.0)
 
     def dynamics(self, *, learn: bool, offset: float) -> Dynamics:
-        """For the compiled loop."""
+        """Settings of the dynamics for the compiled loop."""
         hills = self.hills
-        # Whole numbers must not reach the loop as such: it would be compiled once more for them.
+        # Integers become floats, because other types would compile the loop again.
         return Dynamics(
             (float(self.step) ** 2, float(self.tempering_step) ** 2),
             (float(self.friction), float(self.tempering_friction)),
@@ -137,11 +137,12 @@ class TactSettings:
         )
 
     def thermostat_means(self, noise: Array) -> tuple[Array, Array]:
-        """Where z_θ and z_ξ should settle, and the standard errors of that, both of shape (2,).
+        """Expected means of z_θ and z_ξ and their standard errors, both of shape (2,).
 
-        It is the friction with which a free particle's steps at the places of `noise` gain no
-        kinetic energy on average: c + η V / 2 to first order ([TACT] 6) with V the mean weighted by
-        λ² or λ'², infinite where the noise of a step is more than any friction can take up.
+        The expected mean is the friction at which the steps of a free particle at the points of
+        `noise` gain no kinetic energy on average. To first order this is c + η V / 2 ([TACT] 6),
+        with V the mean weighted by λ² or λ'². The mean is infinite where no friction can absorb the
+        noise of a step.
 
         Parameters
         ----------
@@ -158,10 +159,10 @@ class TactSettings:
         return np.array([mean for mean, _ in found]), np.array([error for _, error in found])
 
     def _settled(self, noise: Array, square: Array, friction: float) -> tuple[float, float]:
-        """One thermostat's mean and error, from η V and the squared coupling at each place."""
+        """Mean and error of one thermostat, from η V and the squared coupling at each point."""
         told = np.isfinite(noise) & (square > 0)
         if not told.any():
-            return friction, 0.0  # it is never coupled to anything
+            return friction, 0.0  # the thermostat is never coupled to anything
         noise, square = noise[told], square[told]
 
         def gain(z: float) -> Array:

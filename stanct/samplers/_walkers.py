@@ -1,8 +1,8 @@
-"""Chains of TACT-HMC: where they start, the bias that they learn together, what they collect.
+"""Chains of TACT-HMC: their starts, the bias that they learn together, and their draws.
 
-A chain is a walker of [TACT] Algorithm 1 with its random streams. It is looked at now and then, and
-a look at λ = 1 collects a draw. Blocks of looks go over threads; in the warm-up chains share what
-they have learned of the bias between them.
+A chain is a walker of [TACT] Algorithm 1 with its random streams. It makes looks at regular
+intervals, and a look at λ = 1 collects a draw. Blocks of looks run on threads. During the warm-up,
+chains share the learned bias between blocks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from stanct.samplers._tact_settings import TactSettings
 from stanct.targets.batches import Source, make_potential
 from stanct.targets.function_target import FunctionDensity
 
-# Most looks in a block; a tenth of the draws in short runs, as noise is measured where blocks end.
+# Most looks in a block. Short runs use a tenth of the draws, as noise is measured at block ends.
 BLOCK = 100
-# Chains share what they have learned of the bias after so many looks.
+# Number of looks after which chains share the learned bias.
 SHARED = 25
-# The noise is measured at this many points of the chains, with this many batches each.
+# Points of the chains at which the noise is measured, and batches at each point.
 SPREAD_POINTS, SPREAD_BATCHES = 64, 16
 # Looks at λ = 1 before the warm-up.
 SETTLE = 50
@@ -35,7 +35,7 @@ SETTLE = 50
 
 @dataclass
 class Chain:
-    """A chain's random streams, state and bias, moved in place; a user's function has `noise`."""
+    """Random streams, state and bias of a chain, updated in place; `noise` draws the batches."""
 
     rng: np.random.Generator
     noise: np.random.Generator
@@ -46,7 +46,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Block:
-    """What a chain collected and saw in a block, and where it was at its end."""
+    """Draws and trace of a chain in a block, and its position at the end."""
 
     z: Array
     energy: Array
@@ -56,7 +56,7 @@ class Block:
 
 
 def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: int) -> Block:
-    """A block of looks, fewer once `wanted` draws have been collected; none after that."""
+    """Make a block of looks, which ends once `wanted` draws have been collected."""
     walker = chain.walker
     room = max(0, min(wanted - chain.collected, looks))
     out = TactOut(np.empty((room, walker.z.size)), np.empty(room), np.empty((looks, 6)))
@@ -67,7 +67,7 @@ def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: 
                 potential, walker, chain.bias, dynamics, chain.rng, out
             )
     chain.collected += found
-    # Copies, so that the room for draws that were not collected is given back.
+    # Copies release the memory of draws that were not collected.
     return Block(
         out.z[:found].copy(),
         out.energy[:found].copy(),
@@ -84,7 +84,7 @@ def started(
     rng: np.random.Generator,
     noise: np.random.Generator,
 ) -> Chain:
-    """A chain at its start: `place`, whitened, of shape (D,), or a draw from the base if None."""
+    """A chain at its start: the whitened `place`, shape (D,), or a draw from the base if None."""
     z = _place(source, place, rng, noise)
     walker = Walker(
         z,
@@ -101,7 +101,7 @@ def started(
 def _place(
     source: Source, place: Array | None, rng: np.random.Generator, noise: np.random.Generator
 ) -> Array:
-    """A start with a finite energy: the given one, or a draw from the base."""
+    """A start with finite energy: the given one, or a draw from the base."""
     dimension = source.mean.size
     reading = compiled.make_reading(dimension)
     with source.lend(noise) as lent:
@@ -125,9 +125,10 @@ def _place(
 
 
 def typical_energy(job: Job, settings: TactSettings, source: Source, members: list[Chain]) -> float:
-    """Mean energy while chains settle at λ = 1, which the tempered energy is measured from.
+    """Mean energy while chains settle at λ = 1, which serves as the zero of the tempered energy.
 
-    A constant in U tilts the free energy along ξ by as much times λ; without it less is to learn.
+    A constant in U tilts the free energy along ξ by λ times that constant. Without it, the bias has
+    less to learn.
     """
     still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
     work = partial(_look, source, still, SETTLE + 1)
@@ -151,7 +152,7 @@ def learn(
             member.collected = 0
         work = partial(_look, source, dynamics, size + 1)
         job.blocks("warm-up", work, members, [size], unit="look")
-        # What each chain has added since the last block, to what all knew then.
+        # Add the contributions of each chain in this block to the previous pooled bias.
         pooled = Bias(
             *(
                 old + sum(getattr(member.bias, name) - old for member in members)
@@ -167,9 +168,9 @@ def learn(
 def collect(
     job: Job, settings: TactSettings, source: Source, members: list[Chain], offset: float
 ) -> tuple[list[list[Block]], bool]:
-    """Look at all chains until each has collected its draws; says too whether the user ended it.
+    """Collect the draws of all chains, and say whether the user interrupted them.
 
-    It goes by rounds: as many looks as it takes if ξ is uniform, then ever fewer.
+    The first round has as many looks as a uniform ξ would need. Later rounds have fewer.
     """
     draws, coupling = job.draws, settings.coupling
     work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
@@ -198,7 +199,7 @@ def collect(
 def noise_spread(
     source: Source, blocks: list[list[Block]], settings: TactSettings, seed: np.random.SeedSequence
 ) -> Array:
-    """Variances of U and ∇U between batches at places of the chains with λ and λ', (points, 4)."""
+    """Variances of U and ∇U between batches, with λ and λ', shape (points, 4)."""
     coupling = settings.coupling
     order, luck, noise = map(np.random.default_rng, seed.spawn(3))
     ends = [block for chain in blocks for block in chain if len(block.trace)]
@@ -212,7 +213,7 @@ def noise_spread(
 
 
 def joined(blocks: list[list[Block]], name: str, count: int) -> Array:
-    """One array of the blocks of all chains, cut to the shortest."""
+    """Join one array of the blocks of all chains, cut to `count` entries."""
     return np.stack(
         [np.concatenate([getattr(block, name) for block in chain])[:count] for chain in blocks]
     )

@@ -1,4 +1,4 @@
-"""log Z while the draws that count are made: beside the progress bar, and for `target_se`."""
+"""Follows log Z while the kept draws are made, for the progress bar and for `target_se`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.progress import Bar
 
-# The view takes at most this share of the time, and is not renewed more often than a person reads.
+# Largest share of the time spent on the text, and least seconds between two updates.
 MOST_SHARE = 0.02
 LEAST_WAIT = 0.5
 BINS = 8
@@ -26,20 +26,20 @@ LEVELS = "▁▂▃▄▅▆▇█"
 class Watch:
     """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
 
-    Nothing that is shown changes the draws.
+    The displayed text never changes the draws.
 
     Parameters
     ----------
     base_draws
-        Of the frozen base; the run's own, so that no evaluation is made twice.
+        Draws of the frozen base. The run uses the same object, so no evaluation is repeated.
     per_draw
-        How many of them go with each draw of a chain.
+        Number of base draws for each draw of a chain.
     bias
-        Frozen.
+        The frozen bias.
     precision
-        When to stop.
+        The stopping rule.
     bar
-        Where it is shown.
+        The progress bar beside which the text is shown.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Watch:
         self._next = self._started + LEAST_WAIT
 
     def show(self, draws: Callable[[], tuple[Array, Array, int]]) -> None:
-        """Renew the text beside the bar if it is time to.
+        """Update the text beside the bar if enough time has passed.
 
         Parameters
         ----------
         draws
-            Gives β and δ of all draws so far, shape (chains, draws), and the gradients spent on
-            them; not called in vain.
+            Returns β and δ of all draws so far, shape (chains, draws), and the gradients spent on
+            them. It is called only when the text is updated.
         """
         began = time.perf_counter()
         if not self.bar.shown or began < self._next:
@@ -71,13 +71,13 @@ class Watch:
                 evidence = self._estimator(delta).evidence("")
             rate = gradients / (began - self._started)
             self.bar.note(live_text(beta, evidence, rate))
-        except Exception:  # what is only shown is no reason to lose draws
+        except Exception:  # a failing display must not lose draws
             self.bar.note("")
         done = time.perf_counter()
         self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
 
     def more(self, z: Array, beta: Array, delta: Array) -> int:
-        """How many more draws each chain makes; arguments are all draws so far.
+        """Return how many more draws each chain makes, given all draws so far.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class Watch:
 
 
 def live_text(beta: Array, evidence: Evidence, rate: float) -> str:
-    """One line: occupancy of β from 0 to 1, log Z with its error, gradients a second."""
+    """One line of text: occupancy of β from 0 to 1, log Z with its error, gradients per second."""
     counts = np.histogram(beta, BINS, (0, 1))[0]
     level = np.ceil(counts / counts.max() * (len(LEVELS) - 1)).astype(int)
     occupancy = "".join(LEVELS[k] for k in level)

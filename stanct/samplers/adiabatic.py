@@ -1,19 +1,19 @@
 """Adiabatic Monte Carlo: a contact Hamiltonian flow from base to target ([AMC] Betancourt 2014).
 
-The flow moves z, its momentum p and β together, with no schedule: β advances where the momentum
-does,
+The flow moves z, its momentum p and β together, without a schedule. β advances with the momentum:
 
     dz/ds = p,   dp/ds = −∇V_B − β∇δ − r (β + c) (δ − E_β[δ]) p,   dβ/ds = r (β + c) |p|²,
 
-and T + V_B + βδ + log z(β) + H₀ stays zero, so that every trajectory carries log z(β) with it. With
-r = 1 and 1 in place of β + c these are [AMC]'s equations; the rate r sets how long the flow takes,
-the offset c keeps the friction bounded near β = 0, where δ spreads most.
+The sum T + V_B + βδ + log z(β) + H₀ stays zero, so every trajectory carries log z(β) with it. With
+r = 1, and with 1 in place of β + c, these are the equations of [AMC]. The rate r sets the duration
+of the flow. The offset c keeps the friction bounded near β = 0, where δ spreads most.
 
-E_β[δ] is learned from ensembles, in slices of β set by the spread of δ, and frozen. The flow does
-not preserve volume: its divergence −D r (β + c)(δ − E) is integrated along each trajectory.
-Trajectories that start with p ∝ |p|² N(p), the flux through a level of β, then arrive as draws of
-the target with importance weights exp(−ΔH) |∂(z, p)|, whatever E was learned. Heated back from the
-target they must find the same log z; a metastability shows as hysteresis.
+E_β[δ] is learned from ensembles, in slices of β whose width follows the spread of δ. It is then
+frozen. The flow does not preserve volume, so its divergence −D r (β + c)(δ − E) is integrated along
+each trajectory. Trajectories start with p ∝ |p|² N(p), the flux through a level of β. They arrive
+as draws from the target with importance weights exp(−ΔH) |∂(z, p)|, whatever E was learned.
+Trajectories heated back from the target must find the same log z. Metastability shows as
+hysteresis.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from stanct.samplers._method import Method
 from stanct.settings import Real, Whole
 from stanct.work.execution import Borrow
 
-# A slice of β holds this many standard deviations of δ, and there are at most this many slices.
+# Width of a slice of β in standard deviations of δ, and the largest number of slices.
 SLICE, MOST_SLICES = 0.2, 1000
-# A step that is not given starts here, and is tried again until the energy error is this small.
+# First trial of a step that is not given, the energy error it must reach, and the most trials.
 FIRST_STEP, ENERGY_ERROR, STEP_TRIES = 0.2, 0.1, 6
-# Trajectories of one chain that run between two looks at the keyboard.
+# Trajectories of one chain that run between two checks for an interrupt.
 BLOCK = 16
 
 _RECORDS = ("z", "delta", "kinetic", "flow_log_z", "log_weights")
@@ -48,25 +48,26 @@ _RECORDS = ("z", "delta", "kinetic", "flow_log_z", "log_weights")
 
 @dataclass(frozen=True, kw_only=True)
 class Adiabatic(Method[AdiabaticRun]):
-    """Adiabatic Monte Carlo: trajectories cool from the base to the target and are heated back.
+    """Adiabatic Monte Carlo: trajectories cool from the base to the target and heat up again.
 
     Attributes
     ----------
     duration
-        About how long a trajectory takes, in whitened time; a standard normal's period is 2π.
-        Longer is more adiabatic: the weights vary less.
+        Approximate duration of a trajectory in whitened time; the period of a standard normal is
+        2π. Longer trajectories are more adiabatic, and their weights vary less.
     step
-        Time step of the integrator; by default one whose energy error, the drift of
-        T + V_B + βδ + log z + H₀ along a trajectory, is about a tenth of a nat.
+        Time step of the integrator. The default step has an energy error of about a tenth of a
+        nat; this is the drift of T + V_B + βδ + log z + H₀ along a trajectory.
     refresh
-        Time after which the momentum is drawn afresh, with H₀ corrected; None for never. Without it
-        the flow is a bijection, and `AdiabaticRun.metropolis` can correct it, but modes of the
-        dynamics that exchange no energy are never averaged over.
+        Time after which the momentum is redrawn, with H₀ corrected; None for never. Without
+        refreshment, the flow is a bijection, and `AdiabaticRun.metropolis` can correct it. However,
+        modes of the dynamics that exchange no energy are then never averaged over.
     max_steps
-        Most steps of a trajectory; one that has not arrived by then has stalled and is counted.
+        Largest number of steps of a trajectory. A trajectory that has not arrived by then counts
+        as stalled.
 
-    `draws` are trajectories of each chain, `warmup` those of each chain in each of the two
-    ensembles that E_β[δ] is learned from.
+    `draws` is the number of trajectories of each chain. `warmup` is their number in each of the two
+    ensembles from which E_β[δ] is learned.
     """
 
     name: ClassVar[str] = "adiabatic"
@@ -80,7 +81,7 @@ class Adiabatic(Method[AdiabaticRun]):
     max_steps: Annotated[int, Whole(1)] = 20_000
 
     def run(self, job: Job) -> AdiabaticRun:
-        """Fit a base, learn E_β[δ], freeze it, and let the trajectories flow."""
+        """Fit a base, learn E_β[δ], freeze it, and run the trajectories."""
         base = job.start().base
         streams = [job.seeds.stream("stream", k) for k in range(job.chains)]
         explorer = _Explorer(job.borrow, base, self, job.chains * job.warmup)
@@ -130,7 +131,7 @@ class Adiabatic(Method[AdiabaticRun]):
 
 @dataclass(frozen=True)
 class _Means:
-    """E_β[δ] at nodes of β, the flow's offset and step, and what the slices cost."""
+    """E_β[δ] at nodes of β, the flow's offset and step, and the gradients spent on the slices."""
 
     nodes: Array
     means: Array
@@ -153,10 +154,10 @@ def _joined(blocks: Sequence[Sequence[tuple[Swarm, Swarm]]], which: int, name: s
 def _swarm(
     problem: Problem, z: Array, nodes: int, refresh: float, rng: np.random.Generator
 ) -> Swarm:
-    """Trajectories about to start at z, with momenta as they cross a level of β.
+    """Trajectories about to start at z, with momenta from the flux through a level of β.
 
-    The time to the first resampling of the momentum is uniform: only then does resampling, seen
-    over a steady stream of trajectories, leave their distribution as it is.
+    The time to the first resampling of the momentum is uniform. Only then does resampling leave
+    the distribution of a steady stream of trajectories unchanged.
     """
     swarm, scratch = make_swarm(z, nodes), make_scratch(z.shape[1])
     for row in range(len(z)):
@@ -173,7 +174,7 @@ def _swarm(
 
 @dataclass(frozen=True)
 class _Trajectories:
-    """What a worker needs to let a stream's trajectories flow."""
+    """Everything a worker needs to run the trajectories of a stream."""
 
     borrow: Borrow
     base: Base
@@ -181,7 +182,7 @@ class _Trajectories:
     learned: _Means
 
     def cooled(self, problem: Problem, rng: np.random.Generator, size: int) -> Swarm:
-        """Trajectories from the base down to the target, through all nodes."""
+        """Trajectories from the base to the target, through all nodes."""
         dimension, top = self.base.dimension, self.learned.nodes.size - 1
         flow = self.learned.flow(dimension, self.method)
         swarm = _swarm(problem, rng.standard_normal((size, dimension)), top + 1, flow.refresh, rng)
@@ -191,7 +192,7 @@ class _Trajectories:
 
 @dataclass(frozen=True)
 class _Cool(_Trajectories):
-    """Takes a stream's trajectories from the base down to the target."""
+    """Cools the trajectories of a stream from the base to the target."""
 
     def __call__(self, rng: np.random.Generator, size: int) -> Swarm:
         with self.borrow() as density:
@@ -200,9 +201,9 @@ class _Cool(_Trajectories):
 
 @dataclass(frozen=True)
 class _CoolAndHeat(_Trajectories):
-    """Takes a stream's trajectories down to the target, and as many up from where they arrived.
+    """Cools the trajectories of a stream to the target, then heats as many back to the base.
 
-    Heating starts from the arrivals resampled by their weights, with fresh momenta.
+    Heating starts from the arrivals, resampled by their weights, with fresh momenta.
     """
 
     def __call__(self, rng: np.random.Generator, size: int) -> tuple[Swarm, Swarm]:
@@ -228,7 +229,7 @@ def _learn(
     learned: _Means,
     streams: list[np.random.Generator],
 ) -> _Means:
-    """E_β[δ] anew from whole ensembles, and the step until its energy error is small."""
+    """Learn E_β[δ] from whole ensembles, and reduce the step until its energy error is small."""
     job.ledger.gradients += learned.gradients
     for _ in range(STEP_TRIES):
         work = _Cool(job.borrow, base, method, learned)
@@ -253,9 +254,9 @@ def _learn(
 
 @dataclass(frozen=True)
 class _Explorer:
-    """Takes an ensemble from slice to slice of β, each with E extrapolated from the last.
+    """Moves an ensemble from slice to slice of β, with E extrapolated from the previous slice.
 
-    The slope of E_β[δ] is −Var_β[δ].
+    The extrapolation uses the slope of E_β[δ], which is −Var_β[δ].
     """
 
     borrow: Borrow
@@ -321,7 +322,7 @@ class _Centre:
 
 
 def _centre(delta: Array, log_weights: Array) -> _Centre:
-    """Of finite δ; the outermost hundredths are pulled in, since δ may have no mean at β = 0."""
+    """The centre of finite δ, with the outermost hundredths clipped: δ may lack a mean at β = 0."""
     kept = np.isfinite(delta) & np.isfinite(log_weights)
     if not kept.any():
         raise SamplingError(

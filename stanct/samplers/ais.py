@@ -12,28 +12,28 @@ from stanct.samplers._job import Job
 
 @dataclass(frozen=True, kw_only=True)
 class AIS(Annealing[ParticleRun]):
-    """Annealed importance sampling: particles go once from the base to the target.
+    """Annealed importance sampling: particles move once from the base to the target.
 
     Attributes
     ----------
     temperatures
-        Steps of the sigmoidal schedule.
+        Number of steps of the sigmoidal schedule.
     resample
-        Resample islands whose weights degenerate: adaptive sequential Monte Carlo.
+        Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
     island
-        Particles of an island; divides `draws`.
+        Number of particles in an island. It must divide `draws`.
     transitions
-        HMC transitions at each temperature.
+        Number of HMC transitions at each temperature.
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
     max_steps
-        Most leapfrog steps in a trajectory.
+        Largest number of leapfrog steps in a trajectory.
     target_accept
-        Acceptance that the step size at every β is tuned to.
+        Target acceptance for tuning the step size at every β.
 
-    `draws` are particles of each chain, `warmup` are the pilot particles of each chain in each of
-    two rounds, from which step sizes are learned. The base is only sampled, so a wide one does no
-    harm.
+    `draws` is the number of particles of each chain. `warmup` is the number of pilot particles of
+    each chain in each of the two rounds that learn the step sizes. The base is only sampled, so a
+    wide base does no harm.
     """
 
     name: ClassVar[str] = "ais"

@@ -1,8 +1,8 @@
 """Bidirectional Monte Carlo (Grosse, Ghahramani & Adams 2015): AIS upwards and downwards.
 
-For data simulated from the program the parameters that they came from are an exact draw from the
-posterior. Annealing from there to the base gives unbiased estimates of 1/Z, so that log Z lies
-between two stochastic bounds.
+If the data were simulated from the program, the parameters that generated them are an exact draw
+from the posterior. Annealing from this draw to the base gives unbiased estimates of 1/Z. log Z
+therefore lies between two stochastic bounds.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ Exact = Point | Callable[[np.random.Generator], Point]
 
 @dataclass(frozen=True, kw_only=True)
 class Bidirectional(Annealing[Bracket]):
-    """Bidirectional Monte Carlo: particles go from the base up and from exact draws down.
+    """Bidirectional Monte Carlo: particles move up from the base and down from exact draws.
 
     Attributes
     ----------
     exact
-        An exact draw from the posterior: the parameters that the data were simulated from, name to
-        value, or an unconstrained point of shape (D,), from which every chain starts. Or a function
-        of a random generator that returns such a draw, called once for every chain.
+        An exact draw from the posterior, from which every chain starts: the parameters that
+        generated the data (name to value), or an unconstrained point of shape (D,). A function that
+        takes a random generator and returns such a draw is called once for every chain.
     temperatures
-        Steps of the sigmoidal schedule.
+        Number of steps of the sigmoidal schedule.
     resample
-        Resample islands whose weights degenerate: adaptive sequential Monte Carlo.
+        Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
     island
-        Particles of an island; divides `draws`.
+        Number of particles in an island. It must divide `draws`.
     transitions
-        HMC transitions at each temperature.
+        Number of HMC transitions at each temperature.
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
     max_steps
-        Most leapfrog steps in a trajectory.
+        Largest number of leapfrog steps in a trajectory.
     target_accept
-        Acceptance that the step size at every β is tuned to.
+        Target acceptance for tuning the step size at every β.
 
-    `draws` are particles of each chain, upwards and as many downwards; downwards no particle is
-    resampled.
+    `draws` is the number of particles of each chain in each direction. Particles on their way down
+    are never resampled.
     """
 
     name: ClassVar[str] = "bidirectional"
@@ -72,7 +72,7 @@ class Bidirectional(Annealing[Bracket]):
         return {**self.record(), "exact": exact}
 
     def check(self, plan: Plan, target: Any) -> None:
-        """The exact draw must lie inside the target's support."""
+        """Refuse an exact draw outside the target's support."""
         super().check(plan, target)
         if not callable(self.exact):
             _unconstrained(target, self.exact)

@@ -1,7 +1,7 @@
 """Gibbs continuous tempering: HMC on x | β, exact draws of β | x ([GS] Graham & Storkey 2017, 5).
 
 Given x, β follows a truncated exponential on every linear piece of the bias ([GS] 17 for one
-piece), so it is drawn exactly and ranges over the whole of [0, 1] in one move.
+piece). β is therefore drawn exactly, and one move can reach any point of [0, 1].
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Gibbs(Alternation):
     Attributes
     ----------
     bootstrap
-        Rounds that refit the base before the final chains. With 0 the first base is final.
+        Rounds that refit the base before the final chains. With 0, the first base is final.
     transitions
-        HMC transitions, each followed by a draw of β, for each draw that is kept.
+        Number of HMC transitions for each kept draw. Each transition is followed by a draw of β.
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
     max_steps
-        Most leapfrog steps in a trajectory.
+        Largest number of leapfrog steps in a trajectory.
     target_accept
-        Acceptance that the step size at every β is tuned to.
+        Target acceptance for tuning the step size at every β.
     """
 
     name: ClassVar[str] = "gibbs"

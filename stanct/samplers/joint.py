@@ -1,7 +1,7 @@
 """Joint continuous tempering: NUTS on (z, u), β = logistic(u) (Graham & Storkey 2017, section 4).
 
-The run has four stages: a base is fitted, one or more short rounds of the joint program refit base
-and bias to what they found, everything is frozen, and the draws that count are made.
+The run has four stages. A base is fitted, one or more short rounds of the joint program refit base
+and bias, everything is frozen, and the kept draws are made.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ from stanct.samplers._watch import Watch
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
-# A linear bias is kept while log z(β) stays within this many nats of it: the chain then still
-# passes the least likely β, and the kinks of a table cost NUTS some of its step size.
+# A linear bias is kept while log z(β) stays within this many nats of it. The chain then still
+# passes the least likely β, and the kinks of a table would shorten the steps of NUTS.
 MOST_DIP = 5.0
 
-# Independent draws of the base for each draw of the chains. One costs a density, a draw of NUTS
-# many gradients, and where chains move well the base has the larger share of the error.
+# Independent draws of the base for each draw of the chains. A base draw costs one density, a NUTS
+# draw many gradients. Where chains move well, the base contributes most of the error.
 BASE_DRAWS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joint(NutsMethod[TemperedRun]):
-    """Joint continuous tempering by NUTS, compiled or CmdStan's on the generated program.
+    """Joint continuous tempering by NUTS, with compiled kernels or with CmdStan.
 
     Attributes
     ----------
     bootstrap
-        Rounds that refit base and bias before the final chains. With 0 the first base is final.
+        Rounds that refit base and bias before the final chains. With 0, the first base is final.
     target_accept
-        Acceptance statistic that the step size is tuned to.
+        Target acceptance statistic for tuning the step size.
     max_depth
         Largest depth of a NUTS tree.
 
-    A `CmdStan` also fits the bases ``"pathfinder"``, ``"laplace"`` and ``"advi"``; pilots are
-    embedded. Without one compiled kernels run NUTS by the gradient of the density program, which is
-    that of the joint program by the chain rule.
+    CmdStan runs NUTS on the generated joint program. It also fits the bases ``"pathfinder"``,
+    ``"laplace"`` and ``"advi"``. Pilots always run on the embedded engine. Without CmdStan,
+    compiled kernels run NUTS. They obtain the gradient of the joint program from that of the
+    density program by the chain rule.
     """
 
     name: ClassVar[str] = "joint"
     aims: ClassVar[bool] = True
 
     def run(self, job: Job) -> TemperedRun:
-        """Fit a base, refit base and bias by rounds, freeze both, and draw."""
+        """Fit a base, refit base and bias in rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         base, bias = start.base.dense(), Bias.linear(start.log_zeta)
@@ -96,7 +97,7 @@ class Joint(NutsMethod[TemperedRun]):
 
 @dataclass(frozen=True)
 class _Stage:
-    """The chains of one round beside what is estimated from them."""
+    """The chains of one round, with the estimates from them."""
 
     round: Round
     chains: Chains
@@ -104,7 +105,7 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Stages:
-    """Samples the joint density under one frozen base and bias after another."""
+    """Samples the joint density under a sequence of frozen bases and biases."""
 
     job: Job = field(repr=False)
     method: Joint
@@ -118,7 +119,7 @@ class _Stages:
         places: Array | None,
         precision: Precision | None = None,
     ) -> _Stage:
-        """Run the chains, and draw from the base; a round where there is no `precision`."""
+        """Run the chains, and draw from the base. Without `precision`, the stage is a round."""
         job = self.job
         warmup = ROUND_WARMUP if precision is None else job.warmup
         aim = precision or Precision(None, ROUND_DRAWS)
@@ -143,14 +144,14 @@ class _Stages:
         return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains)
 
     def _starts(self, name: str, base: GaussianBase) -> Array:
-        """Draws of the base inside the support, each with a logistic u, (chains, D + 1)."""
+        """Draws of the base inside the support, each with a logistic u, shape (chains, D + 1)."""
         rng = np.random.default_rng(self.job.seeds("starts", name))
         z = draws_inside(self.job.target, base, self.job.chains, rng)
         return np.concatenate([z, rng.logistic(size=(self.job.chains, 1))], axis=1)
 
 
 def _so_far(blocks: list[NutsDraws]) -> Callable[[], tuple[Array, Array, int]]:
-    """What a watch asks for if it is time to: β, δ and gradients of the finished blocks."""
+    """A function that returns β, δ and gradients of the finished blocks, for `Watch.show`."""
 
     def draws() -> tuple[Array, Array, int]:
         drawn = NutsDraws.joined(blocks)
@@ -160,7 +161,7 @@ def _so_far(blocks: list[NutsDraws]) -> Callable[[], tuple[Array, Array, int]]:
 
 
 def _coarse_bias(course: Course, uniform: float) -> Bias:
-    """The linear bias where it will do, and otherwise a table along the curve."""
+    """The linear bias where it suffices, and otherwise a table along the curve."""
     log_zeta = float(course.log_z[-1])
     dip = np.max(np.abs(course.log_z - course.beta * log_zeta))
     linear = uniform == 1 and dip <= MOST_DIP

@@ -1,9 +1,10 @@
 """Parallel tempering with non-reversible swaps (Syed, Bouchard-Côté, Deligiannidis & Doucet 2022).
 
-Each chain is a ladder of its own: K rungs from the base at β = 0, drawn afresh in every scan, to
-the target at β = 1. In a scan every rung moves by HMC, then neighbours are swapped, even pairs in
-even scans and odd pairs in odd ones. Between warm-up rounds of doubling length the rungs are moved
-to equal rejection and step sizes are pooled; `bootstrap` rounds refit the base. All is frozen then.
+Each chain is a separate ladder of K rungs, from the base at β = 0 to the target at β = 1. The rung
+at β = 0 is redrawn from the base in every scan. In a scan, every rung moves by HMC, and then
+neighbours are swapped: even pairs in even scans, odd pairs in odd scans. Warm-up rounds double in
+length. Between them, the rungs are moved to equal rejection and step sizes are pooled. `bootstrap`
+rounds refit the base. Everything is frozen before the final scans.
 """
 
 from __future__ import annotations
@@ -43,33 +44,35 @@ from stanct.work.execution import Borrow
 BLOCK = 50
 DOUBLING = (1, 1, 2, 4, 8)
 FIRST_RUNGS = 12
-# About 2 Λ rungs are best for round trips; a few more make the evidence's steps easier.
+# About 2 Λ rungs are best for round trips. A few more make the steps of the evidence smaller.
 RUNGS_PER_BARRIER = 2.5
 ROUND_DRAWS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelTempering(HmcMethod[LadderRun]):
-    """Parallel tempering: each chain is a ladder of its own, whose neighbours swap places.
+    """Parallel tempering: each chain is a separate ladder whose neighbours swap places.
 
     Attributes
     ----------
     rungs
-        K; by default 2.5 times the barrier measured in the warm-up, at least 4.
+        Number of rungs K; by default one more than 2.5 times the barrier measured in the warm-up,
+        from 5 to 65.
     reversible
-        Swap even or odd pairs by a coin instead of in turn; slower, for comparison.
+        Whether to choose even or odd pairs at random instead of in turn. This is slower, and serves
+        for comparison.
     bootstrap
-        Rounds that refit the base to draws at β = 1 before the final ladder.
+        Number of rounds that refit the base to draws at β = 1 before the final ladder.
     transitions
-        HMC transitions of each rung in a scan.
+        Number of HMC transitions of each rung in a scan.
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
     max_steps
-        Most leapfrog steps in a trajectory.
+        Largest number of leapfrog steps in a trajectory.
     target_accept
-        Acceptance that the step size at every β is tuned to.
+        Target acceptance for tuning the step size at every β.
 
-    The base is sampled at β = 0, so a wide one does no harm.
+    The base is sampled at β = 0, so a wide base does no harm.
     """
 
     name: ClassVar[str] = "parallel_tempering"
@@ -81,7 +84,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
     bootstrap: Annotated[int, Whole(0)] = 0
 
     def run(self, job: Job) -> LadderRun:
-        """Fit a base, find the ladder, freeze all, and scan."""
+        """Fit a base, find the ladder, freeze everything, and scan."""
         start = job.start(bootstrap=self.bootstrap, sampled=True)
         ladders = _Ladders.started(job, self, start.base)
         for number in range(self.bootstrap):
@@ -112,7 +115,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
 
 @dataclass
 class _Ladder:
-    """One chain's random stream, states of its rungs and step table, moved in place."""
+    """The random stream, rung states and step table of one chain, updated in place."""
 
     rng: np.random.Generator
     rungs: Rungs
@@ -128,18 +131,18 @@ class _Ladder:
         return cls(rng, _placed(density, base, z), make_table(base.dimension))
 
     def place(self, density: SampledDensity, base: Base, z: Array) -> None:
-        """Put the rungs at whitened places, shape (K, D)."""
+        """Put the rungs at whitened positions, shape (K, D)."""
         self.rungs = _placed(density, base, z)
 
     def inside(self) -> Array:
-        """Where its rungs are, with one inside the support for rung 0, shape (K, D)."""
+        """Positions of the rungs, with a point inside the support for rung 0, shape (K, D)."""
         z = self.rungs.z.copy()
         z[0] = z[1]
         return z
 
 
 def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
-    """Rungs at whitened places, shape (K, D), with values and gradients."""
+    """Rungs at whitened positions, shape (K, D), with values and gradients."""
     rungs = make_rungs(z)
     problem, scratch = make_problem(density, base), make_scratch(base.dimension)
     for k in range(len(z)):
@@ -149,7 +152,7 @@ def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Takes a ladder through a block of scans; travels to workers."""
+    """Moves a ladder through a block of scans; it is sent to workers."""
 
     borrow: Borrow
     base: Base
@@ -174,7 +177,7 @@ class _Scan:
 
 @dataclass(frozen=True)
 class _Scans:
-    """Blocks of all ladders joined, (chains, draws, ...) or (chains, ...)."""
+    """Joined blocks of all ladders, shapes (chains, draws, ...) or (chains, ...)."""
 
     z: Array
     delta: Array
@@ -206,20 +209,20 @@ class _Ladders:
         return cls(job, method, base, betas, members)
 
     def rebase(self, base: Base) -> None:
-        """Keep every rung's place x, under a new base."""
+        """Keep the position x of every rung, and express it in the coordinates of a new base."""
         for member in self.members:
             x = self.base.unwhiten(member.inside())
             member.place(self.job.density, base, base.whiten(x))
         self.base = base
 
     def restart_clocks(self) -> None:
-        """Count round trips from here."""
+        """Restart the count of round trips."""
         for member in self.members:
             member.rungs.clock[:] = 0
             member.rungs.heading[:] = 0
 
     def adapt(self) -> None:
-        """Warm up in rounds of doubling length; leaves a frozen ladder."""
+        """Warm up in rounds of doubling length, and leave a frozen ladder."""
         method, job = self.method, self.job
         for share in DOUBLING:
             done = self.scanned("warm-up", max(job.warmup * share // sum(DOUBLING), 2), learn=True)

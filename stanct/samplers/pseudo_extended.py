@@ -1,9 +1,9 @@
 """Pseudo-extended MCMC: NUTS on N copies that hand the target over to each other ([PE] 8).
 
-Each copy has an inverse temperature of its own, estimated beside it or fixed. While one copy is the
-target's the others roam the tempered path between base and target, and any that comes to another
-mode can take over. The stages are those of joint tempering: a base, rounds that refit base and
-log ζ, everything frozen, and the draws that count.
+Each copy has its own inverse temperature, which is either estimated with it or fixed. At any time,
+one copy follows the target. The others roam the tempered path between base and target, and one
+that reaches another mode can take over. The stages are those of joint tempering: fit a base, refit
+base and log ζ in rounds, freeze everything, and make the kept draws.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from stanct.settings import Numbers, Whole
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 
-# Independent draws of the base for each draw of the chains; one costs a density.
+# Independent draws of the base for each draw of the chains. Each costs one density.
 BASE_DRAWS = 4
 
 # Share of the prior of β that is uniform whatever the speed of the path. Few draws near β = 1
-# do, since every copy counts.
+# suffice, because every copy counts.
 UNIFORM = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class PseudoExtended(NutsMethod[PseudoExtendedRun]):
-    """Pseudo-extended MCMC by NUTS, compiled or CmdStan's on the generated program.
+    """Pseudo-extended MCMC by NUTS, with compiled kernels or with CmdStan.
 
     Attributes
     ----------
     copies
-        N, at least 2; every gradient costs N of the target's.
+        Number of copies N, at least 2. Every gradient costs N gradients of the target.
     fixed_beta : shape (N,)
         Inverse temperatures of the copies in [0, 1], not all 1; estimated by default.
     bootstrap
-        Rounds that refit base and log ζ before the final chains. With 0 the first base is final.
+        Rounds that refit base and log ζ before the final chains. With 0, the first base is final.
     target_accept
-        Acceptance statistic that the step size is tuned to.
+        Target acceptance statistic for tuning the step size.
     max_depth
         Largest depth of a NUTS tree.
     """
@@ -89,11 +89,11 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         return {**super().record(), "fixed_beta": fixed}
 
     def check(self, plan: Plan, target: Any) -> None:
-        """The program must have a pseudo-extended form."""
+        """Refuse a program without a pseudo-extended form."""
         generated(target, "pseudo_extended")
 
     def run(self, job: Job) -> PseudoExtendedRun:
-        """Fit a base, refit base and log ζ by rounds, freeze both, and draw."""
+        """Fit a base, refit base and log ζ in rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         base, bias = start.base.dense(), CopyBias.linear(start.log_zeta)
@@ -134,7 +134,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
 
 @dataclass(frozen=True)
 class _Stage:
-    """The chains of one round: z (chains, draws, N, D), β and δ (chains, draws, N)."""
+    """The chains of one round, with β and δ of shape (chains, draws, N)."""
 
     chains: Chains
     beta: Array = field(repr=False)
@@ -148,7 +148,7 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Stages:
-    """Samples the pseudo-extended density under one frozen base and bias after another."""
+    """Samples the pseudo-extended density under a sequence of frozen bases and biases."""
 
     job: Job = field(repr=False)
     method: PseudoExtended
@@ -196,14 +196,14 @@ class _Stages:
 def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
     """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
 
-    The target's copy, whose β nothing else determines, has the prior too: when another takes over
-    it is set free where the modes meet.
+    The β of the target's copy follows the same prior, because nothing else determines it. When
+    another copy takes over, this one is released at a β where the modes meet.
     """
     course = estimator.course(beta_grid(101))
     return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
 
 
 def _logit(beta: Array) -> Array:
-    """The control u of β, kept finite where β has rounded to an end."""
+    """The control u of β, kept finite where β was rounded to 0 or 1."""
     inside = np.clip(beta, 1e-15, 1 - 1e-15)
     return np.log(inside) - np.log1p(-inside)

@@ -1,9 +1,9 @@
 """Simulated tempering (Marinari & Parisi 1992) as in [GS] 6–9: HMC on x | rung, rung | x exactly.
 
-Given x the rung is drawn from all of the ladder at once, P(n | x) ∝ exp(−β_n δ − b_n), and at the
-lowest rung x is drawn afresh from the base. The pseudo-prior b_n = log z(β_n) and the ladder are
-learned in the warm-up. Estimates use P(n | x) in place of the rungs that the chain happened to
-visit ([GS] 8, 9), joined with independent draws of the base.
+Given x, the rung is drawn from the whole ladder at once, P(n | x) ∝ exp(−β_n δ − b_n). At the
+lowest rung, x is redrawn from the base. The pseudo-prior b_n = log z(β_n) and the ladder are
+learned in the warm-up. Estimates use P(n | x) in place of the visited rungs ([GS] 8, 9), together
+with independent draws of the base.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from stanct.settings import Choice, Whole
 
 LADDERS = ("equal", "sigmoidal")
 FIRST_RUNGS = 32
-# Neighbours a third of a standard deviation of δ apart all but make a continuous path; a rung costs
-# one exponential a transition.
+# Neighbours a third of a standard deviation of δ apart are close to a continuous path. A rung costs
+# one exponential per transition.
 RUNGS_PER_LENGTH, FEWEST, MOST = 3.0, 10, 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedTempering(Alternation):
-    """Simulated tempering on a ladder that is learned.
+    """Simulated tempering on a learned ladder.
 
     Attributes
     ----------
     ladder
-        ``"equal"``: rungs at equal thermodynamic length ∫ sd_β(δ) dβ, learned in the warm-up;
-        ``"sigmoidal"``: [GS] 7.2's.
+        ``"equal"`` spaces rungs by equal thermodynamic length ∫ sd_β(δ) dβ, learned in the warm-up.
+        ``"sigmoidal"`` is the ladder of [GS] 7.2.
     rungs
-        By default three for each unit of thermodynamic length, from 10 to 200.
+        Number of rungs; by default three for each unit of thermodynamic length, from 10 to 200.
     bootstrap
-        Rounds that refit the base before the final chains. With 0 the first base is final.
+        Rounds that refit the base before the final chains. With 0, the first base is final.
     transitions
-        HMC transitions, each followed by a draw of the rung, for each draw that is kept.
+        Number of HMC transitions for each kept draw. Each transition is followed by a draw of the
+        rung.
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
     max_steps
-        Most leapfrog steps in a trajectory.
+        Largest number of leapfrog steps in a trajectory.
     target_accept
-        Acceptance that the step size at every β is tuned to.
+        Target acceptance for tuning the step size at every β.
 
-    The run's `beta` are the rungs visited, its `bias` is a `LadderBias`; averages and log z are
-    available at every β, also between rungs.
+    The run's `beta` holds the visited rungs, and its `bias` is a `LadderBias`. Averages and log z
+    are available at every β, including those between rungs.
     """
 
     name: ClassVar[str] = "simulated_tempering"
@@ -69,12 +70,12 @@ class SimulatedTempering(Alternation):
         return LadderBias.linear(self._first_ladder, log_zeta)
 
     def carried_bias(self, course: Course, uniform: float) -> LadderBias:
-        """The pseudo-prior along the course, on that ladder."""
+        """The pseudo-prior along the course, on a sigmoidal ladder."""
         ladder = self._first_ladder
         return LadderBias(ladder, np.interp(ladder, course.beta, course.log_z - course.log_z[0]))
 
     def refitted_bias(self, done: Round, uniform: float) -> LadderBias:
-        """The ladder of equal length, or the sigmoidal one, with log z(β_n) of a round."""
+        """The equal-length or sigmoidal ladder, with log z(β_n) estimated from a round."""
         estimator = done.estimator
         grid, length = thermodynamic_length(estimator)
         wanted = int(np.clip(np.ceil(RUNGS_PER_LENGTH * length[-1]) + 1, FEWEST, MOST))
@@ -88,7 +89,7 @@ class SimulatedTempering(Alternation):
 
 
 def thermodynamic_length(estimator: PathEstimator) -> tuple[Array, Array]:
-    """∫₀^β sd_β′(δ) dβ′ on a grid of β, by the trapezoidal rule; (grid, lengths)."""
+    """∫₀^β sd_β′(δ) dβ′ by the trapezoidal rule: the grid of β, and the lengths on it."""
     grid = beta_grid(101)
     speed = np.sqrt(estimator.delta_moments(grid)[1])
     pieces = np.diff(grid) * 0.5 * (speed[1:] + speed[:-1])
@@ -97,7 +98,7 @@ def thermodynamic_length(estimator: PathEstimator) -> tuple[Array, Array]:
 
 def equal_length(grid: Array, length: Array, rungs: int) -> Array:
     """The ladder whose neighbours are equally far apart in thermodynamic length, shape (rungs,)."""
-    # A path without length, where base and target agree, still needs distinct rungs.
+    # A path of zero length, where base and target agree, still needs distinct rungs.
     padded = length + 1e-3 * max(length[-1], 1e-3) * grid
     betas = np.interp(np.linspace(0, padded[-1], rungs), padded, grid)
     betas[0], betas[-1] = 0.0, 1.0

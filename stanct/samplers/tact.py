@@ -1,11 +1,11 @@
-"""TACT-HMC: tempered dynamics whose thermostats take up the noise of mini-batches.
+"""TACT-HMC: tempered dynamics whose thermostats absorb the noise of mini-batches.
 
-[TACT] is Luo, Wang, Yang, Zhu & Wang 2018, Algorithm 1, with these corrections: draws are collected
-where λ = 1 (line 16 has 0), the biasing force averages over each bin's own visits, and every buffer
-is its own. What differs on purpose: friction acts between two halves of the force by default
-(``integrator="published"`` brings back the Euler step), the bias of all chains is pooled, and it is
-frozen before the first draw that counts. With parts switched off the same loop is SGNHT, SGHMC and
-SGLD, see `VARIANTS`.
+The method follows Algorithm 1 of [TACT] (Luo, Wang, Yang, Zhu & Wang 2018) with three corrections.
+Draws are collected where λ = 1 (line 16 has 0), the biasing force averages over each bin's own
+visits, and no two quantities share a buffer. Three differences are deliberate. By default, friction
+acts between two halves of the force (``integrator="published"`` selects the Euler step). The bias
+is pooled over all chains. The bias is frozen before the first kept draw. With some parts switched
+off, the same loop runs SGNHT, SGHMC and SGLD; see `VARIANTS`.
 """
 
 from __future__ import annotations
@@ -45,51 +45,53 @@ __all__ = ["TACT", "VARIANTS", "Coupling", "Hills"]
 
 @dataclass(frozen=True, kw_only=True)
 class TACT(TactSettings, Method[TactRun]):
-    """TACT-HMC, or one of its parts (`VARIANTS`): draws without evidence.
+    """TACT-HMC or one of its variants (`VARIANTS`), which give draws but no evidence.
 
-    Nothing is accepted or rejected, so the draws are as exact as the step is short; the
-    thermostats' means tell when it is not.
+    No step is accepted or rejected, so the draws carry a discretisation error that vanishes with
+    the step size. The means of the thermostats show when the step is too long.
 
     Attributes
     ----------
     start : shape (D,) or (chains, D)
-        Unconstrained points to start from instead of draws of the base.
+        Unconstrained starting points that replace draws from the base.
     minibatch
-        The size that counts observations and how many make a batch, see `MiniBatch`.
+        The variable that counts the observations, and the batch size; see `MiniBatch`.
     thin
-        Steps between looks ([TACT]'s K). A chain collects a draw at each look with λ = 1.
+        Number of steps between looks (K in [TACT]). A chain collects a draw at each look with
+        λ = 1.
     step, tempering_step
-        ε = √η for θ (whitened) and for ξ: a step moves them by about ε.
+        ε = √η for θ (whitened) and for ξ. A step moves each by about ε.
     friction, tempering_friction
-        c of the injected noise, by step.
+        The friction c of the injected noise, per step.
     inertia, tempering_inertia
-        γ of the thermostats; z_θ has variance η / γ, divided by D for the scalar one.
+        The inertia γ of the thermostats. z_θ has variance η / γ, divided by D for the scalar
+        thermostat.
     tempering
-        Let ξ move; without it λ = 1 throughout.
+        Whether ξ moves. If not, λ = 1 throughout.
     thermostat
-        ``"scalar"``, ``"diagonal"`` (one for each coordinate) or None: friction stays at c and the
-        noise of the gradient is not compensated.
+        ``"scalar"``, ``"diagonal"`` (one for each coordinate) or None. With None, the friction
+        stays at c and the noise of the gradient is not compensated.
     bias
         ``"force"`` (adaptive biasing force), ``"hills"`` (metadynamics) or None.
     bins
-        In which the bias is kept, over 0 ≤ |ξ| ≤ W₀.
+        Number of bins of the bias, over 0 ≤ |ξ| ≤ W₀.
     hills, coupling
-        `Hills` and `Coupling`.
+        Settings of metadynamics and of λ(ξ); see `Hills` and `Coupling`.
     integrator
-        ``"symmetric"``: exact friction between two halves of the force; ``"published"``: Algorithm
-        1's Euler step, whose variances are too small by about z_θ / 2.
+        ``"symmetric"`` applies exact friction between two halves of the force. ``"published"`` is
+        the Euler step of Algorithm 1, whose variances are too small by about z_θ / 2.
     resample_every
-        Steps after which momenta are drawn afresh; 0 for never.
+        Number of steps after which the momenta are redrawn; 0 for never.
     patience
-        A chain looks no more than `patience` × `draws` times; the run has as many draws as the
-        chain that collected fewest. With 1 all variants cost the same.
+        A chain makes at most `patience` × `draws` looks. Every chain is cut to the length of the
+        one that collected the fewest draws. With 1, all variants cost the same.
     noise
-        Standard deviations of Gaussian noise that is added to the energy and to each component of
-        its gradient in whitened coordinates, for experiments; the sampler is not told.
+        Standard deviations of Gaussian noise that is added, for experiments, to the energy and to
+        each component of its gradient in whitened coordinates. The sampler does not use them.
 
-    `warmup` are looks of each chain in which the bias is learned. ``base="auto"`` stands for
-    ``"pilot"``, or with mini-batches for ``"laplace"``, fitted to all data of a Stan program. A
-    function is then sampled in its own coordinates.
+    `warmup` is the number of looks in which each chain learns the bias. For a Stan program,
+    ``base="auto"`` stands for ``"pilot"``, or with mini-batches for ``"laplace"``, fitted to all
+    data. A function is then sampled in its own coordinates.
     """
 
     name: ClassVar[str] = "tact"
@@ -120,11 +122,11 @@ class TACT(TactSettings, Method[TactRun]):
         }
 
     def record(self) -> dict[str, Any]:
-        """The settings; of the start it is only said that one was given."""
+        """The settings, with the start reduced to whether one was given."""
         return {**self.identity(), "start": None if self.start is None else "given"}
 
     def check(self, plan: Plan, target: Any) -> None:
-        """Refuse bases and mini-batches that do not go with the target."""
+        """Refuse bases and mini-batches that do not suit the target."""
         if plan.log_zeta is not None:
             raise SamplingError(
                 "TACT-HMC estimates no evidence and has no use for log_zeta.",
@@ -183,7 +185,7 @@ class TACT(TactSettings, Method[TactRun]):
         )
 
     def _shards(self, job: Job) -> Batches | None:
-        """The data cut into batches, if they are to be."""
+        """The data cut into batches, or None without mini-batches."""
         if self.minibatch is None:
             return None
         program: Any = job.target
@@ -191,7 +193,7 @@ class TACT(TactSettings, Method[TactRun]):
         return program_batches(program, self.minibatch, None, rng)
 
     def _base(self, job: Job) -> GaussianBase | None:
-        """What whitens; None for functions that are sampled in their own coordinates."""
+        """The base that whitens; None for functions that are sampled in their own coordinates."""
         base = job.plan.base
         if base == "auto":
             if not isinstance(job.target, ProgramTarget):
@@ -199,13 +201,13 @@ class TACT(TactSettings, Method[TactRun]):
             base = "pilot" if self.minibatch is None else "laplace"
         elif isinstance(job.target, StochasticTarget):
             return None if isinstance(base, str) else base.dense()
-        # log ζ is of no use to these dynamics, so that none is guessed.
+        # These dynamics do not use log ζ, so none is guessed.
         log_zeta = None if isinstance(base, str) else 0.0
         planned = replace(job, plan=replace(job.plan, base=base, log_zeta=log_zeta))
         return planned.start().base.dense()
 
     def _source(self, job: Job, base: GaussianBase | None, shards: Batches | None) -> Source:
-        """Where the chains' estimates come from."""
+        """The source of the estimates that move the chains."""
         target: Any = job.target
         dimension = target.density.dimension
         corrections = np.zeros(0), np.zeros((0, dimension))
@@ -226,7 +228,7 @@ class TACT(TactSettings, Method[TactRun]):
         return Source(lend, mean, scale, corrections, self.noise)
 
     def _members(self, job: Job, source: Source, base: GaussianBase | None) -> list[Chain]:
-        """The chains at their starts, each with a stream for itself and one for its batches."""
+        """The chains at their starts, each with one random stream for moves and one for batches."""
         starts = _starts(self.start, base, job.chains, source.mean.size)
         return [
             started(
@@ -241,7 +243,7 @@ class TACT(TactSettings, Method[TactRun]):
 
 
 def _check_stochastic(base: Any, target: StochasticTarget) -> None:
-    """A stochastic target has no program to which a base could be fitted."""
+    """Refuse bases that a stochastic target cannot have: it has no program to fit one to."""
     if isinstance(base, str):
         if base != "auto":
             raise SamplingError(
@@ -255,7 +257,7 @@ def _check_stochastic(base: Any, target: StochasticTarget) -> None:
 
 
 def _check_minibatch(target: Any) -> None:
-    """Only the data of a Stan program can be cut."""
+    """Refuse mini-batches for targets other than Stan programs."""
     if isinstance(target, StochasticTarget):
         raise SamplingError("A stochastic target makes its own batches.")
     if not isinstance(target, ProgramTarget):
@@ -268,7 +270,7 @@ def _check_minibatch(target: Any) -> None:
 def _starts(
     start: Array | None, base: GaussianBase | None, chains: int, dimension: int
 ) -> list[Array | None]:
-    """Whitened starts, one a chain; None to draw it."""
+    """Whitened starts, one for each chain; None where the start is to be drawn."""
     if start is None:
         return [None] * chains
     x = np.asarray(start, float)
@@ -281,7 +283,7 @@ def _starts(
 
 
 def _summary(bias: Bias, settings: TACT) -> Array:
-    """Visits and what was learned, shape (2, bins)."""
+    """Visits and the learned energy or height, shape (2, bins)."""
     if settings.bias == "force":
         return np.array([bias.visits, bias.energy / np.maximum(bias.visits, 1)])
     return np.array([bias.visits, bias.height])
