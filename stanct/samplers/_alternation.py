@@ -136,11 +136,15 @@ def _draw(
         chain.beta = kernels.gibbs_draws(
             make_problem(density, base),
             chain.state,
-            chain.beta,
-            Mover(
-                settings.moves(learn=learn), chain.table, chain.rng, make_scratch(base.dimension)
+            Alternation(
+                chain.beta,
+                bias.beta,
+                bias.value,
+                isinstance(bias, LadderBias),
+                settings.transitions,
             ),
-            Alternation(bias.beta, bias.value, isinstance(bias, LadderBias), settings.transitions),
+            Mover(settings.moves(learn=learn), chain.table, make_scratch(base.dimension)),
+            chain.rng,
             out,
         )
     return out

@@ -22,6 +22,7 @@ from stanct.errors import SamplingError
 from stanct.kernels import (
     Mover,
     Population,
+    Schedule,
     State,
     StepTable,
     Tally,
@@ -118,7 +119,7 @@ def _up(
     """Take fresh particles from the base to the target."""
     population, tally = make_population(base.draw(stream.rng, size)), make_tally()
     scratch = make_scratch(base.dimension)
-    mover = Mover(settings.moves(learn=learn), stream.table, stream.rng, scratch)
+    mover = Mover(settings.moves(learn=learn), stream.table, scratch)
     tally.counts[0] = size
     resample = settings.resample and not learn
     # Without resampling nothing happens between temperatures, so that one call does them all.
@@ -129,8 +130,8 @@ def _up(
             row = (population.z[k], population.gradient[k], population.value[k])
             kernels.evaluate(problem, *row, scratch)
         for segment in segments:
-            along = np.asarray(segment, float)
-            kernels.anneal(problem, population, along, mover, settings.transitions, tally)
+            schedule = Schedule(np.asarray(segment, float), settings.transitions)
+            kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
             if resample:
                 population = _resampled(population, stream.rng)
     return Particles(population.z.copy(), population.log_weights, tally)
@@ -149,20 +150,22 @@ def down(
     Between one particle's start and the next the state is moved at β = 1, which leaves it exact.
     """
     moves, scratch = settings.moves(learn=False), make_scratch(base.dimension)
-    mover = Mover(moves, stream.table, stream.rng, scratch)
+    mover = Mover(moves, stream.table, scratch)
     population, tally = make_population(np.zeros((size, base.dimension))), make_tally()
     state = stream.state
     with borrow() as density:
         problem = make_problem(density, base)
         for k in range(size):
             for _ in range(SPACING):
-                probability, status, gradients = kernels.tempered_move(problem, state, 1.0, mover)
+                probability, status, gradients = kernels.tempered_move(
+                    problem, state, 1.0, mover, stream.rng
+                )
                 events = (status == kernels.DIVERGED, status == kernels.REJECTED)
                 tally.counts[:] += (gradients, 1, probability, *events)
             population.z[k], population.gradient[k] = state.z, state.gradient
             population.value[k] = state.value
-        backwards = np.ascontiguousarray(betas[::-1])
-        kernels.anneal(problem, population, backwards, mover, settings.transitions, tally)
+        schedule = Schedule(np.ascontiguousarray(betas[::-1]), settings.transitions)
+        kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
     return Particles(population.z.copy(), population.log_weights, tally)
 
 

@@ -126,10 +126,9 @@ def _scan(
         kernels.ladder_scans(
             make_problem(density, base),
             ladder.rungs,
-            Mover(
-                settings.moves(learn=learn), ladder.table, ladder.rng, make_scratch(base.dimension)
-            ),
             Scanning(betas, settings.transitions, settings.reversible),
+            Mover(settings.moves(learn=learn), ladder.table, make_scratch(base.dimension)),
+            ladder.rng,
             out,
         )
     out.round_trips[0] = ladder.rungs.clock[1]
