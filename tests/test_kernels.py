@@ -175,9 +175,9 @@ def test_step_size_is_learned_along_beta(rng) -> None:
     states = [kernels.make_state(problem, np.zeros(5)) for _ in ladder]
 
     def sweep(table: kernels.StepTable, learn: bool) -> list[float]:
-        mover = kernels.Mover(kernels.Moves(1.5, 20, 0.8, learn), table, rng, scratch)
+        mover = kernels.Mover(kernels.Moves(1.5, 20, 0.8, learn), table, scratch)
         return [
-            kernels.tempered_move(problem, state, beta, mover)[0]
+            kernels.tempered_move(problem, state, beta, mover, rng)[0]
             for state, beta in zip(states, ladder, strict=True)
         ]
 

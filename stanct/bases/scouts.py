@@ -20,6 +20,7 @@ from stanct.errors import EngineError
 from stanct.kernels import (
     Mover,
     Moves,
+    Schedule,
     make_population,
     make_problem,
     make_scratch,
@@ -87,13 +88,13 @@ def annealed_scouts(
         rng = np.random.Generator(np.random.PCG64(child))
         population = make_population(base.draw(rng, -(-particles // STREAMS)))
         scratch, tally = make_scratch(base.dimension), make_tally()
-        mover = Mover(MOVES, make_table(base.dimension), rng, scratch)
+        mover = Mover(MOVES, make_table(base.dimension), scratch)
         with borrow() as density:
             problem = make_problem(density, base)
             for k in range(len(population.z)):
                 row = (population.z[k], population.gradient[k], population.value[k])
                 kernels.evaluate(problem, *row, scratch)
-            kernels.anneal(problem, population, betas, mover, 1, tally)
+            kernels.anneal(problem, population, Schedule(betas, 1), mover, rng, tally)
         return population.z, population.log_weights, tally.counts[0] + len(population.z)
 
     with ThreadPoolExecutor(threads) as pool:

@@ -4,7 +4,14 @@ What other rooms call is here under one name each; the loop of TACT-HMC, whose w
 is in `stanct.kernels.tact`.
 """
 
-from stanct.kernels.annealing import Population, Tally, anneal, make_population, make_tally
+from stanct.kernels.annealing import (
+    Population,
+    Schedule,
+    Tally,
+    anneal,
+    make_population,
+    make_tally,
+)
 from stanct.kernels.contact import (
     Flow,
     Leg,
@@ -109,6 +116,7 @@ __all__ = [
     "Problem",
     "Rungs",
     "Scanning",
+    "Schedule",
     "Scratch",
     "State",
     "StepTable",

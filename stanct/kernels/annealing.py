@@ -14,6 +14,13 @@ from stanct.kernels.hmc import Mover, tempered_move
 from stanct.kernels.tempering import BETA_BINS, bin_of
 
 
+class Schedule(NamedTuple):
+    """The temperatures of an annealing, shape (K,), and the transitions at each but the first."""
+
+    betas: Array
+    transitions: int
+
+
 class Population(NamedTuple):
     """A block of particles, updated in place.
 
@@ -63,19 +70,19 @@ def make_tally() -> Tally:
 def anneal(
     problem: Problem,
     population: Population,
-    betas: Array,
+    schedule: Schedule,
     mover: Mover,
-    transitions: int,
+    rng: np.random.Generator,
     tally: Tally,
 ) -> None:
-    """Take every particle of a block from betas[0] along to betas[-1].
+    """Take every particle of a block from the first β of a schedule along to the last.
 
     Adds −(β_{n+1} − β_n) δ to a particle's log weight before it moves at β_{n+1} ([GS] 10). A
     particle outside the target's support has weight zero and stays.
     """
     problem, population, mover = borrowed(problem), borrowed(population), borrowed(mover)
-    betas, tally = borrowed(betas), borrowed(tally)
-    log_weights = population.log_weights
+    schedule, rng, tally = borrowed(schedule), borrowed(rng), borrowed(tally)
+    betas, log_weights = schedule.betas, population.log_weights
     for row in range(log_weights.size):
         state = State(population.z[row], population.gradient[row], population.value[row])
         for n in range(betas.size - 1):
@@ -85,8 +92,10 @@ def anneal(
             delta = delta_of(problem, state.value[0], state.z, mover.scratch)
             log_weights[row] -= (betas[n + 1] - betas[n]) * delta
             k = bin_of(betas[n + 1], tally.bins)
-            for _ in range(transitions):
-                probability, status, gradients = tempered_move(problem, state, betas[n + 1], mover)
+            for _ in range(schedule.transitions):
+                probability, status, gradients = tempered_move(
+                    problem, state, betas[n + 1], mover, rng
+                )
                 tally.counts[0] += gradients
                 tally.counts[1] += 1
                 tally.counts[2] += probability

@@ -154,12 +154,16 @@ class _Cache(FunctionCache):
             super().save_overload(sig, data)
 
 
+# No loop is handed to compiled code as a value, for which numba would compile a wrapper.
+_NEVER_A_VALUE: Any = {"no_cfunc_wrapper": True}
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile without the interpreter's lock, and keep the machine code on disk where that works.
 
     For functions of this room alone: the key of the cache knows no other file.
     """
-    dispatcher: Any = numba.njit(nogil=True)(function)
+    dispatcher: Any = numba.njit(nogil=True, **_NEVER_A_VALUE)(function)
     if FOLDER is not None:
         dispatcher._cache = _Cache(function)
     return dispatcher
@@ -171,13 +175,12 @@ summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
 
 
 # Becomes part of its callers too: a call hands over a tuple field by field, some hundreds of them.
-# Without the wrappers for calls from Python it compiles in half the time.
-_NO_WRAPPERS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inlined = numba.njit(nogil=True, forceinline=True, **_NO_WRAPPERS)
+# No wrapper for calls from Python is compiled, so only loops can call it.
+inlined = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, **_NEVER_A_VALUE)
 
 
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Code for a value whose arrays do not know who owns their memory."""
+    """Code for a value whose arrays and random generators do not know who owns their memory."""
     if isinstance(kind, types.BaseTuple):
         kinds = kind.types  # pyright: ignore[reportAttributeAccessIssue]
         parts = zip(kinds, cgutils.unpack_tuple(builder, value), strict=True)
@@ -189,15 +192,19 @@ def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
         array.meminfo = cgutils.get_null_value(array.meminfo.type)
         array.parent = cgutils.get_null_value(array.parent.type)
         return array._getvalue()
+    if isinstance(kind, types.NumPyRandomGeneratorType):
+        generator = cgutils.create_struct_proxy(kind)(context, builder, value=value)
+        generator.meminfo = cgutils.get_null_value(generator.meminfo.type)
+        return generator._getvalue()
     context.nrt.incref(builder, kind, value)
     return value
 
 
 def _borrowed(_typing: Any, record: Any) -> Any:
-    """The same record, whose arrays count no references; valid while the original lives.
+    """The same record without counted references; valid while the original lives.
 
-    An array that is taken out of a tuple costs a count of references each time, about 10 ns. A loop
-    that begins with this takes fields from its records for free.
+    An array that is taken out of a tuple costs a count of references each time, about 10 ns, and so
+    does each call of a random generator. A loop that begins with this has them for free.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

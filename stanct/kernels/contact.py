@@ -241,7 +241,7 @@ def contact_flow(
     up, or has not arrived after `flow.max_steps` steps is lost: its log weight is −∞ from there on.
     """
     problem, flow = borrowed(problem), borrowed(flow)
-    swarm, scratch = borrowed(swarm), borrowed(scratch)
+    swarm, rng, scratch = borrowed(swarm), borrowed(rng), borrowed(scratch)
     nodes, (start, stop) = flow.nodes, span
     turn = 1 if stop > start else -1
     for row in range(swarm.z.shape[0]):

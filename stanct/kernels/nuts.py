@@ -312,29 +312,6 @@ def _begin(orbit: Orbit, rng: np.random.Generator) -> float:
 
 
 @inlined
-def _leap(
-    orbit: Orbit, end: int, doubling: Doubling, counts: Array, rng: np.random.Generator
-) -> tuple[float, float]:
-    """Take one step at an end of the trajectory; returns log density and energy there."""
-    inverse, trees, step = orbit.inverse, orbit.trees, doubling.step
-    w, gradient = trees.vectors[end, POINT], trees.vectors[end, GRADIENT]
-    momenta, delta = trees.vectors[end, LAST], trees.scalars[end, DELTA:]
-    before = trees.scalars[end, ENERGY]
-    _copy_phase(trees.vectors, end, BEGIN)
-    _drift(w, momenta, gradient, step, inverse)
-    log_density = evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
-    energy = _kick(momenta, gradient, step, inverse) - log_density
-    counts[STEPS] += 1
-    counts[GRADIENTS] += 1
-    span = energy - before
-    if doubling.halving and np.isfinite(energy) and rng.random() < _again(span):
-        log_density, energy, log_ratio, taken = halve(orbit, end, step, before, span, rng)
-        counts[GRADIENTS] += taken
-        counts[LOG_RATIO + doubling.forward] += log_ratio
-    return log_density, energy
-
-
-@inlined
 def _append(trees: Subtrees, end: int, top: int, log_weight: float) -> None:
     """Make the point at an end of the trajectory a part, which has level 0."""
     vectors = trees.vectors
@@ -365,11 +342,24 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
 
     A point is a part of level 0, and two parts of one level that follow each other become one.
     """
-    trees = orbit.trees
+    inverse, trees, step = orbit.inverse, orbit.trees, doubling.step
     side = 1 if doubling.forward else 0
     end, top = STATE + 1 + side, PARTS - 1
+    w, gradient = trees.vectors[end, POINT], trees.vectors[end, GRADIENT]
+    momenta, delta = trees.vectors[end, LAST], trees.scalars[end, DELTA:]
     while top != PARTS or trees.level[PARTS] < doubling.depth:
-        log_density, energy = _leap(orbit, end, doubling, counts, rng)
+        before = trees.scalars[end, ENERGY]
+        _copy_phase(trees.vectors, end, BEGIN)
+        _drift(w, momenta, gradient, step, inverse)
+        log_density = evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
+        energy = _kick(momenta, gradient, step, inverse) - log_density
+        counts[STEPS] += 1
+        counts[GRADIENTS] += 1
+        span = energy - before
+        if doubling.halving and np.isfinite(energy) and rng.random() < _again(span):
+            log_density, energy, more, taken = halve(orbit, end, step, before, span, rng)
+            counts[GRADIENTS] += taken
+            counts[LOG_RATIO + side] += more
         error, log_ratio = energy - doubling.start, counts[LOG_RATIO + side]
         # A gradient that is not a number shows only here.
         if not error <= DIVERGENCE:
@@ -423,7 +413,7 @@ def nuts_draws(
     at its ends, with their momenta, and those from `PARTS` on what a doubling is made of. With
     `halving` steps are halved where the energy ranges widely.
     """
-    orbit, out = borrowed(orbit), borrowed(out)
+    orbit, rng, out = borrowed(orbit), borrowed(rng), borrowed(out)
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
     counts = np.zeros(LOG_RATIO + 2)
     for n in range(out.w.shape[0]):

@@ -440,7 +440,7 @@ def run_looks(
     Ends when `out` holds all the draws or all the looks that it has room for.
     """
     potential, walker, bias = borrowed(potential), borrowed(walker), borrowed(bias)
-    dimension, out = walker.z.size, borrowed(out)
+    dimension, rng, out = walker.z.size, borrowed(rng), borrowed(out)
     reading, home = Reading(np.zeros((4, dimension)), np.zeros(2)), walker.z.copy()
     value = reading.value
     found, kinetic = 0, 1.0

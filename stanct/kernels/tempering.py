@@ -21,6 +21,8 @@ class Alternation(NamedTuple):
 
     Attributes
     ----------
+    beta
+        Where it begins.
     knots, values : shape (K,)
         The bias: knots of β, and b there.
     ladder
@@ -29,6 +31,7 @@ class Alternation(NamedTuple):
         Alternations for each draw.
     """
 
+    beta: float
     knots: Array
     values: Array
     ladder: bool
@@ -216,16 +219,16 @@ def bin_of(beta: float, bins: Array) -> int:
 def gibbs_draws(
     problem: Problem,
     state: State,
-    beta: float,
-    mover: Mover,
     alternation: Alternation,
+    mover: Mover,
+    rng: np.random.Generator,
     out: GibbsOut,
 ) -> float:
     """Fill `out` with draws of as many alternations each as are asked for; returns the last β."""
     problem, state, mover = borrowed(problem), borrowed(state), borrowed(mover)
-    alternation, out = borrowed(alternation), borrowed(out)
+    alternation, rng, out = borrowed(alternation), borrowed(rng), borrowed(out)
     knots, values, ladder = alternation.knots, alternation.values, alternation.ladder
-    transitions, rng, scratch = alternation.transitions, mover.rng, mover.scratch
+    beta, transitions, scratch = alternation.beta, alternation.transitions, mover.scratch
     masses = np.empty(knots.size)
     delta = 0.0
     for n in range(out.beta.size):
@@ -234,7 +237,7 @@ def gibbs_draws(
                 refresh(problem, state, rng, scratch)
                 probability, status, gradients = 1.0, OK, 1
             else:
-                probability, status, gradients = tempered_move(problem, state, beta, mover)
+                probability, status, gradients = tempered_move(problem, state, beta, mover, rng)
             out.accept[n] += probability / transitions
             out.gradients[n] += gradients
             out.step[n] += step_at(mover.table.log_step, beta) / transitions
@@ -256,7 +259,12 @@ def gibbs_draws(
 
 @compiled
 def ladder_scans(
-    problem: Problem, rungs: Rungs, mover: Mover, scanning: Scanning, out: LadderOut
+    problem: Problem,
+    rungs: Rungs,
+    scanning: Scanning,
+    mover: Mover,
+    rng: np.random.Generator,
+    out: LadderOut,
 ) -> None:
     """Fill `out` with scans of parallel tempering: move every rung, then swap neighbours.
 
@@ -264,8 +272,8 @@ def ladder_scans(
     non-reversible), or a parity chosen by a coin (reversible).
     """
     problem, rungs, mover = borrowed(problem), borrowed(rungs), borrowed(mover)
-    scanning, out = borrowed(scanning), borrowed(out)
-    betas, rng, scratch = scanning.betas, mover.rng, mover.scratch
+    scanning, rng, out = borrowed(scanning), borrowed(rng), borrowed(out)
+    betas, scratch = scanning.betas, mover.scratch
     top = betas.size - 1
     for n in range(out.gradients.size):
         refresh(problem, State(rungs.z[0], rungs.gradient[0], rungs.value[0]), rng, scratch)
@@ -273,7 +281,7 @@ def ladder_scans(
         for k in range(1, top + 1):
             state = State(rungs.z[k], rungs.gradient[k], rungs.value[k])
             for _ in range(scanning.transitions):
-                probability, status, gradients = tempered_move(problem, state, betas[k], mover)
+                probability, status, gradients = tempered_move(problem, state, betas[k], mover, rng)
                 out.gradients[n] += gradients
                 out.counts[0, k] += 1
                 out.counts[1, k] += probability

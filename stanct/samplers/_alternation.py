@@ -170,9 +170,11 @@ class _Draw:
             chain.beta = kernels.gibbs_draws(
                 make_problem(density, self.base),
                 chain.state,
-                chain.beta,
-                Mover(self.moves, chain.table, chain.rng, make_scratch(self.base.dimension)),
-                kernels.Alternation(self.bias.beta, self.bias.value, on_ladder, self.transitions),
+                kernels.Alternation(
+                    chain.beta, self.bias.beta, self.bias.value, on_ladder, self.transitions
+                ),
+                Mover(self.moves, chain.table, make_scratch(self.base.dimension)),
+                chain.rng,
                 out,
             )
         return out

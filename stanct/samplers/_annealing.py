@@ -21,6 +21,7 @@ from stanct.kernels import (
     Mover,
     Moves,
     Population,
+    Schedule,
     State,
     StepTable,
     Tally,
@@ -183,7 +184,7 @@ class Up:
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
         population, tally = make_population(self.base.draw(stream.rng, size)), make_tally()
-        mover = Mover(self.moves, stream.table, stream.rng, make_scratch(dimension))
+        mover = Mover(self.moves, stream.table, make_scratch(dimension))
         tally.counts[0] = size
         # Without resampling, nothing happens between temperatures, so one call covers them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
@@ -193,8 +194,8 @@ class Up:
                 row = (population.z[k], population.gradient[k], population.value[k])
                 kernels.evaluate(problem, *row, mover.scratch)
             for segment in segments:
-                along = np.asarray(segment, float)
-                kernels.anneal(problem, population, along, mover, self.transitions, tally)
+                schedule = Schedule(np.asarray(segment, float), self.transitions)
+                kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
                 if self.resample:
                     population = _resampled(population, stream.rng)
         return Particles(population.z.copy(), population.log_weights, tally)
@@ -215,7 +216,7 @@ class Down:
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        mover = Mover(self.moves, stream.table, stream.rng, make_scratch(dimension))
+        mover = Mover(self.moves, stream.table, make_scratch(dimension))
         population, tally = make_population(np.zeros((size, dimension))), make_tally()
         state = stream.state
         with self.borrow() as density:
@@ -223,14 +224,14 @@ class Down:
             for k in range(size):
                 for _ in range(SPACING):
                     probability, status, gradients = kernels.tempered_move(
-                        problem, state, 1.0, mover
+                        problem, state, 1.0, mover, stream.rng
                     )
                     events = (status == kernels.DIVERGED, status == kernels.REJECTED)
                     tally.counts[:] += (gradients, 1, probability, *events)
                 population.z[k], population.gradient[k] = state.z, state.gradient
                 population.value[k] = state.value
-            backwards = np.ascontiguousarray(self.betas[::-1])
-            kernels.anneal(problem, population, backwards, mover, self.transitions, tally)
+            schedule = Schedule(np.ascontiguousarray(self.betas[::-1]), self.transitions)
+            kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
         return Particles(population.z.copy(), population.log_weights, tally)
 
 

@@ -167,8 +167,9 @@ class _Scan:
             kernels.ladder_scans(
                 make_problem(density, self.base),
                 ladder.rungs,
-                Mover(self.moves, ladder.table, ladder.rng, make_scratch(self.base.dimension)),
                 Scanning(self.betas, self.transitions, self.reversible),
+                Mover(self.moves, ladder.table, make_scratch(self.base.dimension)),
+                ladder.rng,
                 out,
             )
         out.round_trips[0] = ladder.rungs.clock[1]
