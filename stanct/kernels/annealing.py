@@ -41,7 +41,7 @@ class Tally(NamedTuple):
     counts : shape (5,)
         Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
     bins : shape (2, bins)
-        In equal bins of β: transitions, sum of acceptance probabilities.
+        Transitions and sum of acceptance probabilities in equal bins of β.
     """
 
     counts: Array
@@ -49,13 +49,13 @@ class Tally(NamedTuple):
 
 
 def make_population(z: Array) -> Population:
-    """Particles at whitened places, shape (n, D); values and gradients are yet to be computed."""
+    """Make particles at whitened points, shape (n, D), without values and gradients."""
     z = np.array(z, float)
     return Population(z, np.zeros_like(z), np.full((len(z), 1), -np.inf), np.zeros(len(z)))
 
 
 def make_tally() -> Tally:
-    """A tally of nothing."""
+    """Make a tally of zeros."""
     return Tally(np.zeros(5), np.zeros((2, BETA_BINS)))
 
 
@@ -68,10 +68,10 @@ def anneal(
     transitions: int,
     tally: Tally,
 ) -> None:
-    """Take every particle of a block from betas[0] along to betas[-1].
+    """Anneal every particle of a block from betas[0] to betas[-1].
 
-    Adds −(β_{n+1} − β_n) δ to a particle's log weight before it moves at β_{n+1} ([GS] 10). A
-    particle outside the target's support has weight zero and stays.
+    The log weight of a particle grows by −(β_{n+1} − β_n) δ before the particle moves at β_{n+1}
+    ([GS] 10). A particle outside the target's support has weight zero and does not move.
     """
     problem, population, mover = borrowed(problem), borrowed(population), borrowed(mover)
     betas, tally = borrowed(betas), borrowed(tally)

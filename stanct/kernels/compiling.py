@@ -31,12 +31,12 @@ from numba.core import cgutils, config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
-# Machine code of other versions is deleted when no process has begun with it for so long.
+# Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
 
 
 def source_key() -> str | None:
-    """A digest of all files of the room and of the compiler; None where there is no source."""
+    """Return a digest of the package's files and the compiler's version; None without source."""
     digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}".encode())
     files = [
         file for file in resources.files("stanct.kernels").iterdir() if file.name.endswith(".py")
@@ -48,10 +48,10 @@ def source_key() -> str | None:
 
 
 def _prepared_folder() -> Path | None:
-    """The folder for this version's machine code, which exists then; None for no cache."""
+    """Make and return the folder for this version's machine code; None if nothing is cached."""
     chosen, key = config.CACHE_DIR, source_key()  # pyright: ignore[reportAttributeAccessIssue]
     above = Path(chosen or platformdirs.user_cache_dir("stanct", appauthor=False))
-    # Without a home "~" stays in the path, which would make a folder of that name right here.
+    # Without a home directory "~" stays in the path and would create a folder of that name here.
     if key is None or not (chosen or above.is_absolute()):
         return None
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
@@ -66,9 +66,9 @@ def _prepared_folder() -> Path | None:
 
 
 def _prune(folder: Path) -> None:
-    """Delete the machine code of versions that nobody has used for long.
+    """Delete the machine code of versions that were not used for `KEPT_DAYS`.
 
-    A process that still runs with such code keeps what it has loaded and compiles the rest anew.
+    A process that still runs such a version keeps what it has loaded and compiles the rest again.
     """
     with contextlib.suppress(OSError):
         for other in folder.parent.iterdir():
@@ -76,18 +76,18 @@ def _prune(folder: Path) -> None:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-# Decided once, so that no loop is on disk while another one, compiled into it, is not.
+# Decided once, so that a loop is never cached while another loop compiled into it is not.
 FOLDER = _prepared_folder()
 
 
 class _Locator:
-    """Tells numba's cache that every loop lies in `FOLDER`, which belongs to one state of it all.
+    """Tells numba's cache that every loop is in `FOLDER`.
 
-    The name of that folder holds the key, so nothing in it is ever out of date.
+    The name of that folder holds the source key, so nothing in it is ever out of date.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._py_file = function.__code__.co_filename  # numba's warnings name it
+        self._py_file = function.__code__.co_filename  # for numba's warnings
 
     def ensure_cache_path(self) -> None:
         Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,10 @@ class _Locator:
 
 
 class _Contents(CompileResultCacheImpl):
-    """numba's form of compiled functions, with one place for all of them."""
+    """Compiled functions in numba's form, all stored in one folder."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        # Not numba's own, which looks for a place by the function's file.
+        # The parent's constructor would choose a folder by the function's file.
         self._lineno = function.__code__.co_firstlineno
         self._locator = _Locator(function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
@@ -114,16 +114,16 @@ class _Contents(CompileResultCacheImpl):
 
 
 class _Files(IndexDataCacheFile):
-    """numba's files, but no two processes ever write machine code under one name.
+    """numba's cache files with names that are unique across processes.
 
-    Two that began at once would number their files alike, and the index of one could then lead to
-    the code of the other.
+    Two processes that start together would number their files alike, and the index of one could
+    point to the code of the other.
     """
 
     def _load_index(self) -> dict[Any, str]:
         try:
             return super()._load_index()
-        except (EOFError, pickle.UnpicklingError):  # a machine that stopped while it was written
+        except (EOFError, pickle.UnpicklingError):  # the machine stopped while writing it
             return {}
 
     def _data_name(self, number: int) -> str:
@@ -131,7 +131,7 @@ class _Files(IndexDataCacheFile):
 
 
 class _Cache(FunctionCache):
-    """A function's machine code in `FOLDER`; what cannot be read or written is compiled instead."""
+    """A function's machine code in `FOLDER`; code that cannot be read is compiled again."""
 
     _impl_class = _Contents
 
@@ -155,9 +155,9 @@ class _Cache(FunctionCache):
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile without the interpreter's lock, and keep the machine code on disk where that works.
+    """Compile a function to run without the interpreter's lock, and cache its machine code.
 
-    For functions of this room alone: the key of the cache knows no other file.
+    Only for functions of this package: the cache key covers no other file.
     """
     dispatcher: Any = numba.njit(nogil=True)(function)
     if FOLDER is not None:
@@ -165,19 +165,19 @@ def compiled(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-# Sums may be reordered, which the vector unit needs. There is no cache of its own for what is
-# compiled so: it becomes part of its callers' machine code.
+# Sums may be reordered, which vectorisation needs. These functions have no cache of their own:
+# they become part of their callers' machine code.
 summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
 
 
-# Becomes part of its callers too: a call hands over a tuple field by field, some hundreds of them.
-# Without the wrappers for calls from Python it compiles in half the time.
+# Inlined, because a call passes a record field by field, which is several hundred arguments. Without
+# the wrappers for calls from Python such a function compiles in half the time.
 _NO_WRAPPERS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 inlined = numba.njit(nogil=True, forceinline=True, **_NO_WRAPPERS)
 
 
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Code for a value whose arrays do not know who owns their memory."""
+    """Generate code for a copy of a value whose arrays have no owner of their memory."""
     if isinstance(kind, types.BaseTuple):
         kinds = kind.types  # pyright: ignore[reportAttributeAccessIssue]
         parts = zip(kinds, cgutils.unpack_tuple(builder, value), strict=True)
@@ -194,10 +194,10 @@ def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 def _borrowed(_typing: Any, record: Any) -> Any:
-    """The same record, whose arrays count no references; valid while the original lives.
+    """Return the same record without reference counts; valid while the original lives.
 
-    An array that is taken out of a tuple costs a count of references each time, about 10 ns. A loop
-    that begins with this takes fields from its records for free.
+    Taking an array out of a tuple updates its reference count, which costs about 10 ns. A loop that
+    begins with this call takes fields from its records for free.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
