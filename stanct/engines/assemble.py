@@ -1,10 +1,11 @@
-"""Assembles a CmdStan home from a PyPI mirror alone.
+"""Assembles a CmdStan home from PyPI alone.
 
-The wheel of httpstan carries all of CmdStan but its command line: stanc, the headers of Stan,
-Math, Boost, Eigen, SUNDIALS and TBB, and their libraries. The folder `cmdstan_home` beside this
-file holds the rest.
-The home is built and tried in a folder beside its place and renamed into it at the end, so that a
-broken, interrupted or concurrent installation is never seen by anyone.
+The wheel of httpstan holds all of CmdStan but its command line: stanc, the headers of Stan, Math,
+Boost, Eigen, SUNDIALS and TBB, and their libraries. The folder `cmdstan_home` beside this file
+holds the rest.
+
+The home is built and tested in a temporary folder beside its final place and renamed at the end. A
+broken, interrupted or concurrent installation is therefore never visible.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from filelock import FileLock, Timeout
 from stanct.errors import EngineError
 
 STAN_VERSION = "2.39.0"
-# cmdstanpy prefers folders `cmdstan-<number>` to any other name, so an official CmdStan always wins.
+# cmdstanpy prefers folders `cmdstan-<number>` to other names, so an official CmdStan always wins.
 HOME_NAME = "cmdstan-stanct"
 MARKER = "stanct.json"
 

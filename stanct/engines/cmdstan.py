@@ -1,8 +1,8 @@
-"""The CmdStan engine; with `homes` the only importer of cmdstanpy.
+"""The CmdStan engine. Only this module and `homes` import cmdstanpy.
 
-Compiles generated programs into a cache and runs NUTS on them in blocks; also Pathfinder, ADVI and
-Laplace, from which `fits` makes bases. A program with `reduce_sum` is built with threads, which its
-chains share.
+The engine compiles generated programs into a cache and runs NUTS on them in blocks. It also runs
+Pathfinder, ADVI and Laplace, from which `stanct.bases.fits` makes bases. A program with
+`reduce_sum` is built with threads, which its chains share.
 """
 
 from __future__ import annotations

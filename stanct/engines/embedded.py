@@ -1,15 +1,15 @@
-"""The embedded engine: the only importer of stanli, a Stan compiler and runtime in one wheel.
+"""The embedded engine: stanli, a Stan compiler and runtime in one wheel.
 
-What runs here: stanc (program text in, compiler's message out), NUTS, single-path
-Pathfinder, L-BFGS. Log densities go through the BridgeStan interface in `density`.
+This module runs stanc, NUTS, single-path Pathfinder and L-BFGS. Log densities are evaluated through
+the BridgeStan interface in `stanct.targets.density`.
 
-The engine always works with propto=true and jacobian=true, so a program must hold its constants
-itself (`target += …_lpdf`); the generated programs do.
+The engine always works with propto=true and jacobian=true. A program must therefore keep its
+constants itself (`target += …_lpdf`), as the generated programs do.
 
-Threads, as seen with stanli 0.24: log densities through BridgeStan work from any thread; NUTS,
-Pathfinder and L-BFGS need an autodiff tape, which exists in the thread that loaded the library and
-in the engine's own threads only. Chains therefore run together in one call, and from any other
-thread a call goes to a process of its own.
+Threads (observed with stanli 0.24): log densities through BridgeStan work from any thread. NUTS,
+Pathfinder and L-BFGS need an autodiff tape, which exists only in the thread that loaded the library
+and in the engine's own threads. Chains therefore run together in one call, and a call from any
+other thread runs in a separate process.
 """
 
 from __future__ import annotations

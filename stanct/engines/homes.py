@@ -1,6 +1,7 @@
-"""Which CmdStan this machine has, and how it gets one.
+"""Finds or installs a CmdStan.
 
-A home is found where cmdstanpy finds it, installed by cmdstanpy, or assembled from PyPI.
+A home is found where cmdstanpy finds it. A new one is installed by cmdstanpy or assembled from
+PyPI.
 """
 
 from __future__ import annotations

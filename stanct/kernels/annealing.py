@@ -34,7 +34,7 @@ class Population(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What became of the transitions of a block of particles.
+    """Counts of the transitions of a block of particles, updated in place.
 
     Attributes
     ----------

@@ -1,11 +1,12 @@
-"""How the loops of this room are compiled, and where their machine code is kept.
+"""Compilation of this package's loops, and the disk cache of their machine code.
 
-numba keys its disk cache by the file of the function that is called. It does not notice a change in
-another file whose code or records were compiled in, and would run the old machine code. Here one
-key covers the text of every file of the room: a change in any of them compiles all loops anew.
+numba keys its disk cache by the file of the called function. It does not notice a change in another
+file whose code or records were compiled in, and would run the old machine code. Here one key covers
+the text of every file of the package, so a change in any of them recompiles all loops.
 
-`NUMBA_CACHE_DIR` chooses the folder of the cache, as for every user of numba; otherwise it is
-the user's own cache folder. Where neither can be written, all loops are compiled in memory.
+The environment variable `NUMBA_CACHE_DIR` chooses the cache folder, as elsewhere in numba. The
+default is the user's cache folder. If the folder cannot be written, all loops are compiled in
+memory.
 """
 
 from __future__ import annotations
@@ -170,8 +171,8 @@ def compiled(function: Callable[..., Any]) -> Any:
 summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
 
 
-# Inlined, because a call passes a record field by field, which is several hundred arguments. Without
-# the wrappers for calls from Python such a function compiles in half the time.
+# Inlined, because a call passes a record field by field, which is several hundred arguments.
+# Without the wrappers for calls from Python such a function compiles in half the time.
 _NO_WRAPPERS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 inlined = numba.njit(nogil=True, forceinline=True, **_NO_WRAPPERS)
 

@@ -1,4 +1,4 @@
-"""The contact Hamiltonian's flow of adiabatic Monte Carlo ([AMC] Algorithm 1)."""
+"""The contact Hamiltonian flow of adiabatic Monte Carlo ([AMC] Algorithm 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled loops evaluate: a density with its base, and the density of copies with their β."""
+"""Densities in compiled form: a target with its base, and the extended density of copies."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """The density and the base at a point in whitened coordinates.
 
-At a fixed β the density over z, x = m + L z, is, up to a constant,
+At a fixed β the log density of z, with x = m + L z, is up to a constant
 
-    log π_β(z) = β v(z) + (1 − β) log q(z),   v(z) = −φ(m + L z) + log det L,
+    log π_β(z) = β v(z) + (1 − β) log q(z),   v(z) = −φ(m + L z) + log det L.
 
-q being the standard normal or a mixture of normals. The density is a C function with the signature
-of BridgeStan's ``bs_log_density_gradient``, be it a Stan program's or the callback of a
-`FunctionDensity`, so nothing here returns to the interpreter.
+q is the standard normal or a mixture of normals. The density is a C function with the signature of
+BridgeStan's ``bs_log_density_gradient``: that of a Stan program, or the callback of a
+`FunctionDensity`. The loops themselves do not return to the interpreter.
 
-What goes wrong numerically is counted, never raised: a point that Stan rejects and a value that is
-not finite are *rejections*.
+Numerical failures are counted and never raised. A point that Stan rejects and a value that is not
+finite are *rejections*.
 """
 
 from __future__ import annotations

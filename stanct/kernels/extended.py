@@ -1,4 +1,4 @@
-"""The joint and the pseudo-extended density with their gradient."""
+"""The joint and the pseudo-extended density with their gradients."""
 
 from __future__ import annotations
 

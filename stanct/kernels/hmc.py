@@ -1,8 +1,8 @@
-"""Hamiltonian Monte Carlo on the tempered density, with step sizes that are learned along β.
+"""Hamiltonian Monte Carlo on the tempered density, with step sizes learned as a function of β.
 
-Masses are one. Nothing here returns to the interpreter between leapfrog steps. An energy error
-above `DIVERGENCE` is a *divergence*; like a rejection it ends a trajectory and leaves the chain
-where it was.
+The mass matrix is the identity. The loops do not return to the interpreter between leapfrog steps.
+An energy error above `DIVERGENCE` is a *divergence*. Divergences and rejections end a trajectory
+and leave the chain where it was.
 """
 
 from __future__ import annotations

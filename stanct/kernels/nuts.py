@@ -1,7 +1,7 @@
-"""NUTS on the joint and the pseudo-extended density, as Stan runs it, with steps that are halved.
+"""Stan's NUTS on the joint and the pseudo-extended density, with optional halving of steps.
 
-Trajectories are multinomial (Betancourt 2017, appendix A). Steps are halved where the energy ranges
-widely, see `halve`. An energy error above `DIVERGENCE` ends a trajectory.
+Trajectories are multinomial (Betancourt 2017, appendix A). Steps are halved where the energy varies
+strongly, see `halve`. An energy error above `DIVERGENCE` ends a trajectory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The compiled loop of thermostatted, tempered dynamics driven by noisy gradients ([TACT]).
 
-With the energy U = −log density, temperature one and unit masses, the continuous system is
+The energy is U = −log density, the temperature is one, and masses are one. The continuous system is
 
     dθ  = v dt,   dv  = −λ(ξ) ∇U dt − λ² s v dt + λ √(2 c) dW,
     dξ  = w dt,   dw  = −(λ' U + W') dt − λ'² s_ξ w dt + λ' √(2 c_ξ) dW_ξ,

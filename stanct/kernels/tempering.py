@@ -1,4 +1,4 @@
-"""Blocks of draws of chains that move in x and in β, and of ladders."""
+"""Blocks of draws from chains that move in x and β, and from ladders of chains."""
 
 from __future__ import annotations
 

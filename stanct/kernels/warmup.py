@@ -1,7 +1,7 @@
-"""Stan's warm-up: step sizes by dual averaging, a diagonal metric in windows that double.
+"""Stan's warm-up: step sizes by dual averaging, and a diagonal metric in doubling windows.
 
-As in CmdStan's reference manual, "HMC algorithm parameters", with Stan's own defaults; Hoffman and
-Gelman (2014), section 3.2, for the dual averaging.
+The algorithm and its defaults are those of Stan's reference manual, "HMC algorithm parameters". For
+dual averaging see Hoffman and Gelman (2014), section 3.2.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Log densities known through batches: a Stan program's shards, or a noisy Python function.
+"""Log densities estimated from batches: a Stan program's shards, or a noisy Python function.
 
-Whatever the source, a sampler sees an unbiased estimate of the log density and of its gradient, and
-never which batch it came from. Blocks of a chain borrow batches where they run (`Source`), as they
-borrow densities elsewhere.
+A sampler sees unbiased estimates of the log density and of its gradient, but not the batch that
+gave them. The blocks of a chain borrow batches in the worker where they run (`Source`), as other
+methods borrow densities.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from stanct.targets.protocols import BatchDensity
 from stanct.work.execution import Borrow
 
 Estimate = Callable[[Array, np.random.Generator], tuple[float, Array]]
-# Picklable; yields batches for the caller's exclusive use while the context lasts. A user's function
-# takes its noise from the generator.
+# Picklable; yields batches for the caller's exclusive use while the context lasts. A user's
+# function takes its noise from the generator.
 Lend = Callable[[np.random.Generator], AbstractContextManager["Batches"]]
 
 

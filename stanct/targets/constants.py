@@ -1,9 +1,10 @@
-"""Normalising constants added once, not with every gradient.
+"""Adds normalising constants once instead of in every gradient.
 
-`~` drops what the data alone determine, and the embedded engine always lets it. For counts that
-saves a log gamma function for each observation, a quarter to a half of the gradient of a Poisson or
-a binomial regression; for a Gaussian process it saves a seventh, elsewhere little. The user's own
-program and one number are then the density program's density.
+The statement `~` drops terms that only the data determine, and the embedded engine always lets it
+do so. For counts this saves a log gamma function for each observation, which is a quarter to a half
+of the gradient of a Poisson or binomial regression. For a Gaussian process it saves a seventh, and
+elsewhere little. The density program's log density is then that of the user's own program plus a
+constant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user's data: read, checked against the program's data block, and kept as JSON text."""
+"""Reads the user's data and checks them against the program's data block."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`Density`: a Stan program's log density and gradient on the unconstrained space.
 
-Evaluated in-process through the BridgeStan C interface, which the embedded engine exports and
-models compiled by BridgeStan export too.
+It is evaluated in this process through the BridgeStan C interface, which the embedded engine
+exports.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Density:
         return tuple(self._model.param_unc_names())
 
     def log_density(self, x: Array) -> float:
-        """Return −φ at the unconstrained point `x` of shape (D,); −inf if Stan rejects the point."""
+        """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
         try:
             value = self._model.log_density(np.ascontiguousarray(x, float))
         except RuntimeError:

@@ -1,7 +1,7 @@
-"""Densities that are Python functions: the same samplers without a Stan program, only slower.
+"""Densities given by Python functions, for the same samplers without a Stan program.
 
-A ctypes callback gives the function the signature that compiled kernels call, so nothing else needs
-to know. Each call takes the interpreter's lock and some microseconds.
+A ctypes callback gives the function the signature that compiled kernels call. Each call takes the
+interpreter's lock and some microseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lends what is costly to load, and keeps it when it is given back."""
+"""Lends objects that are costly to load, and keeps them when they are returned."""
 
 from __future__ import annotations
 

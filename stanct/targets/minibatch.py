@@ -1,14 +1,14 @@
-"""Mini-batches of a Stan program: shards of its data, checked to add up before anything runs.
+"""Mini-batches of a Stan program: shards of its data that are checked to add up.
 
 The user names the size that counts observations. Every data array with a dimension of exactly that
-size is cut along it, so that a shard is the same program with fewer data. For a posterior that is a
-prior times one factor an observation,
+size is cut along it, so a shard is the same program with fewer data. If the posterior is a prior
+times one factor for each observation, then
 
     log p(x, A ∪ B) − log p(x, A) = log p(x, C ∪ B) − log p(x, C)   at every x,
 
-which is tried at random points. Then w log p(x, B) + (1 − w) log p(x, ∅) is an unbiased estimate of
-the log density for w = N / |B| and a random shard B. Where the program refuses to run without data,
-the likelihood is weighted inside the program instead.
+which is checked at random points before sampling. For w = N / |B| and a random shard B,
+w log p(x, B) + (1 − w) log p(x, ∅) is then an unbiased estimate of the log density. If the program
+does not run without data, the likelihood is weighted inside the program instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program with its data: the density, and the recipes of the programs generated from both."""
+"""A program with its data: the density, and the recipes of the generated programs."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _placed(program: Program, message: str) -> ProgramError:
         )
     lines = program.expanded.split("\n")
     line = min(int(place["line"]), len(lines))
-    # stanc counts bytes.
+    # stanc counts columns in bytes.
     column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())

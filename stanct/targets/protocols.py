@@ -1,4 +1,4 @@
-"""What samplers need of the user's problem, whether a program, a function or batches pose it."""
+"""Protocols of the targets and densities that samplers take."""
 
 from __future__ import annotations
 

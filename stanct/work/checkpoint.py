@@ -1,13 +1,14 @@
-"""Checkpoints: a folder that remembers what a run has computed, so that a killed run can go on.
+"""Checkpoints: folders with the results of a run, from which a killed run can continue.
 
-A run is a fixed sequence of expensive steps, each a function of the seed and of earlier results. A
-`Journal` writes every result down under its step's name. A run that is started again does all the
-cheap work anew and takes from the journal what is there: it ends bit for bit where it would have
-ended.
+A run is a fixed sequence of expensive steps. Each step is a function of the seed and of earlier
+results. A `Journal` records every result under the name of its step. A run that is started again
+repeats all cheap work and takes recorded results from the journal. It ends bit for bit as an
+uninterrupted run.
 
-The folder holds `checkpoint.json`, whose run this is, and numbered segments, each written beside
-its final place, synchronised and renamed. A kill at any moment loses only what was not yet in a
-segment. There is no pickle: a record holds arrays, JSON values, and this package's classes by name.
+The folder holds `checkpoint.json`, which identifies the run, and numbered segments. A segment is
+written to a temporary file, synchronised and renamed, so a kill loses only results that were not in
+a segment yet. Nothing is pickled: a record holds arrays, JSON values, and this package's classes by
+name.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How a run is carried out: which workers do its blocks, what is remembered, what is shown.
+"""Execution of a run: its workers, its checkpoint, and its progress bars.
 
 A sampler's expensive work has two forms. `Execution.blocks` moves several lanes (chains, ladders,
-streams of particles), each through its own blocks one after another; `Execution.once` does a
-single step. Both take from the checkpoint what a killed run had finished. A block is a pure
-function of its arguments and of its lane, which holds its own random stream, so no result depends
-on where, when or how often a block runs.
+streams of particles), each through a sequence of blocks. `Execution.once` does a single step. Both
+take results that a killed run had finished from the checkpoint. A block is a pure function of its
+arguments and of its lane, which holds its own random stream. No result therefore depends on where,
+when or how often a block runs.
 """
 
 from __future__ import annotations

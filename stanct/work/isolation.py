@@ -1,4 +1,4 @@
-"""A function that runs in a process of its own, so that a crash or an endless loop is a result."""
+"""Calls a function in a separate process, so that a crash or an endless loop becomes an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run spends, and what is recorded of how it was made."""
+"""The cost of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bars that can neither stop nor slow the sampling, whatever becomes of stderr."""
+"""Progress bars that never stop or slow the sampling, whatever happens to stderr."""
 
 from __future__ import annotations
 
