@@ -150,8 +150,8 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
         Prefix of the SVG's ids, different for each picture of a page.
     """
     buffer = io.StringIO()
-    # Text stays text, which is smaller, uses the page's font, and can be searched. The browser draws
-    # letters that Matplotlib's font lacks.
+    # Text stays text, which is smaller, uses the page's font, and can be searched. The browser
+    # draws letters that Matplotlib's font lacks.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}), catch_warnings():
         filterwarnings("ignore", "Glyph .* missing from")
         figure.savefig(
