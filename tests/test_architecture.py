@@ -10,8 +10,8 @@ import pytest
 from conftest import ROOT
 from imports import circles, graph
 
-# The one import against the order. It is inside a function, so that Matplotlib is loaded only if
-# plots are drawn.
+# The only imports against the order. They are inside functions, so that Matplotlib is loaded only
+# if plots are drawn.
 EXCEPTIONS = {
     ("stanct.runs.run", "stanct.pages.report"),
     ("stanct.runs.comparison", "stanct.pages.comparison"),
