@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for an error that was explained on stderr, 2 for a wrong call, 3 for a
-        result that failed a check under ``--strict``, 130 after an interrupt.
+        0 for success, 1 for an error (explained on stderr) or a fault that was found, 3 for a
+        result that failed a check under ``--strict``, 130 after an interrupt. A wrong call exits
+        with status 2.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -85,7 +86,7 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="where #include looks before the program's own folder; may be repeated",
+        help="folder in which #include looks before the program's own; may be repeated",
     )
     parser.add_argument(
         "--prefix", default="ct_", help="prefix of generated names (default: %(default)s)"
@@ -111,7 +112,7 @@ def _add_temper(commands: Any) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="let stanc check the generated program, and with --data compare log densities at "
+        help="check the generated program with stanc, and with --data compare log densities at "
         "random points, instead of showing the program",
     )
     parser.add_argument("--data", metavar="DATA", help="JSON file for --check")
@@ -136,28 +137,40 @@ def _add_evidence(commands: Any) -> None:
         "--target-se",
         type=float,
         metavar="SE",
-        help="sample until log Z has this standard error (joint, gibbs, simulated_tempering)",
+        help="sample until log Z has this standard error; for the methods joint, gibbs and "
+        "simulated_tempering",
     )
     parser.add_argument(
-        "--max-draws", type=int, metavar="N", help="most draws of each chain on the way to it"
+        "--max-draws",
+        type=int,
+        metavar="N",
+        help="largest number of draws of each chain with --target-se",
     )
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
-    parser.add_argument("--base", choices=BASES, default="auto", help="how the base is fitted")
+    parser.add_argument(
+        "--base",
+        choices=BASES,
+        default="auto",
+        help="how the base is fitted; auto is pilot for all methods but tact; mixture is for "
+        "simulated_tempering, parallel_tempering and ais; advi is for joint and pseudo_extended "
+        "with CmdStan (default: %(default)s)",
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the method's own, e.g. --method gibbs --set transitions=8; may be "
-        "repeated",
+        help="a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
     )
     parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
     parser.add_argument(
         "--checkpoint",
         metavar="FOLDER",
-        help="remember there what is finished; if the run is killed, the same command goes on",
+        help="record finished work there; after a kill the same command continues the run",
     )
-    parser.add_argument("--save", metavar="FOLDER", help="save the run there, replacing a run")
+    parser.add_argument(
+        "--save", metavar="FOLDER", help="save the run there, replacing a run saved before"
+    )
     parser.add_argument("--report", metavar="FILE", help="write the HTML report there")
     parser.add_argument(
         "--strict",
@@ -172,17 +185,17 @@ def _add_evidence(commands: Any) -> None:
 def _add_install(commands: Any) -> None:
     parser = commands.add_parser(
         "install-cmdstan",
-        help="give this machine a CmdStan",
-        description="Use the CmdStan that is there; else install an official one with cmdstanpy "
-        "where GitHub can be reached; else assemble one from PyPI, which takes some minutes.",
+        help="install CmdStan",
+        description="Use an existing CmdStan; otherwise install an official one with cmdstanpy if "
+        "GitHub can be reached; otherwise assemble one from PyPI, which takes some minutes.",
     )
     parser.add_argument("--from", dest="source", choices=("auto", "github", "pypi"), default="auto")
     parser.add_argument("--dir", type=Path, metavar="FOLDER", help="where to assemble it")
     parser.add_argument(
         "--wheel", type=Path, metavar="FILE", help="httpstan's wheel, if you have it"
     )
-    parser.add_argument("--jobs", type=int, help="compilations at once; default: cores, at most 4")
-    parser.add_argument("--replace", action="store_true", help="install although there is one")
+    parser.add_argument("--jobs", type=int, help="parallel compilations; default: cores, at most 4")
+    parser.add_argument("--replace", action="store_true", help="install even if there is a CmdStan")
     parser.set_defaults(run=_install)
 
 
@@ -194,7 +207,7 @@ def _add_compare(commands: Any) -> None:
         "different data are refused, and improper priors too, unless with --improper allow.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
-    parser.add_argument("--names", type=_listed, metavar="A,B", help="of the models, in order")
+    parser.add_argument("--names", type=_listed, metavar="A,B", help="names of the models in order")
     parser.add_argument(
         "--prior", type=_weights, metavar="1,2", help="prior weights in order; default: equal"
     )
@@ -202,7 +215,7 @@ def _add_compare(commands: Any) -> None:
         "--observed",
         type=_listed,
         metavar="Y",
-        help="the observations, which must be the same; default: all data that programs share",
+        help="data variables that must be equal; default: all that the programs share",
     )
     parser.add_argument("--improper", choices=("refuse", "allow"), default="refuse")
     parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
@@ -222,8 +235,8 @@ def _add_report(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="write the HTML report of a saved run",
-        description="Write one HTML page that shows the evidence of a saved RUN, how sure it is, "
-        "and whether to believe it.",
+        description="Write one HTML page that shows the result of a saved RUN, its uncertainty, "
+        "and whether its checks passed.",
     )
     parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
     parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
@@ -233,10 +246,10 @@ def _add_report(commands: Any) -> None:
 def _add_sweep(commands: Any) -> None:
     parser = commands.add_parser(
         "sweep",
-        help="transform every program of a folder, and count what became of them",
+        help="transform every program of a folder and count the outcomes",
         description="Transform every program of FOLDER that stanc accepts, let stanc check each "
-        "result, and print counts, the named reasons of refusals, and every fault; the status is 1 "
-        "where there is a fault.",
+        "result, and print counts, the reasons of refusals, and every fault. The exit status is 1 "
+        "if there is a fault.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
     parser.add_argument(
@@ -249,7 +262,10 @@ def _add_sweep(commands: Any) -> None:
         "and compare log densities and gradients at random points, too",
     )
     parser.add_argument(
-        "--seconds", type=float, default=120, help="for one program (default: %(default)g)"
+        "--seconds",
+        type=float,
+        default=120,
+        help="time limit for one program (default: %(default)g)",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="write every verdict there as it comes, as CSV"
@@ -267,7 +283,11 @@ def _add_cost(commands: Any) -> None:
     )
     parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
     parser.add_argument(
-        "--copies", type=int, default=4, metavar="N", help="of pseudo_extended (default: 4)"
+        "--copies",
+        type=int,
+        default=4,
+        metavar="N",
+        help="number of copies in pseudo_extended (default: 4)",
     )
     parser.add_argument(
         "--engine",
@@ -278,7 +298,7 @@ def _add_cost(commands: Any) -> None:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="for one program (default: 120; 900 where it is compiled)",
+        help="time limit for one program (default: 120; 900 with --engine cmdstan)",
     )
     parser.set_defaults(run=_cost)
 
@@ -354,7 +374,7 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
 
 
 def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
-    """The method of that name with the settings of ``--set``."""
+    """Return the method of a name with the settings of ``--set``."""
     settings: dict[str, Any] = {}
     for assignment in assignments:
         setting, equals, text = assignment.partition("=")
@@ -367,7 +387,7 @@ def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
 
 
 def _value(text: str) -> Any:
-    """What is meant on the command line: a Python number, list or constant, or else the text."""
+    """Convert a command-line value: a Python literal, true, false or none, or else the text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -412,7 +432,7 @@ def _evidence(options: argparse.Namespace) -> int:
 
 
 def _record(run: Run) -> dict[str, Any]:
-    """The JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
+    """Return the JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
     evidence = asdict(run.evidence) if isinstance(run, EvidenceRun) else {}
     known = {k: None if v != v else v for k, v in evidence.items()}
     return {

@@ -1,4 +1,4 @@
-"""`temper`, the front door, and `TemperedModel`, what it returns."""
+"""`temper`, which reads a Stan program, and `TemperedModel`, which it returns."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TemperedModel:
-    """A Stan program that can be tempered; made by `temper`, immutable.
+    """A Stan program that can be tempered; immutable, made by `temper`.
 
     Attributes
     ----------
     program
-        The user's program, read and split.
+        The user's program, parsed.
     prefix
-        With which every name in generated programs begins.
+        Prefix of every name that generated programs add.
     written
         The program as the user wrote it, where `program` is another form of it.
     others
@@ -60,32 +60,32 @@ class TemperedModel:
 
     @cached_property
     def omissions(self) -> tuple[Omission, ...]:
-        """What the program leaves out of its prior, which its log Z then lacks.
+        """Normalising constants of the prior that the program, and thus its log Z, leaves out.
 
         See `stanct.stan.omissions.Omission`.
         """
         return omissions(self.program)
 
     def stan_code(self, kind: str = "joint") -> StanCode:
-        """The generated program of one kind: a string, which notebooks show in colour.
+        """Return the generated program of one kind as a string, which notebooks show in colour.
 
         Parameters
         ----------
         kind
-            ``"density"``, ``"joint"``, ``"pseudo_extended"``, ``"prior_likelihood"`` or
-            ``"extended_hamiltonian"``; see `stanct.stan.codegen.generate`.
+            ``"density"``, ``"joint"``, ``"pseudo_extended"``, ``"prior_likelihood"``,
+            ``"extended_hamiltonian"`` or ``"weighted"``; see `stanct.stan.codegen.generate`.
 
         Raises
         ------
         StanctError
-            No such kind.
+            There is no such kind.
         ProgramError
             The program uses something that this kind cannot transform.
         """
         return StanCode(generate(self.program, kind, prefix=self.prefix))
 
     def diff(self, kind: str = "density") -> str:
-        """What a generated program changes in the user's, includes expanded: a unified diff."""
+        """Return a unified diff from the user's program, includes expanded, to a generated one."""
         return "".join(
             difflib.unified_diff(
                 self.program.expanded.rstrip("\n").splitlines(keepends=True),
@@ -98,7 +98,10 @@ class TemperedModel:
     def write(
         self, folder: str | os.PathLike[str], *, kinds: Sequence[str] = ("density", "joint")
     ) -> tuple[Path, ...]:
-        """Write generated programs as ``<name>_<kind>.stan``, making the folder; returns paths."""
+        """Write generated programs as ``<name>_<kind>.stan`` to a folder; return their paths.
+
+        The folder is made if needed.
+        """
         texts = {kind: self.stan_code(kind) for kind in kinds}
         target = Path(folder)
         try:
@@ -121,7 +124,7 @@ class TemperedModel:
         return ProgramTarget(self.program, joined, self.prefix, self.written, self.others)
 
     def density(self, data: DataSource = None) -> Density:
-        """The log density −φ and its gradient on the unconstrained space, all constants kept.
+        """Return the log density −φ on the unconstrained space, with gradient and all constants.
 
         Parameters
         ----------
@@ -208,23 +211,25 @@ class TemperedModel:
         Parameters
         ----------
         data
-            Path of a JSON file, variable name to value, or None for a program without data.
+            Path of a JSON file, a mapping of variable names to values, or None for a program
+            without data.
         method
-            A method with its own settings, as ``stanct.Gibbs(transitions=8)``, or a name that
-            stands for its defaults. ``"joint"``: joint continuous tempering by NUTS; ``"gibbs"``:
-            Gibbs continuous tempering by compiled HMC; ``"simulated_tempering"``: the same on a
-            ladder; ``"parallel_tempering"``: one chain a temperature, which swap places;
-            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature; ``"ais"``:
-            annealed importance sampling, or SMC with ``stanct.AIS(resample=True)``;
-            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself; ``"tact"``:
-            thermostatted dynamics on mini-batches, without evidence.
+            A method with its settings, such as ``stanct.Gibbs(transitions=8)``, or a method's name
+            for its defaults. ``"joint"``: joint continuous tempering by NUTS. ``"gibbs"``: Gibbs
+            continuous tempering by compiled HMC. ``"simulated_tempering"``: the same on a ladder.
+            ``"parallel_tempering"``: one chain for each temperature, with swaps.
+            ``"pseudo_extended"``: NUTS on several copies, each at its own temperature. ``"ais"``:
+            annealed importance sampling, or SMC with ``stanct.AIS(resample=True)``.
+            ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. ``"tact"``:
+            thermostatted dynamics, also on mini-batches, without evidence.
         options
-            What goes with every method: see `stanct.sampling.Options`.
+            Options of all methods: see `stanct.sampling.Options`.
 
         Raises
         ------
         StanctError
-            Before any work: bad data, or an unknown method, engine or option. See `stanct.sample`.
+            The data are invalid, or a method, engine or option is unknown; raised before any work.
+            See `stanct.sample` for other errors.
         """
         return sample(self.target(data), method, **options)
 
@@ -240,19 +245,20 @@ class TemperedModel:
         Parameters
         ----------
         data
-            Simulated from the program.
+            Data simulated from the program.
         exact
-            The parameters that they were simulated from, name to value: see
+            Values by name of the parameters from which the data were simulated; see
             `stanct.samplers.bidirectional.Bidirectional`.
         method
-            How particles are annealed; the defaults of `stanct.AIS` if left out.
+            Settings of the annealing; the defaults of `stanct.AIS` if None.
         options
-            What goes with every method: see `stanct.sampling.Options`.
+            Options of all methods: see `stanct.sampling.Options`.
 
         Raises
         ------
         StanctError
-            Before any work: bad data, parameters outside their support, unknown option.
+            The data are invalid, parameters are outside their support, or an option is unknown;
+            raised before any work.
         """
         settings = {} if method is None else method.record()
         return sample(self.target(data), Bidirectional(exact=exact, **settings), **options)
@@ -274,22 +280,23 @@ def temper(
     half_priors: Literal["as written", "renormalise"] = "as written",
     hierarchies: Literal["as written", "non-centred", "auto"] = "as written",
 ) -> TemperedModel:
-    """Read a Stan program and get it ready for tempering; nothing is compiled.
+    """Read a Stan program and prepare it for tempering; nothing is compiled to machine code.
 
     Parameters
     ----------
     program
         Path of a Stan file.
     include_paths
-        Folders in which ``#include`` looks before the program's own.
+        Folders in which ``#include`` looks before the program's own folder.
     prefix
-        With which generated names begin; no name of the program may.
+        Prefix of generated names; no name in the program may begin with it.
     check
-        Let stanc check the program at once, which takes milliseconds.
+        Whether stanc checks the program at once, which takes milliseconds.
     half_priors
-        What to do with priors that have mass outside of their parameters' bounds, such as
-        ``real<lower=0> s; s ~ normal(0, 1);``. ``"renormalise"`` truncates them where that is a
-        constant: log Z grows by it, and the posterior stays. `TemperedModel.omissions` lists them.
+        Treatment of priors with mass outside their parameters' bounds, such as
+        ``real<lower=0> s; s ~ normal(0, 1);``. ``"as written"`` keeps them. ``"renormalise"``
+        truncates them if this changes the density only by a constant: log Z grows by that constant,
+        and the posterior does not change. `TemperedModel.omissions` lists such priors.
     hierarchies
         The form of parameters such as `theta` in ``theta ~ normal(mu, tau)``, where `tau` is a
         parameter. ``"non-centred"`` samples ``(theta - mu) / tau`` in its place. This changes
@@ -301,8 +308,8 @@ def temper(
     StanctError
         No such choice for `half_priors` or `hierarchies`.
     ProgramError
-        The file is missing, is not legal Stan, has no parameters, or uses a reserved name; with
-        file, line and remedy.
+        The file is missing, is not legal Stan, has no parameters, or uses a reserved name. The
+        error has file, line and remedy.
     """
     _check_choice("half_priors", half_priors, "as written", "renormalise")
     _check_choice("hierarchies", hierarchies, "as written", "non-centred", "auto")

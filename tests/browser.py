@@ -1,7 +1,7 @@
-"""A headless Chromium that opens pages and says what is wrong with them.
+"""A headless Chromium that opens pages and reports their faults.
 
-It is driven by the DevTools protocol through a pipe: one JSON object a message, a zero byte behind
-it. No driver and no package is needed for that.
+It is driven by the DevTools protocol through a pipe. Each message is a JSON object followed by a
+zero byte, so no driver and no package is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 # Names of the same browser on Debian, Fedora and macOS's Homebrew.
 FOUND = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 PATIENCE = 120.0
-"""Seconds until an answer that does not come is a failure."""
+"""Seconds to wait for an answer."""
 
-# What a reader would stumble over; each fault in words, an empty list for a good page.
+# Faults that a reader would notice, in words; an empty list for a good page.
 INSPECT = r"""
 (() => {
   const faults = [];
@@ -87,7 +87,7 @@ class Browser:
     session: str = ""
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send one command and wait for its answer; what else comes is kept in `events`."""
+        """Send one command and wait for its answer; other messages are kept in `events`."""
         number = next(self.numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": params}
         if self.session:
@@ -110,14 +110,14 @@ class Browser:
         return message
 
     def wait(self, event: str) -> None:
-        """Until an event of that name is among `events`."""
+        """Wait until an event of that name is among `events`."""
         until = time.monotonic() + PATIENCE
         while not any(e.get("method") == event for e in self.events):
             assert time.monotonic() < until, f"no {event}"
             self._next()
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression on the open page, awaited."""
+        """Evaluate a JavaScript expression on the open page and await its value."""
         answer = self.ask(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -125,7 +125,7 @@ class Browser:
         return answer["result"].get("value")
 
     def open(self, address: str, width: int, *, dark: bool = False) -> list[str]:
-        """Open a page in a window so many pixels wide; returns its faults in words."""
+        """Open a page in a window of a given width in pixels; return its faults in words."""
         self.ask(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=900, deviceScaleFactor=1, mobile=False,
@@ -146,7 +146,7 @@ class Browser:
 
 
 def _complaint(event: dict[str, Any]) -> str:
-    """What an event of the browser complains of, empty for a harmless one."""
+    """Return the complaint in an event of the browser, empty for a harmless event."""
     method, params = event.get("method"), event.get("params", {})
     if method == "Runtime.exceptionThrown":
         return f"console error: {params['exceptionDetails']['text']}"
@@ -164,7 +164,7 @@ def _complaint(event: dict[str, Any]) -> str:
 
 
 def faults_of(browser: Browser, page: str, file: Path) -> list[str]:
-    """What is wrong with a page's text on a desk and on a phone, and in the dark."""
+    """Return the faults of a page on a desktop and on a phone, and in dark mode."""
     file.write_text(page, encoding="utf-8")
     found = []
     for width, dark in ((1280, False), (390, True)):

@@ -18,7 +18,7 @@ from stanct.targets.program_target import ProgramTarget
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A shell that puts the tests in the background has them, and what they start, ignore interrupts.
+# A shell that runs the tests in the background makes them and their children ignore interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Worker processes import this file again, in an environment that it has already changed.

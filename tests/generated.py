@@ -1,4 +1,4 @@
-"""What the tests of generated programs share: programs with data, bases, differences."""
+"""Shared by the tests of generated programs: programs with data, bases, differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the imports of the package from its text: every sort of them, wherever they stand."""
+"""Reads all imports of the package from its source, inside functions too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imported_names(module: str, path: Path) -> Iterator[str]:
-    """Dotted names that a module imports from the package, by whatever sort of statement.
+    """Dotted names that a module imports from the package, by any kind of import statement.
 
     Seen are `import a.b`, `from a import b` and relative forms, at the top level, inside functions
     and classes, under `TYPE_CHECKING`, and calls of `import_module` and `__import__` with a text.

@@ -1,9 +1,9 @@
-"""Kills runs with SIGKILL while they write their checkpoints, and lets them go on until they end.
+"""Kills runs with SIGKILL while they write their checkpoints, and continues them until they end.
 
     python killing.py FOLDER METHOD...
 
-Prints how often each method's run was killed; ends with an error unless it came out bit for bit
-like one that was never killed. Every run is a forked child: the package is imported once.
+Prints how often each method's run was killed. Ends with an error unless the result equals that of
+an uninterrupted run bit for bit. Every run is a forked child, so the package is imported once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(method: str, folder: Path, name: str, *, fatal: int = 0, **settings: Any
 
 
 def kill_and_go_on(method: str, folder: Path) -> int:
-    """Returns how many kills a run has survived."""
+    """Return how many kills a run has survived."""
     assert run(method, folder, "whole") == 0
     kills = 0
     again = {"fatal": FATAL[method], "checkpoint": folder / "checkpoint"}

@@ -17,7 +17,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# A minute or two together, and every dependency has its part in one of them.
+# Together these take a minute or two, and every dependency is used in one of them.
 FAST = """
     arviz_bridge base checkpoint codegen comparison constants copies data density diagnostics
     estimates execution kernels lending modality path program progress tact_kernels target

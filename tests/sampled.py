@@ -1,4 +1,4 @@
-"""`sampled`: runs of methods by name, for tests that vary settings of both sorts."""
+"""`sampled` runs a method by name, for tests that vary its own settings and common options."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_half_of_the_base_outside_the_support(resample: bool, seed: int) -> None
     )  # fmt: skip
     assert abs(done.evidence.log_z - np.log(0.5)) < 4 * done.evidence.std_error < 0.6
     assert done.counts[:, 4].sum() > 100
-    # Dead particles stay dead without resampling; an island with few of them keeps them with it.
+    # Dead particles stay dead without resampling, and an island with few of them keeps them.
     assert (np.isinf(done.log_weights).mean() > 0.4) != resample
 
 

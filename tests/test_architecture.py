@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is the map of the code: it names every room, and imports follow its order."""
+"""ARCHITECTURE.md is the map of the code: it names every package, and imports follow its order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from conftest import ROOT
 from imports import circles, graph
 
-# The one import that runs back up, inside a function: what it leads to draws pictures, and
-# Matplotlib is loaded for those who want pictures only.
+# The only imports against the order. They are inside functions, so that Matplotlib is loaded only
+# if plots are drawn.
 EXCEPTIONS = {
     ("stanct.runs.run", "stanct.pages.report"),
     ("stanct.runs.comparison", "stanct.pages.comparison"),

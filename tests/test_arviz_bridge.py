@@ -1,4 +1,4 @@
-"""What we take from ArviZ means the same in 0.x and 1.x."""
+"""The functions taken from ArviZ have the same meaning in 0.x and 1.x."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assembled CmdStan home: whatever goes wrong is told, and nothing half-installed stays."""
+"""The assembled CmdStan home: failures are reported, and nothing half-installed remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bidirectional Monte Carlo: brackets, their errors, what happens to a draw that is not exact."""
+"""Bidirectional Monte Carlo: brackets, their errors, and draws that are not exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step sizes of the chains: as adapted where that will do, shorter behind many rejections."""
+"""Step sizes of the chains: as adapted by default, shorter after many rejections."""
 
 from __future__ import annotations
 

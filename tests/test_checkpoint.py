@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, whom they serve, kills, and disks that are full."""
+"""Checkpoints: their contents, the runs that may use them, kills, and full disks."""
 
 from __future__ import annotations
 

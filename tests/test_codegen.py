@@ -1,4 +1,4 @@
-"""Generated programs as text: golden files, prefixes, refusals, and stanc's word on them."""
+"""Generated programs as text: golden files, prefixes, refusals, and checks by stanc."""
 
 from __future__ import annotations
 

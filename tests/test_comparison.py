@@ -1,4 +1,4 @@
-"""Comparison of models: against closed forms, and what it refuses."""
+"""Comparison of models: closed forms, and comparisons that are refused."""
 
 from __future__ import annotations
 

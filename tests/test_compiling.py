@@ -1,4 +1,4 @@
-"""The disk cache of compiled loops: it follows every source, is used again, and can be absent."""
+"""The disk cache of compiled loops: it follows every source file, is reused, and is optional."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import ROOT
 
 ROOM = ROOT / "stanct" / "kernels"
 
-# Loops of a file of their own, into which a record and a constant of other files are compiled.
+# Loops in one file, into which a record and a constant of other files are compiled.
 PROBE = """
 from stanct.kernels.compiling import compiled
 from stanct.kernels.hmc import DIVERGENCE, StepTable

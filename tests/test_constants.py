@@ -21,7 +21,7 @@ VALUES = {"N": 6, "y": COUNTS, "n": [15] * 6, "x": np.linspace(-1, 1, 12).reshap
 LINE = "parameters { real a; vector[2] b; } "
 PRIOR = "a ~ normal(0, 2); b ~ normal(0, 1); "
 
-# What the priors of `PRIOR` lose.
+# Constant that the priors of `PRIOR` drop.
 LOST = np.log(2) + 1.5 * np.log(2 * np.pi)
 
 KEPT_ONCE = {
@@ -56,7 +56,7 @@ def test_the_density_is_the_same(model: str, rng: np.random.Generator) -> None:
     """Of the program that drops the constants, plus these, and of the one that keeps them."""
     target = target_of(DATA + model, VALUES)
     whole, found = Density(target.density_recipe), target.density
-    # Nothing was gained otherwise.
+    # Otherwise nothing would be saved.
     assert abs(found.constant) > 0.5 and found.recipe.source == target.program.expanded
     for x in rng.normal(size=(20, whole.dimension)):
         wanted, gradient = whole.log_density_gradient(x)

@@ -1,4 +1,4 @@
-"""Bad data: one clear error each, with the line of the declaration and a remedy."""
+"""Bad data: each fault gives one error with the line of the declaration and a remedy."""
 
 from __future__ import annotations
 

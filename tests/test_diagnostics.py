@@ -1,4 +1,4 @@
-"""Diagnostics: quiet on good runs, and each one loud on the fault that it is there for."""
+"""Diagnostics: good runs pass all checks, and each check fails on its own fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation: all of its code runs, and Sphinx makes pages of it without a warning."""
+"""The documentation: all of its code runs, and Sphinx builds it without a warning."""
 
 from __future__ import annotations
 

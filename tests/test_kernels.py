@@ -96,7 +96,8 @@ def test_energy_error_is_of_second_order(stan_density, rng) -> None:
     assert ratios[-1] == pytest.approx(4.0, abs=0.3)  # first order would give 2
 
 
-# An invariance test and its own test: exact draws are moved a few times and must keep their law.
+# An invariance test and a test of it: exact draws are moved a few times and must keep their
+# distribution.
 
 
 def moved(kernel: Callable[[Array, np.random.Generator], Array], rng: np.random.Generator) -> float:

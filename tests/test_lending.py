@@ -1,4 +1,4 @@
-"""What is lent is loaded when nothing idle is there, and has one user at a time."""
+"""Shelves: items are loaded if none is idle, and have one user at a time."""
 
 from __future__ import annotations
 

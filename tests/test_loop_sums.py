@@ -1,4 +1,4 @@
-"""Loops that keep terms: which fill an element of their vector at once, and what they sum to."""
+"""Loops that keep terms: which fill an element of their vector at once, and their sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards of a Stan program add up to it, and what does not add up is named with its place."""
+"""Shards of a Stan program add up to it; errors name the statement that does not add up."""
 
 from __future__ import annotations
 

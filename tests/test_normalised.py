@@ -371,7 +371,7 @@ def _design() -> Array:
     return np.array([[1, 0.2], [0.4, -1], [0, 0.7]])
 
 
-# The engine cannot run these as parameters; the generated transforms it can.
+# The engine cannot run these as parameters, but it can run the generated transforms.
 DIMENSION = {"column_stochastic": 4, "row_stochastic": 4, "sum_to_zero_matrix": 4}
 
 
@@ -385,7 +385,7 @@ def test_density_program(name: str) -> None:
         assert model.log_density(x) == pytest.approx(float(log_density(x)), rel=1e-10)
 
 
-# It cannot save what depends on target() either.
+# It cannot save quantities that depend on target() either.
 @pytest.mark.parametrize("name", sorted(CLOSED_FORMS.keys() - {"lp_function"}))
 def test_joint_program(name: str) -> None:
     """With base N(0, I): the target's density at x = z, from what each draw saves."""

@@ -1,4 +1,4 @@
-"""What programs leave out: against quadrature, and in programs that leave out nothing."""
+"""Constants that programs leave out: against quadrature, and in programs without omissions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget, check_program
 
 NODES, WEIGHTS = leggauss(8)
-# A grid of two dimensions ends where exp(-12) of the mass is left.
+# A two-dimensional grid ends where exp(-12) of the mass lies outside.
 NEAR = 3e-5
 
 
@@ -386,7 +386,7 @@ def test_what_programs_leave_out(case: str) -> None:
         )
     mended = renormalised(written)
     check_program(mended)
-    # What is mended is not found again; what a parameter decides stays as it is.
+    # Renormalised priors are not found again; those that depend on a parameter stay unchanged.
     again = [o for o in omissions(mended) if o.kind == "half_prior"]
     constant_ones = [o for o in found if o.remedy and o.correction and o.kind == "half_prior"]
     assert len(again) == sum(o.kind == "half_prior" for o in found) - len(constant_ones)

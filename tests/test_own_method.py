@@ -1,4 +1,4 @@
-"""The method on the page "Write your own method": it is short, right, and runs wherever ours do."""
+"""The method on the page "Write your own method": short, correct, and usable like built-in ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import stanct
 from stanct.work import checkpoint
 
 PAGE = ROOT / "docs" / "own_method.md"
-# Beside the posterior of `LINE` and several times as wide: the path between them is long.
+# Shifted from the posterior of `LINE` and several times as wide, so that the path is long.
 WIDE = stanct.GaussianBase(np.array([0.3, 1.4]), np.eye(2))
 SHORT: dict[str, Any] = {"draws": 120, "warmup": 60, "chains": 3, "seed": 4, "progress": False}
 

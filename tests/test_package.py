@@ -1,4 +1,4 @@
-"""What ships: the wheel holds the templates and models, and works without the checkout."""
+"""The wheel holds the templates and models, and works without the checkout."""
 
 from __future__ import annotations
 

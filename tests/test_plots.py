@@ -1,4 +1,4 @@
-"""Each plot draws the numbers that the run gives; ArviZ's own plots take what a run exports."""
+"""Each plot draws the run's numbers, and ArviZ's plots accept exported runs."""
 
 from __future__ import annotations
 

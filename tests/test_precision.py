@@ -1,4 +1,4 @@
-"""When sampling stops: the rule alone on known errors, then whole runs."""
+"""The stopping rule of `target_se`: alone on known errors, then in whole runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prior-to-likelihood program: what counts as likelihood, and the density of the path."""
+"""The prior-to-likelihood program: the terms of the likelihood, and the density of the path."""
 
 from __future__ import annotations
 

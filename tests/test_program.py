@@ -1,4 +1,4 @@
-"""Reading Stan programs: what is found, where it is, and what is said of bad ones."""
+"""Reading Stan programs: their declarations, places, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars on a terminal that works, and on everything that does not."""
+"""Progress bars on a terminal that works, and on every kind of stderr that does not."""
 
 from __future__ import annotations
 

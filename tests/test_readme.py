@@ -1,4 +1,4 @@
-"""README: its Python block runs, and its commands are the ones that CI uses."""
+"""README: its Python block runs, and its commands are those of CI."""
 
 from __future__ import annotations
 

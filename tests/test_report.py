@@ -1,4 +1,4 @@
-"""The report page: what it says of good and of failing runs, and that nothing in it is code."""
+"""The report page: its contents for good and failing runs, and the escaping of all text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scouts: where annealed particles end, and whether the first base finds out where modes hide."""
+"""Scouts: where annealed particles end, and whether the first base finds hidden modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random streams by name: reproducible, distinct, and blind to each other."""
+"""Random streams by name: reproducible, distinct, and independent of each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: what each rule takes and refuses, and how every refusal reads."""
+"""Settings: the values that each rule accepts and refuses, and its error messages."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_every_default_satisfies_its_rule(kind: Any) -> None:
     assert declared(Options)["base"].checked("base", kind.default_base) == kind.default_base
     own = {f.name for f in fields(kind)}
     assert own & set(declared(Options)) == set()
-    # What holds something else than a value to check has no rule.
+    # Fields that hold no value to check have no rule.
     assert own - set(declared(kind)) <= {"exact"}
 
 

@@ -1,4 +1,4 @@
-"""Variants of the shipped programs: the density of the plain one, in the form that they are for."""
+"""Variants of the shipped programs: each has the density of the plain program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps over folders: what is found, what is judged, and that nothing ends a sweep."""
+"""Sweeps over folders: the cases, the verdicts, and that no program ends a sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TACT-HMC keeps the target under noise that it is not told of, and its ablations do not."""
+"""TACT-HMC keeps the target invariant under noise of unknown size, and its ablations do not."""
 
 # The type of a run without evidence must refuse `.evidence`.
 # pyright: reportUnnecessaryTypeIgnoreComment=true

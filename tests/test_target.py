@@ -1,4 +1,4 @@
-"""Draws back to unconstrained points, what generated programs read, and whose fault an error is."""
+"""Unconstrained points of draws, the data of generated programs, and the blame in errors."""
 
 from __future__ import annotations
 

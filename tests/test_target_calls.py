@@ -1,4 +1,4 @@
-"""What adds to the target past `~` and `target +=`: `_jacobian` functions, and `target()` read."""
+"""Uses of the target beside `~` and `target +=`: `_jacobian` functions, and reads of `target()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 
 DATA = {"N": 2, "y": [0.3, -0.5]}
-# What `jacobian +=` adds in jacobians.stan, in the model; the engine cannot run the statement.
+# The terms of `jacobian +=` in jacobians.stan, in the model; the engine cannot run the statement.
 BY_HAND = """
   target += sum(raw); // high
   target += free[1] > 0 ? -sum(free) : 0.5 * sum(free);

@@ -1,4 +1,4 @@
-"""Thermodynamic integration on paths with closed forms: values, errors, and what it must notice."""
+"""Thermodynamic integration on paths with closed forms: values, errors, and failed checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker says of calls: results have their types, and mistakes are seen."""
+"""Type checks of calls: results have their types, and mistakes are reported."""
 
 from __future__ import annotations
 

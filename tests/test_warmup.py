@@ -1,4 +1,4 @@
-"""Stan's warm-up: windows as the manual draws them, dual averaging, the first step size."""
+"""Stan's warm-up: the windows of the manual, dual averaging, the first step size."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""stanct looking at itself: verification, sweeps, costs, the state of an installation."""
+"""Checks of stanct itself: verification, sweeps, costs, the state of an installation."""

@@ -1,9 +1,9 @@
-"""What tempering costs beside the user's own program: `stanct cost`.
+"""The cost of tempering relative to the user's own program: `stanct cost`.
 
-Times are those of the processor, the least of several interleaved repetitions: of gradients as
-compiled kernels compute them on the embedded engine, or within a trajectory of a generated program
-that CmdStan compiled, so that Python takes no part. What else uses the memory still does, most
-where a gradient needs megabytes.
+Times are processor times, the least of several interleaved repetitions. They are those of gradients
+in compiled kernels on the embedded engine, or within trajectories of programs compiled by CmdStan.
+Python takes no part in them. Other users of the memory can still affect them, most where a gradient
+needs megabytes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from stanct.work.isolation import NoAnswerError, Worker
 
 BOUND = 1.10
 FLOOR = 20.0
-# Of the diagonal base.
+# Standard deviation of the diagonal base.
 SCALE = 0.3
 _REPETITIONS = 9
 _SECONDS = 0.01
-# For a trajectory, whose process starts and ends too.
+# For trajectories, whose times include the start and the end of a process.
 _TRAJECTORY_REPETITIONS = 5
 _TRAJECTORY_SECONDS = 0.2
 
@@ -53,18 +53,20 @@ class Cost:
     Attributes
     ----------
     case
-        Its name.
+        Name of the case.
     dimension
-        D, the number of unconstrained parameters.
+        Number of unconstrained parameters D.
     original
-        Time of one gradient of the user's program, in microseconds; with CmdStan as that compiles
-        it by default, the generated ones as `stanct` does.
+        Time of one gradient of the user's program, in microseconds. CmdStan compiles this program
+        by its defaults, and generated programs as stanct does.
     density
-        That of the density program, which keeps the constants that `~` drops, relative to it.
+        Time of a gradient of the density program, which keeps the constants that `~` drops,
+        relative to `original`.
     joint
-        That of joint tempering with a diagonal base, relative to the user's.
+        Time of a gradient of joint tempering with a diagonal base, relative to `original`.
     pseudo_extended
-        That of pseudo-extended copies, relative to the user's at the places of all copies.
+        Time of a gradient of pseudo-extended copies, relative to the user's program evaluated at
+        all copies.
     """
 
     case: str
@@ -76,20 +78,20 @@ class Cost:
 
 
 def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Cost | str:
-    """Time the gradients of a program with data, and of those generated from it.
+    """Time the gradients of a program with data, and of the programs generated from it.
 
     Parameters
     ----------
     copies
-        N of the pseudo-extended program.
+        Number of copies N in the pseudo-extended program.
     engine
-        A CmdStan whose programs are timed at the origin; the embedded engine's if None, at a point
-        drawn near it.
+        CmdStan, whose programs are timed at the origin; None for the embedded engine, whose
+        gradients are timed at points drawn near the origin.
 
     Returns
     -------
     Cost or str
-        The latter says why there is nothing to measure, such as a kind that is refused.
+        The string says why there is nothing to measure, such as a kind that is refused.
     """
     try:
         program = Program.from_file(case.program)
@@ -131,16 +133,16 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
 
 
 def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
-    """Seconds of processor time that one repetition takes; each function is told how many to do."""
+    """Return the processor time of one repetition, in seconds, for each function of a count."""
     least = [np.inf] * len(repeats)
     counts = [1] * len(repeats)
     for repetition in range(_REPETITIONS + 2):
         for k, repeat in enumerate(repeats):
-            repeat(1 + counts[k] // 10)  # brings back into the caches what others have put out
+            repeat(1 + counts[k] // 10)  # refills the caches, which the others have overwritten
             start = time.process_time()
             repeat(counts[k])
             seconds = (time.process_time() - start) / counts[k]
-            if repetition == 1:  # the first one may have been compiled
+            if repetition == 1:  # repetition 0 may include compilation
                 counts[k] = int(np.clip(_SECONDS / max(seconds, 1e-7), 1, 100_000))
             elif repetition:
                 least[k] = min(least[k], seconds)
@@ -148,7 +150,7 @@ def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
 
 
 def _gradients(density: Density, points: Array) -> Callable[[int], None]:
-    """Of a density at all of some points, shape (n, D)."""
+    """Return a function that repeats the gradients of a density at points, shape (n, D)."""
     call, value, gradient = SIGNATURE(density.address), np.zeros(1), np.zeros(points.shape[1])
 
     def repeat(times: int) -> None:
@@ -160,7 +162,10 @@ def _gradients(density: Density, points: Array) -> Callable[[int], None]:
 def _extended_gradients(
     density: Density, base: GaussianBase, bias: Bias | CopyBias, z: Array
 ) -> Callable[[int], None]:
-    """Of the joint or pseudo-extended density at copies of shape (N, D), all with u = 1."""
+    """Return a function that repeats the gradient of a joint or pseudo-extended density.
+
+    The copies are at z, shape (N, D), all with u = 1.
+    """
     copies = len(z)
     extended = make_extended(density, base, bias, copies, np.zeros(0))
     w, scratch = np.append(z, np.ones(copies)), make_scratch(base.dimension)
@@ -173,9 +178,9 @@ def _extended_gradients(
 
 
 def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
-    """Seconds of processor time of one gradient of each program, by trajectories of two lengths.
+    """Return the processor time of one gradient of each program, in seconds.
 
-    The first is the user's own.
+    The times follow from trajectories of two lengths. The first program is the user's own.
     """
     plain = replace(engine, optimise=False)
     engines = [plain, *[engine] * (len(recipes) - 1)]
@@ -192,7 +197,7 @@ def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
 
 
 def _trajectory_length(engine: CmdStan, recipe: Recipe) -> int:
-    """Steps enough for a process to last."""
+    """Return a number of steps that takes at least `_TRAJECTORY_SECONDS`."""
     length, start = 1, engine.trajectory_seconds(recipe, 1)
     while engine.trajectory_seconds(recipe, length) - start < _TRAJECTORY_SECONDS:
         length *= 4
@@ -202,7 +207,7 @@ def _trajectory_length(engine: CmdStan, recipe: Recipe) -> int:
 def measure_all(
     cases: Iterable[Case], *, copies: int = 4, engine: CmdStan | None = None, seconds: float = 120
 ) -> Iterator[Cost]:
-    """Measure every case that can be measured, each in a process that a crash does not end."""
+    """Measure every case that can be measured, in a separate process that may crash."""
     with Worker(partial(measure, copies=copies, engine=engine), seconds) as worker:
         for case in cases:
             try:
@@ -214,12 +219,18 @@ def measure_all(
 
 
 def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
-    """The longest program that can be read: file, lines, seconds to read it and write `joint`.
+    """Find the longest program that can be read.
+
+    Returns
+    -------
+    path, lines, seconds
+        Its file, its number of lines, and the processor time to read it and generate its joint
+        program.
 
     Raises
     ------
     StanctError
-        There is none.
+        No program can be read.
     """
     paths = {case.program for case in cases}
     lines = {path: path.read_text(encoding="utf-8", errors="replace").count("\n") for path in paths}
@@ -239,7 +250,10 @@ def longest_program(cases: Iterable[Case]) -> tuple[Path, int, float]:
 
 
 def report(costs: Sequence[Cost], *, copies: int) -> str:
-    """A table of the programs whose gradient takes long enough to compare, worst first."""
+    """Summarise the costs of programs with a gradient of at least `FLOOR` microseconds.
+
+    The table lists the programs with the most expensive joint program first.
+    """
     slow = [cost for cost in costs if cost.original >= FLOOR]
     lines = [f"{len(costs)} measured, {len(slow)} with a gradient of {FLOOR:g} us or more."]
     labels = {"density": "all constants", "joint": "joint"}

@@ -1,4 +1,4 @@
-"""`stanct doctor`: what is installed, whether it works, and what to do if not."""
+"""`stanct doctor`: what is installed, whether it works, and how to repair it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from stanct.version import __version__
 
 LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
 
-# A CPU device, and what a program needs to be built for one.
+# Debian packages of a CPU device, and of what is needed to build programs for it.
 OPENCL_PACKAGES = "clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
 
-# log p(x) = log N(x; 1, 2) at x = 0, to see whether the engine computes.
+# log p(x) = log N(x; 1, 2) at x = 0, to test the engine.
 _PROBE = "parameters { real x; } model { target += normal_lpdf(x | 1, 2); }"
 _PROBE_VALUE = -1.7370857137646178
 
@@ -34,7 +34,7 @@ def examine() -> tuple[str, bool]:
     Returns
     -------
     report, healthy
-        Text for people, and whether everything that stanct needs works.
+        Text for the user, and whether everything that stanct needs works.
     """
     lines = [
         f"stanct {__version__}, Python {platform.python_version()} on {platform.platform()}, "
@@ -79,7 +79,10 @@ def _cmdstan(home: homes.Home | None) -> str:
 
 
 def opencl_devices() -> list[str] | None:
-    """Lines of `clinfo -l`, platforms and their devices; None where clinfo does not run."""
+    """Return the platforms and devices that `clinfo -l` lists; None if clinfo does not run.
+
+    The list is empty if there is no device.
+    """
     try:
         done = subprocess.run(
             ["clinfo", "-l"], capture_output=True, text=True, timeout=60, check=False
@@ -91,7 +94,7 @@ def opencl_devices() -> list[str] | None:
 
 
 def _opencl() -> str:
-    """Platforms and devices, or how to have one."""
+    """List the OpenCL platforms and devices, or say how to get one."""
     remedy = f"on Debian a CPU device comes with: apt-get install {OPENCL_PACKAGES}"
     lines = opencl_devices()
     if lines is None:

@@ -1,7 +1,7 @@
-"""Transforms every program of a folder and tells what became of each: `stanct sweep`.
+"""Transforms every program of a folder and reports the outcome of each: `stanct sweep`.
 
-The cases run in a process of their own, one after the other, so that a crash or an endless loop in
-the compiler or the engine is a finding about one program and not the end of the sweep.
+The cases run one after another in a separate process. A crash or an endless loop in the compiler or
+the engine is therefore a finding about one program and does not end the sweep.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _INCLUDE_MISSING = "an include that is not there"
 
 @dataclass(frozen=True)
 class Case:
-    """A program to transform, with data where the numbers are to be compared too.
+    """A program to transform, with data if log densities are to be compared too.
 
     Attributes
     ----------
     name
-        What the report calls it: the path in the folder, or the posterior.
+        Name in the report: the path in the folder, or the name of the posterior.
     program, data
         Files; `data` is JSON or a zip archive of it.
     """
@@ -61,21 +61,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one case and one kind.
+    """The outcome of one case and one kind.
 
     Attributes
     ----------
     case, kind
-        The kind is empty where the program went no further than stanc.
+        Name of the case and kind of generated program. The kind is empty if no kind was reached.
     outcome
-        ``"rejected"`` by stanc; ``"transformed"`` to a program that stanc accepts; ``"equal"`` to
-        its formula at random points, too; ``"differs"`` from it; ``"not compared"`` for a reason
-        that is not the program's text, such as data that do not fit; ``"refused"`` by name; or
-        ``"failed"``: a fault of stanct.
+        ``"rejected"``: stanc or a missing include rejects the program. ``"transformed"``: stanc
+        accepts the generated program. ``"equal"``: the generated program also equals its formula at
+        random points. ``"differs"``: it does not. ``"not compared"``: they could not be compared
+        for a reason other than the program's text, such as data that do not fit. ``"refused"``:
+        stanct does not support the program, for a named reason. ``"failed"``: a fault of stanct, a
+        crash, or no end in time.
     reason
-        The named reason, shared by what was refused for the same cause.
+        Short reason, by which outcomes are grouped.
     message
-        All that was said.
+        Full message.
     """
 
     case: str
@@ -86,21 +88,21 @@ class Verdict:
 
 
 def find_cases(folder: str | os.PathLike[str], *, with_data: bool = False) -> list[Case]:
-    """List the programs of a folder, or those that have data with their data.
+    """List the programs of a folder, or only those with data.
 
     Parameters
     ----------
     folder
-        Searched with all folders in it for ``*.stan``. A checkout of posteriordb is known by its
-        ``posteriors``.
+        Folder that is searched recursively for ``*.stan``. A checkout of posteriordb is recognised.
     with_data
-        Pair programs with data: posteriors of posteriordb; elsewhere ``<stem>.data.json`` beside
-        the program, or the first ``*.data.json`` there that has all of its variables.
+        List only programs with data, and pair them: the posteriors of posteriordb; elsewhere
+        ``<stem>.data.json`` beside the program, or, if there is none, the first ``*.data.json``
+        there that has all of its variables.
 
     Raises
     ------
     StanctError
-        No such folder, or nothing in it.
+        There is no such folder, or no program in it.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -154,16 +156,17 @@ def sweep(
     *,
     seconds: float = 120,
 ) -> Iterator[Verdict]:
-    """Transform every program to every kind, let stanc check, and compare where there are data.
+    """Transform every program to every kind, check it with stanc, and compare it if it has data.
 
     Parameters
     ----------
     cases
-        From `find_cases`.
+        Cases of `find_cases`.
     kinds
-        Of `stanct.stan.codegen.KINDS`.
+        Kinds of `stanct.stan.codegen.KINDS`.
     seconds
-        After which a case counts as failed; one with data is then transformed once more without.
+        Time in seconds after which a case counts as failed. A case with data is then transformed
+        once more without data.
     """
     with Worker(partial(examine, kinds=tuple(kinds)), seconds) as worker:
         for case in cases:
@@ -192,7 +195,7 @@ def _without_numbers(
 
 
 def examine(case: Case, kinds: Sequence[str]) -> list[Verdict]:
-    """Do for one case, in this process, what `sweep` does for all."""
+    """Transform and compare one case in this process; see `sweep`."""
     try:
         text = case.program.read_text(encoding="utf-8")
         expanded = SourceText.expand(text, str(case.program), [case.program.parent]).text
@@ -232,7 +235,7 @@ def _transform(case: Case, kind: str) -> Verdict:
 
 
 def load_data(path: Path) -> Any:
-    """Return what `read_data` takes: a JSON file, or the content of a zipped one."""
+    """Return data for `read_data`: the path of a JSON file, or the content of a zipped one."""
     if path.suffix != ".zip":
         return path
     with zipfile.ZipFile(path) as archive:
@@ -240,7 +243,7 @@ def load_data(path: Path) -> Any:
 
 
 def report(verdicts: Sequence[Verdict]) -> str:
-    """Count the outcomes by kind, name what was refused and why, and list every fault."""
+    """Count the outcomes by kind, list refusals by reason, and list every fault."""
     cases = {verdict.case for verdict in verdicts}
     rejected = [verdict for verdict in verdicts if verdict.outcome == "rejected"]
     empty = {verdict.case for verdict in verdicts if verdict.reason == NO_PARAMETERS}
@@ -279,12 +282,12 @@ def _rejections(rejected: Sequence[Verdict], empty: set[str]) -> list[tuple[str,
 
 
 def journal(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> Iterator[Verdict]:
-    """Pass verdicts on, each written to a CSV file at once; columns are the fields of `Verdict`.
+    """Write each verdict to a CSV file at once and yield it; columns are the fields of `Verdict`.
 
     Raises
     ------
     StanctError
-        The file cannot be written; said before the first verdict.
+        The file cannot be written; raised before the first verdict.
     """
     file = Path(path)
     try:

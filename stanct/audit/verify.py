@@ -20,7 +20,7 @@ from stanct.targets.program_target import ProgramTarget, make_density, whitening
 _COPIES = 2
 _GRADIENT_TOLERANCE = 1e-7
 _Pair = tuple[tuple[float, Array], tuple[float, Array]]
-"""Log density and gradient: those of the program and those of its formula."""
+"""Log density and gradient of the program, and those of its formula."""
 
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
 _LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
@@ -33,22 +33,23 @@ _COUPLINGS: tuple[dict[str, Any], ...] = tuple(
 
 @dataclass(frozen=True)
 class Verification:
-    """How far a generated program is from its formula.
+    """The difference between a generated program and its formula.
 
     Attributes
     ----------
     kind
-        Of the generated program.
+        Kind of the generated program.
     points
-        Random points where both are finite.
+        Number of random points at which both log densities are finite.
     error
-        The largest difference of log densities, relative to 1 + their size.
+        Largest difference of the log densities, relative to 1 + their size. It is infinite if only
+        one of the two is finite at some point.
     gradient_error
-        The largest difference of their gradients, relative to 1 + the largest component.
+        Largest difference of the gradients, relative to 1 + the largest component.
     gradient_rounding
-        The largest such difference of the user's own gradient when the parameters change by their
-        last digit; looked for only where the gradients differ. Where it is large, rounding leaves
-        the program no numerical gradient to speak of; programs with eigenvectors can be such.
+        Largest such difference of the density program's gradient when the last digit of every
+        parameter changes. It is computed only if the gradients differ. If it is large, rounding
+        makes the numerical gradient meaningless, as it can in programs with eigenvectors.
     """
 
     kind: str
@@ -59,7 +60,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether the two agree to rounding, at one point at least."""
+        """Whether the two agree up to rounding, at one point at least."""
         tolerance = max(_GRADIENT_TOLERANCE, 10 * self.gradient_rounding)
         return self.points > 0 and self.error < 1e-9 and self.gradient_error < tolerance
 
@@ -79,19 +80,22 @@ class Verification:
 
 
 def verify(target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1) -> Verification:
-    """Evaluate a generated program at random points, and what it should be there.
+    """Compare a generated program with its formula at random points.
 
-    `density` is compared with the user's own program, up to a constant; the other kinds with the
-    formula in their header, computed from the density program. Gradients are compared too.
+    The `density` program is compared with the user's own program up to a constant. The other kinds
+    are compared with the formula in their header, computed from the density program. Gradients are
+    compared too.
 
     Parameters
     ----------
     target
         Program and data.
     kind
-        As for `stanct.stan.codegen.generate`.
+        Kind of generated program, see `stanct.stan.codegen.generate`.
     points
-        How many to draw, from a normal distribution of standard deviation one half.
+        Number of random points.
+    seed
+        Seed of the random points.
     """
     if kind not in KINDS:
         raise StanctError(
@@ -122,12 +126,12 @@ def verify(target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1)
 
 
 def _gap(found: Array, wanted: Array) -> float:
-    """Difference of two gradients, relative to 1 + the second's largest component."""
+    """Return the difference of two gradients relative to 1 + the second's largest component."""
     return float(np.max(np.abs(found - wanted)) / (1 + np.abs(wanted).max(initial=0)))
 
 
 def _rounding(target: ProgramTarget, rng: np.random.Generator, points: int) -> float:
-    """How far the gradient of the density program moves when every parameter's last digit does."""
+    """Return the change of the density program's gradient with the parameters' last digits."""
     density = target.density
     gaps = [0.0]
     for x in rng.normal(size=(points, density.dimension)) / 2:
@@ -141,7 +145,7 @@ def _rounding(target: ProgramTarget, rng: np.random.Generator, points: int) -> f
 def _original(
     target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
 ) -> Iterator[_Pair]:
-    """The density program and the user's own."""
+    """Yield values of the density program and of the user's own program."""
     density = target.density
     recipe = Recipe(target.program.expanded, target.data.text)
     original = make_density(recipe, target.program, target.data)
@@ -158,7 +162,7 @@ def _generated(target: ProgramTarget, kind: str, extra: dict[str, object]) -> De
 def _whitened(
     target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
 ) -> Iterator[_Pair]:
-    """The kinds that move in z, and their formulas from log p(z) and its gradient."""
+    """Yield values of a whitened program and of its formula, from log p(z) and its gradient."""
     density, dimension = target.density, target.density.dimension
     mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
     log_det = np.log(diagonal).sum()
@@ -191,7 +195,10 @@ def _whitened(
 
 
 def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
-    """Σ β log p(z) + (1 − β) log N(z; 0, I) − b(β) + log β + log(1 − β) and its gradient."""
+    """Return the tempered log density and its gradient.
+
+    Σ β log p(z) + (1 − β) log N(z; 0, I) − b(β) + log β + log(1 − β).
+    """
     beta, rest = special.expit(u), special.expit(-u)
     log_base = _log_normal(z)
     value = np.sum(beta * log_p + rest * log_base)
@@ -202,9 +209,9 @@ def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Arr
 
 
 def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
-    """[PE] 8 beside the rest: log (1/N) Σ w + Σ log g, log w = −(1 − β) δ − b(1) + b(β).
+    """Return what [PE] 8 adds, log (1/N) Σ w + Σ log g, and its gradient.
 
-    With its gradient.
+    log w = −(1 − β) δ − b(1) + b(β).
     """
     beta, rest = special.expit(u), special.expit(-u)
     delta = _log_normal(z) - log_p
@@ -219,7 +226,7 @@ def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[flo
 def _extended_hamiltonian(
     log_p: Array, by_z: Array, u: Array, coupling: Mapping[str, Any]
 ) -> tuple[float, Array]:
-    """β(ξ) log p(z) − b(|ξ| / wall) + the log Jacobian of ξ, and its gradient."""
+    """Return β(ξ) log p(z) − b(|ξ| / wall) + the log Jacobian of ξ, and its gradient."""
     share = 2 * special.expit(u[0]) - 1
     start, end, wall = (coupling[name] for name in ("xi_0", "xi_1", "wall"))
     s = max(abs(share) * wall - start, 0) / (end - start)
@@ -241,7 +248,7 @@ def _extended_hamiltonian(
 def _prior_likelihood(
     target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
 ) -> Iterator[_Pair]:
-    """The path is linear in β; what it comes to at β = 1 is the density program."""
+    """Yield the path extrapolated to β = 1, where it is linear in β, and the density program."""
     density = target.density
     program = _generated(target, kind, _bias_data())
     u = np.array([-1.0, 1.0])
@@ -272,7 +279,7 @@ def _bias_data() -> dict[str, object]:
 def _weighted(
     target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
 ) -> Iterator[_Pair]:
-    """The log density is linear in the weight; weight 1 is the density program."""
+    """Yield the log density at weight 1, in which it is linear, and the density program."""
     density = target.density
     light, heavy = (_generated(target, kind, {"weight": weight}) for weight in (0.5, 2.0))
     for x in rng.normal(size=(points, density.dimension)) / 2:

@@ -1,1 +1,1 @@
-"""What runs Stan: the embedded engine, CmdStan, and where a CmdStan comes from."""
+"""The engines that run Stan: the embedded engine and CmdStan, with its installation."""

@@ -1,10 +1,11 @@
-"""Assembles a CmdStan home from a PyPI mirror alone.
+"""Assembles a CmdStan home from PyPI alone.
 
-The wheel of httpstan carries all of CmdStan but its command line: stanc, the headers of Stan,
-Math, Boost, Eigen, SUNDIALS and TBB, and their libraries. The folder `cmdstan_home` beside this
-file holds the rest.
-The home is built and tried in a folder beside its place and renamed into it at the end, so that a
-broken, interrupted or concurrent installation is never seen by anyone.
+The wheel of httpstan holds all of CmdStan but its command line: stanc, the headers of Stan, Math,
+Boost, Eigen, SUNDIALS and TBB, and their libraries. The folder `cmdstan_home` beside this file
+holds the rest.
+
+The home is built and tested in a temporary folder beside its final place and renamed at the end. A
+broken, interrupted or concurrent installation is therefore never visible.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from filelock import FileLock, Timeout
 from stanct.errors import EngineError
 
 STAN_VERSION = "2.39.0"
-# cmdstanpy ranks folders `cmdstan-<number>` above any other name: an official CmdStan always wins.
+# cmdstanpy prefers folders `cmdstan-<number>` to other names, so an official CmdStan always wins.
 HOME_NAME = "cmdstan-stanct"
 MARKER = "stanct.json"
 
@@ -47,23 +48,23 @@ _TOOLS_REMEDY = (
 
 
 def default_home() -> Path:
-    """Return where cmdstanpy finds the assembled home without being told."""
+    """Return the folder in which cmdstanpy finds the assembled home by default."""
     return Path.home() / ".cmdstan" / HOME_NAME
 
 
 def is_assembled(home: Path) -> bool:
-    """Whether `home` is an assembled home, whole, rather than an official CmdStan."""
+    """Return whether `home` is a complete assembled home rather than an official CmdStan."""
     return (home / MARKER).is_file()
 
 
 def is_current(home: Path) -> bool:
-    """Whether an assembled home was made from the sources of this version of stanct."""
+    """Return whether an assembled home was made from the sources of this version of stanct."""
     marker = json.loads((home / MARKER).read_text())
     return marker["wheel"] == _REQUIREMENT and marker["sources"] == _digest()
 
 
 def _digest() -> str:
-    """SHA-256 over the names and contents of `cmdstan_home/`, its page left out."""
+    """Return the SHA-256 of the names and contents of `cmdstan_home/` without its README."""
     told = hashlib.sha256()
     for path in sorted(_SOURCES.rglob("*")):
         if path.is_file() and path.name != "README.md":
@@ -84,26 +85,26 @@ def assemble(
     Parameters
     ----------
     home
-        Where it shall be; by default where cmdstanpy looks.
+        Folder of the home; by default the one in which cmdstanpy looks.
     wheel
-        httpstan's wheel if it was downloaded before; its SHA-256 is checked all the same.
+        A wheel of httpstan that was already downloaded; its SHA-256 is checked all the same.
     jobs
-        Compilations at once; by default one a core, at most 4 (each takes 2 GB of memory).
+        Parallel compilations; by default one per core, at most 4 (each takes 2 GB of memory).
     replace
-        Build again although a home of this version exists.
+        Build again even if a home of this version exists.
     report
         Called with one line at the start of each step.
 
     Returns
     -------
     Path
-        The home, complete: a small model was compiled in it and run.
+        The complete home, in which a small model was compiled and run.
 
     Raises
     ------
     EngineError
-        No compiler, no make, a wheel that cannot be had or is not the right one, a folder that
-        cannot be written, too little disk, or a build that fails.
+        There is no compiler or no make, the wheel cannot be downloaded or is not the right one, the
+        folder cannot be written, there is too little disk space, or the build fails.
     """
     home = (home or default_home()).expanduser().absolute()
     if is_assembled(home) and is_current(home) and not replace:
@@ -155,7 +156,7 @@ def _find_compiler() -> None:
 
 @contextlib.contextmanager
 def _workshop(home: Path) -> Iterator[Path]:
-    """A temporary folder beside `home`, ours alone; what a killed installation left is removed."""
+    """Lock and yield a temporary folder beside `home`; remove leftovers of killed installations."""
     parent = home.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -252,9 +253,9 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 
 def processor_flags(description: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """Variables of the makefile that suit this processor, for programs that stay on this machine.
+    """Return makefile variables for this processor, for programs that stay on this machine.
 
-    ``STAN_AVX2`` where Linux tells of AVX2 and FMA, which most x86-64 have had since 2013.
+    ``STAN_AVX2`` if Linux reports AVX2 and FMA, which most x86-64 processors have had since 2013.
     """
     try:
         told = description.read_text(encoding="utf-8", errors="replace")
@@ -271,7 +272,7 @@ def _build(folder: Path, make: str, jobs: int, report: Callable[[str], None]) ->
 
 
 def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
-    """Compile and run a small model: a home that cannot do that is not put in place."""
+    """Compile and run a small model; a home that cannot do so is not put in place."""
     report("Compiling and running a model")
     model = folder / "examples" / "bernoulli" / "bernoulli"
     _make(folder, [make, *_assigned(processor_flags()), "examples/bernoulli/bernoulli"])

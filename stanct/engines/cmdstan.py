@@ -1,8 +1,8 @@
-"""The CmdStan engine; with `homes` the only importer of cmdstanpy.
+"""The CmdStan engine. Only this module and `homes` import cmdstanpy.
 
-Compiles generated programs into a cache and runs NUTS on them in blocks; also Pathfinder, ADVI and
-Laplace, from which `fits` makes bases. A program with `reduce_sum` is built with threads, which its
-chains share.
+The engine compiles generated programs into a cache and runs NUTS on them in blocks. It also runs
+Pathfinder, ADVI and Laplace, from which `stanct.bases.fits` makes bases. A program with
+`reduce_sum` is built with threads, which its chains share.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from cmdstanpy import CmdStanMCMC, CmdStanModel
 
 CACHE_VARIABLE = "STANCT_CACHE"
-# Digits that bring every double back as it was.
+# Significant digits that reproduce every double exactly.
 _DIGITS = 17
-# Of trajectories that are timed, not followed.
+# Step size of trajectories that are only timed.
 _STEP = 1e-9
 
 
@@ -47,12 +47,12 @@ class CmdStan:
     home
         The CmdStan that compiles.
     opencl
-        Build with OpenCL, which moves the functions that Stan has kernels for to the device.
+        Build with OpenCL, which moves the functions for which Stan has kernels to the device.
     optimise
-        Let stanc optimise by its `--O1`: gradients in many dimensions cost less. A program whose
-        optimised form does not compile is built without, and so is every one with OpenCL. A home
-        that stanct assembled also uses the registers of this machine's processor: products of
-        matrices cost about half.
+        Compile with stanc's `--O1`, which makes gradients in many dimensions cheaper. A program
+        whose optimised form does not compile is built without it, and so is every program with
+        OpenCL. A home assembled by stanct also uses the vector instructions of this machine's
+        processor, which halve the cost of matrix products.
     """
 
     home: Home
@@ -61,17 +61,17 @@ class CmdStan:
 
     @property
     def NAME(self) -> str:  # noqa: N802 (as the constant of the module `embedded`)
-        """What runs say they were made by."""
+        """Name of the engine in the records of runs."""
         return "cmdstan"
 
     @classmethod
     def here(cls, *, opencl: bool = False) -> CmdStan:
-        """The engine on this machine's CmdStan.
+        """Return the engine with this machine's CmdStan.
 
         Raises
         ------
         EngineError
-            There is no CmdStan, or no cmdstanpy.
+            CmdStan or cmdstanpy is missing.
         """
         require_cmdstanpy()
         home = find()
@@ -80,12 +80,12 @@ class CmdStan:
         return cls(home, opencl)
 
     def compiled(self, source: str) -> Path:
-        """The executable of a program, from the cache if it was built before.
+        """Return the executable of a program, from the cache if it was built before.
 
         Raises
         ------
         EngineError
-            stanc or the C++ compiler refuse the program; their messages are in the error.
+            stanc or the C++ compiler rejects the program; the error has its message.
         """
         flags = self._flags(source)
         optimise = self.optimise and not self.opencl
@@ -109,7 +109,7 @@ class CmdStan:
         warmup: int,
         nuts: Nuts,
     ) -> Adapted:
-        """Warm NUTS chains up: step size and diagonal metric by Stan's own windows.
+        """Warm up NUTS chains: step size and diagonal metric by Stan's windows.
 
         Parameters
         ----------
@@ -118,9 +118,14 @@ class CmdStan:
         positions : shape (chains, dimension)
             Unconstrained starts.
         shapes
-            The program's parameters in order, scalars, vectors and matrices, name to shape.
+            Shape of each of the program's parameters by name, in their order. Parameters are
+            scalars, vectors and matrices.
         seed
-            Chain c uses Stan's stream of this seed and chain id c + 1.
+            Chain c uses Stan's random stream of this seed and chain id c + 1.
+        warmup
+            Number of warm-up iterations.
+        nuts
+            Settings of NUTS.
         """
         with self._run(
             recipe,
@@ -153,9 +158,9 @@ class CmdStan:
         draws: int,
         nuts: Nuts,
     ) -> DrawBlock:
-        """Draw a block with step size and metric frozen; chains go on where they ended.
+        """Draw a block from given positions with step size and metric frozen.
 
-        Parameters as in `adapt`, and `inv_metric` of shape (dimension,).
+        The parameters are as in `adapt`; `inv_metric` has shape (dimension,).
         """
         with self._run(
             recipe,
@@ -179,7 +184,7 @@ class CmdStan:
         return flags
 
     def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
+        """Draw by single-path Pathfinder from one random start; the draws form one chain.
 
         The start is uniform within `radius` of the origin in every unconstrained coordinate.
         """
@@ -191,7 +196,7 @@ class CmdStan:
             return _one_chain(fit.stan_variables())
 
     def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draws of the Gaussian that full-rank ADVI fits from one random start."""
+        """Draw from the Gaussian that full-rank ADVI fits from one random start."""
         with self._model(recipe) as (model, data):
             fit = model.variational(
                 data, seed=seed, inits=radius, algorithm="fullrank", draws=draws,
@@ -200,7 +205,10 @@ class CmdStan:
             return _one_chain(fit.stan_variables(mean=False))
 
     def laplace(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draws of the Gaussian at the unconstrained mode that L-BFGS finds from one start."""
+        """Draw from the Laplace approximation at the mode that L-BFGS finds from one random start.
+
+        The mode is that of the unconstrained density.
+        """
         with self._model(recipe) as (model, data):
             mode = model.optimize(
                 data, seed=seed, inits=radius, algorithm="lbfgs", jacobian=True, sig_figs=_DIGITS
@@ -211,17 +219,17 @@ class CmdStan:
             return _one_chain(fit.stan_variables())
 
     def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
-        """Processor time of a process that takes one static trajectory and nothing else.
+        """Return the processor time, in seconds, of a process that takes one static trajectory.
 
-        The steps are so short that every gradient is that of the start, the origin of the
-        unconstrained space; two lengths differ by the gradients alone.
+        The steps are so short that the trajectory stays at its start, the origin of the
+        unconstrained space. The times of two lengths differ by those of the gradients alone.
 
         Raises
         ------
         EngineError
             The program does not compile, or its density is not finite at the origin.
         """
-        import resource  # Unix has it, and nothing else here needs it
+        import resource  # exists on Unix only, and nothing else here needs it
 
         settings = [
             *("sample", "num_samples=1", "num_warmup=0", "adapt", "engaged=0", "algorithm=hmc"),
@@ -248,7 +256,7 @@ class CmdStan:
     def _run(
         self, recipe: Recipe, positions: Array, shapes: ParameterShapes, nuts: Nuts, **settings: Any
     ) -> Iterator[CmdStanMCMC]:
-        """Sample in a temporary folder, which lasts until the fit was read."""
+        """Sample in a temporary folder, which exists until the context ends."""
         chains = len(positions)
         if "STAN_THREADS" in self._flags(recipe.source):
             settings["threads_per_chain"] = max(1, nuts.threads // chains)
@@ -268,7 +276,7 @@ class CmdStan:
 
     @contextlib.contextmanager
     def _model(self, recipe: Recipe) -> Iterator[tuple[CmdStanModel, str]]:
-        """The compiled program and its data's file, alone in a folder that is removed after."""
+        """Yield the compiled program and its data file in a temporary folder."""
         import cmdstanpy
 
         executable = self.compiled(recipe.source)
@@ -296,9 +304,9 @@ def _cache_folder() -> Path:
 
 
 def _build(source: str, flags: list[str], folder: Path, home: Home, *, optimise: bool) -> None:
-    """Compile beside `folder` and rename: it exists only once its program is finished.
+    """Compile beside `folder` and rename, so that the folder exists only with a finished program.
 
-    Who builds the same program at the same time does the work twice; the first to finish wins.
+    If two processes build the same program at the same time, the first to finish wins.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -335,7 +343,7 @@ def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> 
                 program, stanc_options=stanc, cpp_options=dict.fromkeys(flags, "TRUE")
             )
     except (ValueError, RuntimeError):
-        # stanc's optimiser has written C++ that is none before (its issue 1150).
+        # stanc's optimiser can write invalid C++ (stanc3 issue 1150).
         if not optimise:
             raise
         program.with_suffix(".hpp").unlink(missing_ok=True)
@@ -343,7 +351,7 @@ def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> 
 
 
 def _values(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
-    """One chain's unconstrained parameters by name, from them all in a row, matrices by columns."""
+    """Split one chain's unconstrained vector into parameters by name, matrices by columns."""
     values, first = {}, 0
     for name, shape in shapes.items():
         size = int(np.prod(shape))
@@ -354,12 +362,12 @@ def _values(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
 
 
 def _one_chain(variables: Mapping[str, Any]) -> DrawBlock:
-    """Draws without statistics, as one chain."""
+    """Make one chain of draws without statistics."""
     return DrawBlock({name: np.asarray(values)[None] for name, values in variables.items()}, {})
 
 
 def _block(fit: CmdStanMCMC) -> DrawBlock:
-    """The kept draws in the embedded engine's layout."""
+    """Return the kept draws in the embedded engine's layout."""
     draws, chains = fit.num_draws_sampling, fit.chains
     variables = {
         name: np.asarray(values).reshape(chains, draws, *np.shape(values)[1:])
@@ -370,7 +378,7 @@ def _block(fit: CmdStanMCMC) -> DrawBlock:
 
 
 def _failure(folder: Path, message: str) -> str:
-    """The command of each chain that failed, the end of its log, and cmdstanpy's own words."""
+    """Return the end of the log of each chain that failed, and cmdstanpy's own message."""
     told = []
     for log in sorted(folder.glob("*stdout*.txt")):
         lines = log.read_text(errors="replace").strip().splitlines()

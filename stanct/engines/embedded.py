@@ -1,15 +1,15 @@
-"""The embedded engine: the only importer of stanli, a Stan compiler and runtime in one wheel.
+"""The embedded engine: stanli, a Stan compiler and runtime in one wheel.
 
-What runs here: stanc (program text in, compiler's message out), NUTS, single-path
-Pathfinder, L-BFGS. Log densities go through the BridgeStan interface in `density`.
+This module runs stanc, NUTS, single-path Pathfinder and L-BFGS. Log densities are evaluated through
+the BridgeStan interface in `stanct.targets.density`.
 
-The engine always works with propto=true and jacobian=true, so a program must hold its constants
-itself (`target += …_lpdf`); the generated programs do.
+The engine always works with propto=true and jacobian=true. A program must therefore keep its
+constants itself (`target += …_lpdf`), as the generated programs do.
 
-Threads, as seen with stanli 0.24: log densities through BridgeStan work from any thread; NUTS,
-Pathfinder and L-BFGS need an autodiff tape, which exists in the thread that loaded the library and
-in the engine's own threads only. Chains therefore run together in one call, and from any other
-thread a call goes to a process of its own.
+Threads (observed with stanli 0.24): log densities through BridgeStan work from any thread. NUTS,
+Pathfinder and L-BFGS need an autodiff tape, which exists only in the thread that loaded the library
+and in the engine's own threads. Chains therefore run together in one call, and a call from any
+other thread runs in a separate process.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
 
 _library_thread = threading.get_ident()
 
-# The compiler inside the engine is one OCaml runtime: one thread at a time.
+# The compiler inside the engine is one OCaml runtime, which serves one thread at a time.
 _compiler_lock = threading.Lock()
 _compiled: OrderedDict[str, str] = OrderedDict()
 
 
 class CompilerMessageError(Exception):
-    """Stan's own message about a program that it rejects; callers add the place and the remedy."""
+    """Stan's message about a program that it rejects; callers add the place and the remedy."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that makes a model: program text and data, so that any process can rebuild it.
+    """Program text and data of a model, from which any process can rebuild it.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Recipe:
     data
         JSON text of the data block's variables.
     constant
-        What the log density has beside the program's.
+        Constant that is added to the program's log density.
     """
 
     source: str = field(repr=False)
@@ -73,7 +73,7 @@ class Recipe:
 
     @functools.cached_property
     def key(self) -> str:
-        """SHA-256 over all of it."""
+        """SHA-256 of source, data and constant."""
         return hashlib.sha256(f"{self.source}\0{self.data}\0{self.constant}".encode()).hexdigest()
 
 
@@ -84,11 +84,11 @@ class Nuts:
     Attributes
     ----------
     target_accept
-        Acceptance statistic that warm-up tunes the step size to.
+        Acceptance statistic to which warm-up tunes the step size.
     max_depth
         Largest tree depth.
     threads
-        Chains that run at once; the draws do not depend on it.
+        Number of chains that run in parallel; the draws do not depend on it.
     """
 
     target_accept: float = 0.8
@@ -98,7 +98,7 @@ class Nuts:
 
 @dataclass(frozen=True)
 class Adapted:
-    """What chains have learned in their warm-up.
+    """Result of the warm-up of several chains.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Adapted:
     inv_metric : shape (chains, dimension)
         Diagonals of the inverse metrics.
     position : shape (chains, dimension)
-        Last points, unconstrained.
+        Last unconstrained points.
     gradients
         Gradients spent.
     """
@@ -124,19 +124,19 @@ class DrawBlock:
     Attributes
     ----------
     variables
-        Name to shape (chains, draws, ...): parameters, transformed parameters and generated
-        quantities.
+        Parameters, transformed parameters and generated quantities by name, each of shape (chains,
+        draws, ...).
     statistics
-        Name of a NUTS statistic to shape (chains, draws).
+        NUTS statistics by name, each of shape (chains, draws).
     """
 
     variables: dict[str, Array]
     statistics: dict[str, Array]
 
     def position(self, names: tuple[str, ...]) -> Array:
-        """Last draws of the named unconstrained parameters, joined, shape (chains, dimension).
+        """Join the last draws of the named unconstrained parameters, shape (chains, dimension).
 
-        Matrices column by column, as Stan joins them.
+        Matrices are joined column by column, as in Stan.
         """
         last = [np.moveaxis(self.variables[name][:, -1], 0, -1) for name in names]
         return np.concatenate([v.reshape(-1, v.shape[-1], order="F") for v in last]).T
@@ -148,17 +148,17 @@ class DrawBlock:
 
 
 def versions() -> dict[str, str]:
-    """Version and build of the engine."""
+    """Return the version and the build of the engine."""
     return {"stanli": stanli.__version__, "build": stanli.build_id()}
 
 
 def compile_program(source: str) -> str:
-    """Run stanc over a program and return its intermediate code, from memory the second time.
+    """Compile a program with stanc and return its intermediate code; results are cached.
 
     Raises
     ------
     CompilerMessageError
-        The program is not legal Stan; the text is stanc's own, with its line and caret.
+        The program is not legal Stan; the text is stanc's message, with its line and caret.
     """
     with _compiler_lock:
         if source not in _compiled:
@@ -172,7 +172,7 @@ def compile_program(source: str) -> str:
 
 
 class _Models(threading.local):
-    """The last few models of this thread: a handle is not safe in two calls at once."""
+    """The last four models of this thread; a handle must not be used by two calls at once."""
 
     def __init__(self) -> None:
         self.kept: OrderedDict[str, stanli.Model] = OrderedDict()
@@ -196,7 +196,7 @@ _models = _Models()
 def run_nuts(
     recipe: Recipe, positions: Array, *, seed: int, warmup: int, draws: int, nuts: Nuts
 ) -> tuple[DrawBlock, int]:
-    """Ordinary NUTS chains; returns their draws and all gradients spent, warm-up included."""
+    """Run NUTS chains; return their draws and the gradients spent, warm-up included."""
     fit = _sample(
         recipe,
         chains=len(positions),
@@ -213,12 +213,12 @@ def run_nuts(
 
 
 def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-    """Draws of single-path Pathfinder from one random start, as one chain of that many draws.
+    """Draw by single-path Pathfinder from one random start; the draws form one chain.
 
     The start is uniform within `radius` of the origin in every unconstrained coordinate.
 
-    The engine offers Pathfinder only as a way to start chains. So one chain a draw is started and
-    takes one step of vanishing size, which leaves it where Pathfinder put it.
+    The engine offers Pathfinder only as an initialisation of chains. One chain is therefore started
+    for each draw. It takes one step of vanishing size, which leaves it where Pathfinder put it.
     """
     fit = _sample(
         recipe,
@@ -237,7 +237,7 @@ def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawB
 
 
 def mode(recipe: Recipe, *, seed: int, radius: float) -> tuple[Array, float]:
-    """A mode of the unconstrained log density by L-BFGS from one random start, and its value.
+    """Find a mode of the unconstrained log density by L-BFGS; return it with its log density.
 
     The start is uniform within `radius` of the origin in every unconstrained coordinate.
     """
@@ -246,7 +246,7 @@ def mode(recipe: Recipe, *, seed: int, radius: float) -> tuple[Array, float]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The parts of the engine's fit that we use; unlike the engine's own it can be pickled."""
+    """The parts of the engine's fit that stanct uses; it can be pickled, the engine's cannot."""
 
     variables: dict[str, Array]
     statistics: Array
@@ -265,7 +265,7 @@ def _sample(recipe: Recipe, **settings: Any) -> _Fit:
 
 
 def _on_library_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where the engine has an autodiff tape, see the module's notes."""
+    """Call a function where the engine has an autodiff tape, see the module's docstring."""
     if threading.get_ident() == _library_thread:
         return function(*arguments)
     context = multiprocessing.get_context("spawn")
@@ -275,11 +275,11 @@ def _on_library_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` after the body if Ctrl-C was pressed in it and not heeded.
+    """Raise `KeyboardInterrupt` after the body if Ctrl-C was pressed in it without effect.
 
-    The engine replaces the handler while chains run, and forgets an interrupt that comes when they
-    are about to end; with short blocks that is most of the time. Python drops one that is raised in
-    a finaliser.
+    The engine replaces the signal handler while chains run, and loses an interrupt that arrives
+    shortly before they end. With short blocks that is most of the time. Python also drops an
+    interrupt that is raised in a finaliser.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

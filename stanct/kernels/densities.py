@@ -1,4 +1,4 @@
-"""What compiled loops evaluate: a density with its base, and the density of copies with their β."""
+"""Densities in compiled form: a target with its base, and the extended density of copies."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SIGNATURE = ctypes.CFUNCTYPE(
 
 
 class CallableDensity(Protocol):
-    """The share of `Density` that compiled loops need."""
+    """The part of `Density` that compiled loops need."""
 
     @property
     def address(self) -> int:
-        """Of the C function."""
+        """Address of the C function."""
         ...
 
     @property
     def handle(self) -> int:
-        """Its first argument."""
+        """First argument of the C function."""
         ...
 
     @property
     def constant(self) -> float:
-        """What the log density has beside what the function returns."""
+        """Constant to add to the value that the C function returns."""
         ...
 
 
@@ -63,7 +63,7 @@ class Components(NamedTuple):
 class Problem(NamedTuple):
     """A density and a base in the form that compiled code takes.
 
-    Valid as long as the density that it was made from lives.
+    A problem is valid as long as the density from which it was made lives.
 
     Attributes
     ----------
@@ -72,14 +72,14 @@ class Problem(NamedTuple):
     mean : shape (D,)
         m.
     lower : shape (D, D)
-        L, where it is triangular; shape (0, 0) where it is a diagonal with a low rank.
+        L if it is triangular; shape (0, 0) if it is diagonal plus low rank.
     diagonal, factors, stretch : shapes (D,), (r, D) and (r,)
         L = diag(d) (I + Σ_j stretch_j u_j u_jᵀ) with the rows u_j of `factors`.
     added
-        What the log density of z has beside what the function returns: log det L, and the density's
-        constant.
+        Constant that is added to the value of the C function to give the log density of z: log det
+        L plus the density's constant.
     components
-        Of a mixture, in whitened coordinates; none for the standard normal.
+        Mixture components in whitened coordinates; none for the standard normal.
     """
 
     call: Any
@@ -103,11 +103,12 @@ class Extended(NamedTuple):
     problem
         Density and base.
     handover
-        Whether the density is multiplied by Σ_i w_i / N, so that one of the copies is the target's.
+        Whether the density is multiplied by Σ_i w_i / N, so that one of the copies follows the
+        target.
     fixed : shape (N,)
-        β_i where they are not estimated; shape (0,) otherwise.
+        Fixed β_i; shape (0,) if the β_i are estimated.
     knots, value, path : shape (K,)
-        Of β; there b(β), and the log prior density of β less b.
+        Knots of β, and at the knots b(β) and the log prior density of β minus b(β).
     room : shape (N,)
         For the evaluation.
     """
@@ -138,7 +139,7 @@ def make_problem(density: CallableDensity, base: Base) -> Problem:
 
 
 def _aligned(matrix: Array) -> Array:
-    """A copy that begins with a cache line; products with it take up to a quarter less time."""
+    """Copy a matrix to the start of a cache line, which saves up to a quarter of a product."""
     line = 64
     room = np.empty(matrix.size + line // matrix.itemsize)
     first = -room.ctypes.data % line // matrix.itemsize
@@ -168,7 +169,7 @@ def _make_components(base: Base) -> Components:
 def make_extended(
     density: CallableDensity, base: GaussianBase, bias: Bias | CopyBias, copies: int, fixed: Array
 ) -> Extended:
-    """Join a density, a base and a bias; one with a prior makes the density pseudo-extended."""
+    """Join a density, a base and a bias; a `CopyBias` makes the density pseudo-extended."""
     handover = isinstance(bias, CopyBias)
     path = bias.log_prior - bias.value if handover else -bias.value
     problem = make_problem(density, base)

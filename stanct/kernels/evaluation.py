@@ -1,15 +1,15 @@
 """The density and the base at a point in whitened coordinates.
 
-At a fixed β the density over z, x = m + L z, is, up to a constant,
+At a fixed β the log density of z, with x = m + L z, is up to a constant
 
-    log π_β(z) = β v(z) + (1 − β) log q(z),   v(z) = −φ(m + L z) + log det L,
+    log π_β(z) = β v(z) + (1 − β) log q(z),   v(z) = −φ(m + L z) + log det L.
 
-q being the standard normal or a mixture of normals. The density is a C function with the signature
-of BridgeStan's ``bs_log_density_gradient``, be it a Stan program's or the callback of a
-`FunctionDensity`, so nothing here returns to the interpreter.
+q is the standard normal or a mixture of normals. The density is a C function with the signature of
+BridgeStan's ``bs_log_density_gradient``: that of a Stan program, or the callback of a
+`FunctionDensity`. The loops themselves do not return to the interpreter.
 
-What goes wrong numerically is counted, never raised: a point that Stan rejects and a value that is
-not finite are *rejections*.
+Numerical failures are counted and never raised. A point that Stan rejects and a value that is not
+finite are *rejections*.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HALF_LOG_2PI = float(0.5 * np.log(2 * np.pi))
 
 
 class State(NamedTuple):
-    """Where a chain is, updated in place.
+    """Position of a chain, updated in place.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class State(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for one trajectory, so that the loops allocate nothing.
+    """Working memory for one trajectory, so that the loops allocate nothing.
 
     `log_base` holds log q at the two ends of a trajectory.
     """
@@ -62,14 +62,14 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(dimension: int) -> Scratch:
-    """Fresh room for trajectories in D dimensions."""
+    """Allocate working memory for trajectories in D dimensions."""
     one, two, three, four, five, six, seven, eight = np.zeros((8, dimension))
     value, log_base = np.zeros(1), np.zeros(2)
     return Scratch(one, two, three, four, five, value, six, seven, eight, log_base)
 
 
 def make_state(problem: Problem, z: Array) -> State:
-    """The state at a whitened point, shape (D,), with its value and gradient."""
+    """Make the state at a whitened point, shape (D,), with its value and gradient."""
     state = State(np.array(z, float), np.zeros(z.size), np.full(1, -np.inf))
     evaluate(problem, state.z, state.gradient, state.value, make_scratch(z.size))
     return state
@@ -77,11 +77,11 @@ def make_state(problem: Problem, z: Array) -> State:
 
 @summed
 def triangular(lower: Array, vector: Array, out: Array) -> None:
-    """out += lower · vector, four rows at a time."""
+    """Add lower · vector to `out`, four rows at a time."""
     i = 0
     while i + 4 <= vector.size:
         one = two = three = four = 0.0
-        for j in range(i + 4):  # what lies above the diagonal is zero
+        for j in range(i + 4):  # entries above the diagonal are zero
             v = vector[j]
             one += lower[i, j] * v
             two += lower[i + 1, j] * v
@@ -102,7 +102,7 @@ def triangular(lower: Array, vector: Array, out: Array) -> None:
 
 @summed
 def transposed(lower: Array, vector: Array, out: Array) -> None:
-    """out += lowerᵀ · vector, four rows of `lower` at a time."""
+    """Add lowerᵀ · vector to `out`, four rows of `lower` at a time."""
     i = 0
     while i + 4 <= vector.size:
         one, two, three, four = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
@@ -123,13 +123,13 @@ def transposed(lower: Array, vector: Array, out: Array) -> None:
 
 @compiled
 def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
-    """Put v(z) and ∇v(z) into `value` and `gradient`; returns OK, REJECTED or DIVERGED."""
+    """Put v(z) and ∇v(z) into `value` and `gradient`; return OK, REJECTED or DIVERGED."""
     return evaluated(borrowed(problem), z, gradient, value, borrowed(scratch))
 
 
 @inlined
 def evaluated(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
-    """`evaluate` as a part of its caller, for borrowed records."""
+    """Inlined form of `evaluate` for borrowed records."""
     dimension, x, inner = z.size, scratch.x, scratch.x_gradient
     mean, lower, diagonal = problem.mean, problem.lower, problem.diagonal
     if lower.size > 0:
@@ -140,7 +140,7 @@ def evaluated(problem: Problem, z: Array, gradient: Array, value: Array, scratch
         for i in range(dimension):
             x[i] = mean[i] + diagonal[i] * z[i]
     else:
-        # The call below fills `inner`; until then it is free.
+        # `inner` is free until the call below fills it.
         for i in range(dimension):
             inner[i] = z[i]
         _low_rank(problem.factors, problem.stretch, inner)
@@ -153,7 +153,7 @@ def evaluated(problem: Problem, z: Array, gradient: Array, value: Array, scratch
     if code != 0 or not np.isfinite(value[0]):
         value[0] = -np.inf
         gradient[:] = 0.0
-        # A trajectory that left for infinity is no fault of the program's.
+        # A trajectory that ran off to infinity is not the program's fault.
         return REJECTED if np.isfinite(_total(z)) else DIVERGED
     value[0] += problem.added
     if lower.size > 0:
@@ -177,7 +177,7 @@ def _total(vector: Array) -> float:
 
 @inlined
 def _low_rank(factors: Array, stretch: Array, vector: Array) -> None:
-    """vector ← (I + Σ_j stretch_j u_j u_jᵀ) vector for orthonormal u_j, in O(D r)."""
+    """Multiply a vector in place by I + Σ_j stretch_j u_j u_jᵀ, orthonormal u_j, in O(D r)."""
     for j in range(stretch.size):
         along = 0.0
         for i in range(vector.size):
@@ -189,7 +189,7 @@ def _low_rank(factors: Array, stretch: Array, vector: Array) -> None:
 
 @summed
 def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
-    """Log q(z) of the base; its gradient goes into `scratch.base_gradient`."""
+    """Return log q(z) of the base; put its gradient into `scratch.base_gradient`."""
     gradient, offset, centred = scratch.base_gradient, scratch.offset, scratch.centred
     parts = problem.components
     if parts.share.size == 0:
@@ -209,7 +209,7 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
         for i in range(z.size):
             square += offset[i] * offset[i]
         term = parts.log_weight[k] - 0.5 * square
-        # A running log-sum-exp: what was added so far is rescaled when a larger term comes.
+        # A running log-sum-exp: the sum so far is rescaled when a larger term arrives.
         if term > top:
             scale = np.exp(top - term)
             total *= scale
@@ -226,13 +226,13 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
 
 @compiled
 def log_tempered(value: float, log_base: float, beta: float) -> float:
-    """log π_β; at β = 0 the target does not matter, even where it vanishes."""
+    """Return log π_β; at β = 0 the target does not count, even where it vanishes."""
     return (1 - beta) * log_base + (beta * value if beta > 0 else 0.0)
 
 
 @compiled
 def delta_of(problem: Problem, value: float, z: Array, scratch: Scratch) -> float:
-    """δ = φ − ψ at a whitened point, from v."""
+    """Return δ = φ − ψ at a whitened point from v."""
     return base_terms(problem, z, scratch) - value
 
 
@@ -240,7 +240,7 @@ def delta_of(problem: Problem, value: float, z: Array, scratch: Scratch) -> floa
 def repeat_density(
     call: Any, handle: int, points: Array, value: Array, gradient: Array, times: int
 ) -> None:
-    """Evaluate a density at all points, shape (n, D), as often, to be timed."""
+    """Evaluate a density `times` times at each of the points, shape (n, D), for timing."""
     for _ in range(times):
         for k in range(len(points)):
             call(

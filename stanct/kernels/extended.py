@@ -1,4 +1,4 @@
-"""The joint and the pseudo-extended density with their gradient."""
+"""The joint and the pseudo-extended density with their gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stanct.kernels.evaluation import HALF_LOG_2PI, OK, Scratch, evaluated
 
 @inlined
 def interpolated(knots: Array, values: Array, place: float) -> tuple[float, float]:
-    """Value and slope of a piecewise-linear function."""
+    """Return the value and the slope of a piecewise-linear function."""
     k = 0
     while k < knots.size - 2 and place > knots[k + 1]:
         k += 1
@@ -24,11 +24,14 @@ def interpolated(knots: Array, values: Array, place: float) -> tuple[float, floa
 def evaluate_extended(
     extended: Extended, w: Array, gradient: Array, delta: Array, scratch: Scratch
 ) -> float:
-    """The log density of w; its gradient and the copies' δ, shape (N,), go into the arrays.
+    """Return the log density of w; put its gradient and the δ of the copies into the arrays.
 
-    By the chain rule over ∇v: L = Σ_i (log q_i − β_i δ_i + path(β_i) + log β_i + log(1 − β_i)), and
-    with hand-overs log Σ_i w_i / N more, log w_i = −(1 − β_i) δ_i − b(1) + b(β_i). With r_i the
-    share of w_i, ∂L/∂δ_i = −β_i − r_i (1 − β_i) and ∂L/∂β_i = −δ_i + path′ + r_i (δ_i + b′).
+    `delta` has shape (N,). The log density is
+    L = Σ_i (log q_i − β_i δ_i + path(β_i) + log β_i + log(1 − β_i)). With hand-overs the term
+    log Σ_i w_i / N is added, where log w_i = −(1 − β_i) δ_i − b(1) + b(β_i).
+
+    The gradient follows from ∇v by the chain rule. With r_i = w_i / Σ_j w_j,
+    ∂L/∂δ_i = −β_i − r_i (1 − β_i) and ∂L/∂β_i = −δ_i + path′ + r_i (δ_i + b′).
     """
     return evaluated_extended(borrowed(extended), w, gradient, delta, borrowed(scratch))
 
@@ -37,7 +40,7 @@ def evaluate_extended(
 def evaluated_extended(
     extended: Extended, w: Array, gradient: Array, delta: Array, scratch: Scratch
 ) -> float:
-    """`evaluate_extended` as a part of its caller, for borrowed records."""
+    """Inlined form of `evaluate_extended` for borrowed records."""
     problem, handover, fixed = extended.problem, extended.handover, extended.fixed
     knots, bias, path, room = extended.knots, extended.value, extended.path, extended.room
     dimension, copies, estimated = problem.mean.size, delta.size, fixed.size == 0
@@ -54,7 +57,7 @@ def evaluated_extended(
         log_base = -0.5 * _squared(z) - dimension * HALF_LOG_2PI
         delta[i] = log_base - scratch.value[0]
         total += log_base + interpolated(knots, path, beta)[0]
-        if beta > 0:  # at β = 0 the target does not matter, even where it vanishes
+        if beta > 0:  # at β = 0 the target does not count, even where it vanishes
             total -= beta * delta[i]
         if handover:
             room[i] = interpolated(knots, bias, beta)[0] - bias[-1]
@@ -76,7 +79,7 @@ def evaluated_extended(
         weight = room[i] / share if handover else 0.0
         pull = beta + weight * rest  # −∂L/∂δ
         z, slope = w[first : first + dimension], gradient[first : first + dimension]
-        for j in range(dimension):  # not by offsets, which the compiler turns into no vectors
+        for j in range(dimension):  # slices, because the compiler does not vectorise offsets
             slope[j] = pull * slope[j] - (1 - pull) * z[j]
         if estimated:
             by_beta = interpolated(knots, path, beta)[1] - delta[i]
@@ -88,7 +91,7 @@ def evaluated_extended(
 
 @inlined
 def _tempering(w: Array, i: int) -> tuple[float, float]:
-    """β and 1 − β of a control u, which is w[i]."""
+    """Return β and 1 − β of the control u = w[i]."""
     return 1 / (1 + np.exp(-w[i])), 1 / (1 + np.exp(w[i]))
 
 
@@ -104,7 +107,7 @@ def _squared(vector: Array) -> float:
 def repeat_extended(
     extended: Extended, w: Array, gradient: Array, delta: Array, scratch: Scratch, times: int
 ) -> None:
-    """Evaluate an extended density as often, to be timed."""
+    """Evaluate an extended density `times` times, for timing."""
     extended, scratch = borrowed(extended), borrowed(scratch)
     for _ in range(times):
         evaluated_extended(extended, w, gradient, delta, scratch)

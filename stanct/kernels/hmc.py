@@ -1,8 +1,8 @@
-"""Hamiltonian Monte Carlo on the tempered density, with step sizes that are learned along β.
+"""Hamiltonian Monte Carlo on the tempered density, with step sizes learned as a function of β.
 
-Masses are one. Nothing here returns to the interpreter between leapfrog steps. An energy error
-above `DIVERGENCE` is a *divergence*; like a rejection it ends a trajectory and leaves the chain
-where it was.
+The mass matrix is the identity. The loops do not return to the interpreter between leapfrog steps.
+An energy error above `DIVERGENCE` is a *divergence*. Divergences and rejections end a trajectory
+and leave the chain where it was.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ DIVERGENCE = 1000.0
 
 JITTER = 0.2
 
-# With a typical step size alone every method was biased low by a few hundredths to a tenth of a nat
-# on a hierarchical model, with error bars that did not show it.
+# Share of the transitions with shortened steps, and the smallest factor. With the typical step size
+# alone every method is biased low by 0.02 to 0.1 nat on a hierarchical model, and the error bars do
+# not show it.
 SHORT_SHARE, SHORTEST = 0.5, 0.1
 
-# The step size is a table over β, linear in log ε between knots (k / (K − 1))²: it changes fastest
-# near β = 0.
+# The step size is a table over β with log ε linear between knots. The knots are (k / (K − 1))²,
+# because the step size changes fastest near β = 0.
 STEP_KNOTS = 17
 
 
@@ -57,7 +58,7 @@ class Phase(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """Which trajectory is taken: at which β, with which step size, and how many leapfrog steps."""
+    """A trajectory to take: its β, step size, and number of leapfrog steps."""
 
     beta: float
     step: float
@@ -70,7 +71,7 @@ class StepTable(NamedTuple):
     Attributes
     ----------
     log_step, visits : shape (STEP_KNOTS,)
-        log ε and the number of transitions that have informed each knot.
+        log ε, and the number of transitions that have informed each knot.
     """
 
     log_step: Array
@@ -78,18 +79,19 @@ class StepTable(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """How transitions are made; whether they also teach the step table.
+    """Settings of transitions.
 
     Attributes
     ----------
     path_length
-        Mean length of a trajectory in whitened time; a standard normal's period is 2π.
+        Mean integration time of a trajectory in whitened coordinates; the period of a standard
+        normal is 2π.
     max_steps
-        Most leapfrog steps of one trajectory.
+        Largest number of leapfrog steps in one trajectory.
     target_accept
-        Acceptance that the step sizes are tuned to.
+        Acceptance probability to which the step sizes are tuned.
     learn
-        Adapt the table; False once draws count.
+        Whether transitions adapt the step table; False once draws count.
     """
 
     path_length: float
@@ -106,11 +108,11 @@ class Mover(NamedTuple):
     Attributes
     ----------
     moves
-        How transitions are made.
+        Settings of the transitions.
     table
         Step sizes, learned in place where `moves` says so.
     scratch
-        Room for a trajectory.
+        Working memory for a trajectory.
     """
 
     moves: Moves
@@ -119,12 +121,12 @@ class Mover(NamedTuple):
 
 
 def make_table(dimension: int) -> StepTable:
-    """A table to start learning from, at the D^(−1/4) of a D-dimensional normal."""
+    """Make an initial table with ε = D^(−1/4), as for a D-dimensional normal."""
     return StepTable(np.full(STEP_KNOTS, -0.25 * np.log(dimension)), np.zeros(STEP_KNOTS))
 
 
 def pool_tables(tables: list[StepTable]) -> StepTable:
-    """Join what several chains learned; knots that none has seen follow their neighbours."""
+    """Average the tables of several chains; knots that no chain visited are interpolated."""
     visits = np.sum([table.visits for table in tables], axis=0)
     total = np.sum([table.visits * table.log_step for table in tables], axis=0)
     seen = visits >= 1
@@ -136,7 +138,7 @@ def pool_tables(tables: list[StepTable]) -> StepTable:
 
 
 def copy_table(table: StepTable) -> StepTable:
-    """A table to go on learning from, with little weight on its past."""
+    """Copy a table for further learning, with little weight on its past."""
     return StepTable(table.log_step.copy(), np.minimum(table.visits, 10.0))
 
 
@@ -144,12 +146,12 @@ def copy_table(table: StepTable) -> StepTable:
 def leapfrog(
     problem: Problem, phase: Phase, trajectory: Trajectory, scratch: Scratch
 ) -> tuple[int, int]:
-    """Take leapfrog steps on log π_β in place; log q at both ends goes into `scratch.log_base`.
+    """Take leapfrog steps on log π_β in place; put log q at both ends into `scratch.log_base`.
 
     Returns
     -------
     status, gradients
-        OK or what ended the trajectory early, and the gradients spent.
+        OK, or the reason for an early end; and the gradients spent.
     """
     problem, phase, scratch = borrowed(problem), borrowed(phase), borrowed(scratch)
     beta, step, steps = trajectory.beta, trajectory.step, trajectory.steps
@@ -184,14 +186,14 @@ def transition(
     rng: np.random.Generator,
     scratch: Scratch,
 ) -> tuple[float, int, int]:
-    """One HMC transition that leaves π_β invariant; updates `state` if accepted.
+    """Make one HMC transition that leaves π_β invariant; update `state` if it is accepted.
 
-    Step size and number of steps may depend on β and on fresh random numbers, not on z.
+    Step size and number of steps may depend on β and on fresh random numbers, but not on z.
 
     Returns
     -------
     probability, status, gradients
-        Of acceptance; OK, REJECTED or DIVERGED; gradients spent.
+        The acceptance probability; OK, REJECTED or DIVERGED; and the gradients spent.
     """
     state, scratch, rng = borrowed(state), borrowed(scratch), borrowed(rng)
     beta = trajectory.beta
@@ -212,7 +214,7 @@ def transition(
         kinetic += scratch.momentum[i] ** 2
     end = log_tempered(scratch.value[0], scratch.log_base[1], beta) - 0.5 * kinetic
     gain = end - start
-    # A gradient that is not a number shows only here; the comparison below then fails as it must.
+    # A NaN in the gradient shows only here, and makes this comparison fail as it should.
     if not gain > -DIVERGENCE:
         return 0.0, DIVERGED, gradients
     probability = 1.0 if gain >= 0 else np.exp(gain)
@@ -225,7 +227,7 @@ def transition(
 
 @compiled
 def step_at(log_step: Array, beta: float) -> float:
-    """ε(β) from its table."""
+    """Return ε(β) from its table."""
     place = np.sqrt(beta) * (log_step.size - 1)
     k = min(int(place), log_step.size - 2)
     return np.exp(log_step[k] + (place - k) * (log_step[k + 1] - log_step[k]))
@@ -233,7 +235,7 @@ def step_at(log_step: Array, beta: float) -> float:
 
 @compiled
 def learn_step(table: StepTable, beta: float, probability: float, target: float) -> None:
-    """Move log ε at the knots next to β towards the wanted acceptance (Robbins–Monro)."""
+    """Move log ε at the knots next to β towards the target acceptance (Robbins–Monro)."""
     place = np.sqrt(beta) * (table.log_step.size - 1)
     k = min(int(place), table.log_step.size - 2)
     for knot, weight in ((k, 1 - (place - k)), (k + 1, place - k)):
@@ -246,11 +248,11 @@ def learn_step(table: StepTable, beta: float, probability: float, target: float)
 def tempered_move(
     problem: Problem, state: State, beta: float, mover: Mover, rng: np.random.Generator
 ) -> tuple[float, int, int]:
-    """A transition with the table's step size, jittered, and a jittered length.
+    """Make a transition with a jittered step size from the table and a random number of steps.
 
     The number of steps is uniform from 1 to 2 `path_length` / ε, at most `max_steps`. Half of the
-    transitions take shorter steps, which reach into necks that the typical step size cannot enter;
-    the table learns from the other half.
+    transitions take shorter steps, which reach into necks that the typical step size cannot enter.
+    The table learns from the other half.
     """
     moves, table = mover.moves, mover.table
     step = step_at(table.log_step, beta)

@@ -1,7 +1,7 @@
-"""NUTS on the joint and the pseudo-extended density, as Stan runs it, with steps that are halved.
+"""Stan's NUTS on the joint and the pseudo-extended density, with optional halving of steps.
 
-Trajectories are multinomial (Betancourt 2017, appendix A). Steps are halved where the energy ranges
-widely, see `halve`. An energy error above `DIVERGENCE` ends a trajectory.
+Trajectories are multinomial (Betancourt 2017, appendix A). Steps are halved where the energy varies
+strongly, see `halve`. An energy error above `DIVERGENCE` ends a trajectory.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ from stanct.kernels.hmc import DIVERGENCE
 FIRST, LAST, TOTAL, POINT, GRADIENT = range(5)
 LOG_DENSITY, ENERGY, DELTA = range(3)
 
-# Its rows: the trajectory, whose two ends follow; where a step began; the way back from where it
-# ended; parts. numba compiles a function once for each Python integer that it is called with, and
-# once for all integers of this type.
+# Rows of `Subtrees`: the trajectory, followed by its two ends; the start of a step; the way back
+# from its end; parts. numba compiles a function again for each literal Python integer, but only
+# once for all NumPy integers.
 _NUMBERS: list[int] = list(np.array([0, 3, 4, 5, 1]))
 STATE, BEGIN, BACK, PARTS, _ONE = _NUMBERS
 
-# What is counted along a trajectory; the last is followed by its twin for the way forward.
+# Counts along a trajectory. LOG_RATIO is for steps backwards; the next place is for steps forwards.
 STEPS, GRADIENTS, ACCEPTED, DIVERGENT, LOG_RATIO = range(5)
 
-# A step of NUTS is halved with probability (r / TOLERANCE)², r being the range of the energy in it,
-# and what it is halved into again, at most HALVINGS times.
+# A step of NUTS is halved with probability min(1, (r / TOLERANCE)²), where r is the range of the
+# energy over the step. The halves are halved again likewise, at most HALVINGS times in all.
 TOLERANCE, HALVINGS = 1.0, 8
 
 
 class Subtrees(NamedTuple):
-    """Parts of a NUTS trajectory, one a row.
+    """Parts of a NUTS trajectory, one in each row.
 
     Attributes
     ----------
     vectors : shape (rows, 5, dimension)
-        Momenta where a part begins and ends, and the sum of all of its momenta; the point that was
-        drawn from it, and the gradient of the log density there.
+        Momenta at the beginning and the end of a part, and the sum of all its momenta; the point
+        that was drawn from the part, and the gradient of the log density at that point.
     scalars : shape (rows, 2 + N)
-        Log density and energy of that point, and the δ of its copies.
+        Log density and energy of the drawn point, and the δ of its copies.
     log_weight : shape (rows,)
-        Log of the sum of its points' weights, exp(−energy error) where no step was halved.
+        Log of the sum of the weights of the part's points. The weights are exp(−energy error) where
+        no step was halved.
     level : shape (rows,)
-        A part has 2^level points.
+        Level of a part, which has 2^level points.
     """
 
     vectors: Array
@@ -59,7 +60,7 @@ class Subtrees(NamedTuple):
 
 
 class NutsOut(NamedTuple):
-    """What a block of NUTS draws fills: w, δ, and statistics in the order of `STATISTICS`."""
+    """Output of a block of NUTS draws: w, δ, and statistics in the order of `STATISTICS`."""
 
     w: Array
     delta: Array
@@ -67,7 +68,7 @@ class NutsOut(NamedTuple):
 
 
 class Orbit(NamedTuple):
-    """What a NUTS chain moves on and with, in place.
+    """The density, metric and working memory of a NUTS chain, updated in place.
 
     Attributes
     ----------
@@ -76,9 +77,9 @@ class Orbit(NamedTuple):
     inverse : shape (dimension,)
         The diagonal of the inverse metric.
     trees
-        The chain's point in row `STATE`, and room for a trajectory.
+        The chain's point in row `STATE`, and working memory for a trajectory.
     scratch
-        Room for an evaluation.
+        Working memory for an evaluation.
     """
 
     extended: Extended
@@ -88,18 +89,18 @@ class Orbit(NamedTuple):
 
 
 class Doubling(NamedTuple):
-    """Which doubling of a trajectory is made.
+    """Settings of one doubling of a trajectory.
 
     Attributes
     ----------
     depth
-        Doublings so far.
+        Number of doublings so far.
     forward
-        Whether the trajectory grows at its end, otherwise at its beginning.
+        Whether the trajectory grows at its end; otherwise it grows at its beginning.
     step
-        Step size, below zero backwards.
+        Step size, negative backwards.
     start
-        The energy where the trajectory began.
+        Energy at the trajectory's first point.
     halving
         Whether steps may be halved.
     """
@@ -112,7 +113,7 @@ class Doubling(NamedTuple):
 
 
 def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
-    """Room for a trajectory, its ends, a step, and the parts of its last doubling."""
+    """Allocate a trajectory, its ends, a step, and the parts of the last doubling."""
     rows = max_depth + 6
     return Subtrees(
         np.zeros((rows, 5, dimension)),
@@ -123,7 +124,7 @@ def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
 
 
 def make_nuts_out(draws: int, dimension: int, copies: int) -> NutsOut:
-    """Room for a block of draws."""
+    """Allocate the output of a block of draws."""
     return NutsOut(
         np.zeros((draws, dimension)), np.zeros((draws, copies)), np.zeros((draws, len(STATISTICS)))
     )
@@ -131,10 +132,11 @@ def make_nuts_out(draws: int, dimension: int, copies: int) -> NutsOut:
 
 @summed
 def _goes_on(inverse: Array, a: Array, b: Array) -> bool:
-    """Whether neither a part and the next one, nor one with the nearest point of the other, turns.
+    """Return whether two successive parts, joined, make no U-turn.
 
-    Stan's generalised criterion (Betancourt 2017, appendix A.4.2): the velocities at both ends
-    point along the sum of all momenta between. The parts are rows of `Subtrees.vectors`.
+    This is Stan's generalised criterion (Betancourt 2017, appendix A.4.2): the velocities at both
+    ends point along the sum of all momenta between them. It is also checked for each part joined
+    with the nearest point of the other. The parts are rows of `Subtrees.vectors`.
     """
     one = two = three = four = five = six = 0.0
     for i in range(inverse.size):
@@ -152,7 +154,7 @@ def _goes_on(inverse: Array, a: Array, b: Array) -> bool:
 
 @inlined
 def _copy_point(vectors: Array, scalars: Array, row: int, to: int) -> None:
-    """Copy the point of one part, with its gradient, energy and δ, to another part."""
+    """Copy the drawn point of one part, with its gradient, energy and δ, to another part."""
     for i in range(vectors.shape[2]):
         vectors[to, POINT, i] = vectors[row, POINT, i]
         vectors[to, GRADIENT, i] = vectors[row, GRADIENT, i]
@@ -168,7 +170,7 @@ def _log_add(a: float, b: float) -> float:
 
 @inlined
 def draw_momentum(momentum: Array, inverse: Array, rng: np.random.Generator) -> float:
-    """Draw a momentum for a diagonal inverse metric; returns its kinetic energy."""
+    """Draw a momentum for a diagonal inverse metric and return its kinetic energy."""
     kinetic = 0.0
     for i in range(momentum.size):
         normal = rng.standard_normal()
@@ -179,7 +181,7 @@ def draw_momentum(momentum: Array, inverse: Array, rng: np.random.Generator) -> 
 
 @inlined
 def _drift(w: Array, momentum: Array, gradient: Array, step: float, inverse: Array) -> None:
-    """The first half of a leapfrog step, up to the new point."""
+    """Take the first part of a leapfrog step, up to the new point."""
     for i in range(w.size):
         momentum[i] += 0.5 * step * gradient[i]
         w[i] += step * inverse[i] * momentum[i]
@@ -187,7 +189,7 @@ def _drift(w: Array, momentum: Array, gradient: Array, step: float, inverse: Arr
 
 @inlined
 def _kick(momentum: Array, gradient: Array, step: float, inverse: Array) -> float:
-    """The rest of a leapfrog step; returns the kinetic energy."""
+    """Take the rest of a leapfrog step and return the kinetic energy."""
     kinetic = 0.0
     for i in range(momentum.size):
         momentum[i] += 0.5 * step * gradient[i]
@@ -206,7 +208,7 @@ def _copy_phase(vectors: Array, row: int, to: int) -> None:
 
 @inlined
 def _again(span: float) -> float:
-    """Probability that a step over which the energy ranged so widely is halved."""
+    """Return the probability that a step is halved if the energy's range over it is `span`."""
     return min((span / TOLERANCE) ** 2, 1.0)
 
 
@@ -214,12 +216,12 @@ def _again(span: float) -> float:
 def small_steps(
     orbit: Orbit, row: int, step: float, count: int, energy: float, enough: float
 ) -> tuple[float, float, float, int]:
-    """Leapfrog steps in place, until the energy has ranged over `enough` or is not finite.
+    """Take leapfrog steps in place until the energy's range reaches `enough` or is not finite.
 
     Returns
     -------
     log_density, energy, span, gradients
-        The first two at the last point; `span` is the energy's largest value less its smallest.
+        Log density and energy at the last point; `span` is the largest energy minus the smallest.
     """
     orbit = borrowed(orbit)
     extended, inverse, trees = orbit.extended, orbit.inverse, orbit.trees
@@ -240,7 +242,7 @@ def small_steps(
 
 @compiled
 def energy_lost(orbit: Orbit, step: float, rng: np.random.Generator) -> float:
-    """The energy that one step from row `STATE` with a fresh momentum loses, −∞ if it fails."""
+    """Return the energy lost in one step from row `STATE` with a fresh momentum; −∞ on failure."""
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
     _copy_phase(vectors, STATE, BACK)
     before = draw_momentum(vectors[BACK, LAST], orbit.inverse, rng) - scalars[STATE, LOG_DENSITY]
@@ -251,22 +253,23 @@ def energy_lost(orbit: Orbit, step: float, rng: np.random.Generator) -> float:
 def halve(
     orbit: Orbit, end: int, step: float, before: float, span: float, rng: np.random.Generator
 ) -> tuple[float, float, float, int]:
-    """Take a step again from row `BEGIN` in 2, 4, … small ones, until one of these is kept.
+    """Repeat a step from row `BEGIN` as 2, 4, … small steps until a number of them is accepted.
 
-    As in WALNUTS (Bou-Rabee, Carpenter, Kleppe & Liu 2025), whoever comes back from the other end
-    must choose the same number: the weight of all points beyond changes by the ratio of the two
-    probabilities. The chance to halve grows smoothly with the energy's range; with a threshold in
-    its place the ratio would often be zero.
+    As in WALNUTS (Bou-Rabee, Carpenter, Kleppe & Liu 2025), the number of small steps must also be
+    chosen on the way back. The weights of all points beyond the step change by the ratio of the two
+    probabilities. The probability of halving grows smoothly with the energy's range, because with a
+    threshold the ratio would often be zero.
 
     Parameters
     ----------
     before, span
-        The energy at the beginning, and its range over the whole step.
+        Energy at the beginning, and its range over the whole step.
 
     Returns
     -------
     log_density, energy, log_ratio, gradients
-        At the end, with an energy of +inf where the density vanishes, which no small step mends.
+        Log density and energy at the end, the log of the ratio, and the gradients spent. The energy
+        is +inf where the density vanishes, which smaller steps do not change.
     """
     vectors = orbit.trees.vectors
     gradients, halvings = 0, 0
@@ -290,14 +293,14 @@ def halve(
         _copy_phase(vectors, end, BACK)
         _, _, span, taken = small_steps(orbit, BACK, -step / count, count, energy, TOLERANCE)
         gradients += taken
-        # Where the density vanishes on the way back there is no way back.
+        # If the density vanishes on the way back, this number cannot be chosen there.
         log_ratio += np.log(_again(span)) if span < np.inf else -np.inf
     return log_density, energy, log_ratio, gradients
 
 
 @inlined
 def _begin(orbit: Orbit, rng: np.random.Generator) -> float:
-    """Draw a momentum at row `STATE` and make a trajectory of this point; returns its energy."""
+    """Draw a momentum, make the point of row `STATE` a trajectory, and return its energy."""
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
     energy = draw_momentum(vectors[STATE, TOTAL], orbit.inverse, rng) - scalars[STATE, LOG_DENSITY]
     scalars[STATE, ENERGY] = energy
@@ -313,7 +316,7 @@ def _begin(orbit: Orbit, rng: np.random.Generator) -> float:
 
 @inlined
 def _append(trees: Subtrees, end: int, top: int, log_weight: float) -> None:
-    """Make the point at an end of the trajectory a part, which has level 0."""
+    """Make the point at an end of the trajectory a part of level 0."""
     vectors = trees.vectors
     trees.log_weight[top], trees.level[top] = log_weight, 0
     for i in range(vectors.shape[2]):
@@ -325,7 +328,7 @@ def _append(trees: Subtrees, end: int, top: int, log_weight: float) -> None:
 
 @inlined
 def _merge(orbit: Orbit, top: int, rng: np.random.Generator) -> bool:
-    """Make one part of two that follow each other; returns whether the whole goes on."""
+    """Merge two successive parts; return whether the merged part makes no U-turn."""
     trees, log_weight = orbit.trees, orbit.trees.log_weight
     goes_on = _join(trees.vectors, orbit.inverse, top, top + 1)
     trees.level[top] += 1
@@ -338,9 +341,9 @@ def _merge(orbit: Orbit, top: int, rng: np.random.Generator) -> bool:
 
 @inlined
 def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Generator) -> bool:
-    """Make the part in row `PARTS` that doubles a trajectory; false where it must not go on.
+    """Make the part in row `PARTS` that doubles a trajectory; return False if it must end.
 
-    A point is a part of level 0, and two parts of one level that follow each other become one.
+    A point is a part of level 0. Two successive parts of one level merge into a part of the next.
     """
     inverse, trees, step = orbit.inverse, orbit.trees, doubling.step
     side = 1 if doubling.forward else 0
@@ -361,7 +364,7 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
             counts[GRADIENTS] += taken
             counts[LOG_RATIO + side] += more
         error, log_ratio = energy - doubling.start, counts[LOG_RATIO + side]
-        # A gradient that is not a number shows only here.
+        # A NaN in the gradient shows only here.
         if not error <= DIVERGENCE:
             counts[DIVERGENT] = 1
             return False
@@ -380,7 +383,7 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
 
 @inlined
 def _lengthen(orbit: Orbit, forward: bool, rng: np.random.Generator) -> bool:
-    """Join what `_double` made to the trajectory, and draw a point; false where the whole turns.
+    """Join the part made by `_double` to the trajectory and draw a point; False after a U-turn.
 
     The draw is biased towards the newer half (Betancourt 2017, appendix A.3.2).
     """
@@ -389,7 +392,7 @@ def _lengthen(orbit: Orbit, forward: bool, rng: np.random.Generator) -> bool:
     if gain >= 0 or rng.random() < np.exp(gain):
         _copy_point(vectors, orbit.trees.scalars, PARTS, STATE)
     log_weight[STATE] = _log_add(log_weight[STATE], log_weight[PARTS])
-    # Backwards, the new part follows what lay there when that is read from its other end.
+    # Backwards, the new part follows the trajectory if the trajectory is read from its other end.
     if not forward:
         _turn(vectors[STATE])
     goes_on = _join(vectors, orbit.inverse, STATE, PARTS)
@@ -407,11 +410,11 @@ def nuts_draws(
     rng: np.random.Generator,
     out: NutsOut,
 ) -> None:
-    """Fill `out` with NUTS draws as Stan makes them, which go on from the point of row `STATE`.
+    """Fill `out` with draws of Stan's NUTS, continuing from the point of row `STATE`.
 
-    Row `STATE` of the trees is the whole trajectory as one part, the next two rows hold the points
-    at its ends, with their momenta, and those from `PARTS` on what a doubling is made of. With
-    `halving` steps are halved where the energy ranges widely.
+    Row `STATE` of the trees is the whole trajectory as one part. The next two rows hold the points
+    at its ends with their momenta. The rows from `PARTS` on hold the parts of a doubling. With
+    `halving`, steps are halved where the energy varies strongly.
     """
     orbit, rng, out = borrowed(orbit), borrowed(rng), borrowed(out)
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
@@ -441,7 +444,7 @@ def nuts_draws(
 
 @inlined
 def _join(vectors: Array, inverse: Array, a: int, b: int) -> bool:
-    """Lengthen part a by the part b that follows it; returns whether the whole goes on."""
+    """Append part b to part a; return whether the whole makes no U-turn."""
     goes_on = _goes_on(inverse, vectors[a], vectors[b])
     for i in range(inverse.size):
         vectors[a, LAST, i] = vectors[b, LAST, i]

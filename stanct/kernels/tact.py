@@ -1,14 +1,14 @@
 """The compiled loop of thermostatted, tempered dynamics driven by noisy gradients ([TACT]).
 
-With the energy U = −log density, temperature one and unit masses, the continuous system is
+The energy is U = −log density, the temperature is one, and masses are one. The continuous system is
 
     dθ  = v dt,   dv  = −λ(ξ) ∇U dt − λ² s v dt + λ √(2 c) dW,
     dξ  = w dt,   dw  = −(λ' U + W') dt − λ'² s_ξ w dt + λ' √(2 c_ξ) dW_ξ,
     ds  = λ² (|v|²/D − 1) dt / g,   ds_ξ = λ'² (w² − 1) dt / g_ξ,
 
-so that noise in U and ∇U, whose size nobody tells the loop, is taken up by s and s_ξ. The loop
-works with η = ε², r = ε v, z = ε s and γ = ε² g, the variables of [TACT] Algorithm 1, one gradient
-a step.
+The thermostats s and s_ξ absorb noise of unknown size in U and ∇U. The loop works with the
+variables of [TACT] Algorithm 1: η = ε², r = ε v, z = ε s and γ = ε² g. It spends one gradient in
+each step.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ from stanct.kernels.compiling import borrowed, compiled
 # Biases of the tempering variable.
 NO_BIAS, FORCE, HILLS = 0, 1, 2
 
-# A kinetic energy of so many times its mean is that of a chain on its way to infinity.
+# A chain whose kinetic energy is this many times its mean is running off to infinity.
 RUNAWAY = 1000.0
 
 
 class Potential(NamedTuple):
-    """An energy that is known through batches, in whitened coordinates x = m + L z.
+    """An energy that is estimated from batches, in whitened coordinates x = m + L z.
 
-    Batch j, drawn with probability n_j / N, has the estimate w_j v_j(x) + (1 − w_j) v_0(x) of the
-    log density, w_j = N / n_j: v_j is the log density given the batch alone and v_0 the prior. With
-    a reference point a line is added to each, which makes it exact there.
+    Batch j is drawn with probability n_j / N. It estimates the log density by
+    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j. Here v_j is the log density given the batch
+    alone, and v_0 that given no data. With a reference point, a linear function of x is added to
+    each estimate, which makes it exact at that point.
 
     Attributes
     ----------
     call
         The C function of every density, see `Density.address`.
     handles, weights, cumulative : shape (S,)
-        First arguments, w_j, and cumulative probabilities.
+        First arguments of the C function, w_j, and cumulative probabilities.
     prior
-        First argument for v_0; not used where `split` is false.
+        First argument for v_0; not used if `split` is false.
     split
         Whether v_0 must be evaluated; otherwise the estimate is v_j alone.
     values, gradients : shape (S,) or (0,), (S, D) or (0, D)
-        The lines a_j + b_j x that are added to the estimates, see `Batches.corrections`.
+        The a_j and b_j of the terms a_j + b_j x that are added to the estimates, see
+        `Batches.corrections`.
     mean : shape (D,)
     scale : shape (D, D), or (1, D) for a diagonal L
     noise
@@ -66,17 +68,17 @@ class Potential(NamedTuple):
 
 
 class Walker(NamedTuple):
-    """Where a chain is, updated in place; positions and momenta are whitened.
+    """State of a chain, updated in place; positions and momenta are whitened.
 
     Attributes
     ----------
     z, momentum : shape (D,)
     thermostat : shape (1,) or (D,)
-        z_θ, one for all coordinates or one each.
+        z_θ, one for all coordinates or one for each.
     tempering : shape (3,)
         ξ, its momentum r_ξ and its thermostat z_ξ.
     clock : shape (3,)
-        Steps taken, points rejected, and resets after numbers that were not finite.
+        Steps taken, points rejected, and resets of chains that ran off.
     """
 
     z: Array
@@ -87,14 +89,14 @@ class Walker(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """What pushes ξ along, learned in place; bins divide 0 ≤ |ξ| ≤ W₀.
+    """The bias on ξ, learned in place; bins divide 0 ≤ |ξ| ≤ W₀.
 
     Attributes
     ----------
     visits, energy : shape (bins,)
         Visits, and the sum of U over them (adaptive biasing force).
     height, force : shape (bins,)
-        The sum of hills at the bin's centre and minus its derivative (metadynamics).
+        The sum of hills at the bin's centre, and minus the derivative of that sum (metadynamics).
     """
 
     visits: Array
@@ -104,9 +106,9 @@ class Bias(NamedTuple):
 
 
 class Dynamics(NamedTuple):
-    """Settings of the loop, see `stanct.samplers.tact.TactSettings`.
+    """Settings of the loop, see `stanct.samplers.tact.TACT`.
 
-    `eta`, `friction` and `inertia` hold the values for θ and for ξ; `gaps` the steps between
+    `eta`, `friction` and `inertia` hold the values for θ and for ξ. `gaps` holds the steps between
     looks and between resamplings of the momenta (0: never).
     """
 
@@ -128,14 +130,14 @@ class Dynamics(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Room for an estimate of the energy.
+    """Working memory for an estimate of the energy.
 
     Attributes
     ----------
     rows : shape (4, D)
-        ∇U, and room for the point, for a gradient, and for that of the prior.
+        ∇U, the point x, the gradient in x, and the prior's gradient in x.
     value : shape (2,)
-        U, and U − offset as `move` leaves it.
+        U, and U − offset, which `move` sets.
     """
 
     rows: Array
@@ -143,13 +145,13 @@ class Reading(NamedTuple):
 
 
 class TactOut(NamedTuple):
-    """What a block fills; `trace` has a row for every look, the rest for every collected draw.
+    """Output of a block: `trace` has a row for every look, the others for every collected draw.
 
     Attributes
     ----------
     z : shape (wanted, D)
     energy : shape (wanted,)
-        U as estimated.
+        Estimate of U.
     trace : shape (looks, 6)
         ξ, λ, mean of z_θ, z_ξ, U, |r_θ|² / (D η).
     """
@@ -160,13 +162,16 @@ class TactOut(NamedTuple):
 
 
 def make_reading(dimension: int) -> Reading:
-    """Room for an estimate in D dimensions."""
+    """Allocate working memory for an estimate in D dimensions."""
     return Reading(np.zeros((4, dimension)), np.zeros(2))
 
 
 @compiled
 def coupling(xi: float, plateau: float, reach: float, power: float) -> tuple[float, float]:
-    """λ(ξ) and λ'(ξ): 1/λ = 1 + ((|ξ| − ξ₀) / (ξ₁ − ξ₀))ⁿ outside the plateau |ξ| ≤ ξ₀."""
+    """Return λ(ξ) and λ'(ξ).
+
+    1/λ = 1 + ((|ξ| − ξ₀) / (ξ₁ − ξ₀))ⁿ outside the plateau |ξ| ≤ ξ₀, where λ = 1.
+    """
     distance = abs(xi) - plateau
     if distance <= 0.0:
         return 1.0, 0.0
@@ -179,16 +184,16 @@ def coupling(xi: float, plateau: float, reach: float, power: float) -> tuple[flo
 
 @compiled
 def bias_bin(xi: float, wall: float, bins: int) -> int:
-    """The bin of ξ; λ is even, so ξ and −ξ share one."""
+    """Return the bin of ξ; ξ and −ξ share one because λ is even."""
     return min(int(abs(xi) / wall * bins), bins - 1)
 
 
 @compiled
 def push(bias: Bias, xi: float, slope: float, dynamics: Dynamics) -> float:
-    """The force of the bias on ξ.
+    """Return the force of the bias on ξ.
 
-    The adaptive biasing force is the mean of λ' U in a bin over the bin's own visits; λ' is known,
-    so only U is averaged.
+    The adaptive biasing force is the mean of λ' U over the visits to a bin. Only U is averaged,
+    because λ' is known.
     """
     k: int = bias_bin(xi, dynamics.wall, bias.visits.size)
     if dynamics.bias == FORCE:
@@ -200,9 +205,9 @@ def push(bias: Bias, xi: float, slope: float, dynamics: Dynamics) -> float:
 
 @compiled
 def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
-    """Note a visit: an energy for the biasing force, or a hill and its images at 0 and the wall.
+    """Record a visit: an energy for the biasing force, or a hill with its images at 0 and the wall.
 
-    A hill of well-tempered metadynamics shrinks by exp(−W(ξ)/ΔT); ΔT = inf is the plain form.
+    A hill of well-tempered metadynamics shrinks by exp(−W(ξ)/ΔT). ΔT = inf is plain metadynamics.
     """
     bins = bias.visits.size
     k = bias_bin(xi, dynamics.wall, bins)
@@ -226,7 +231,10 @@ def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
 def density_at(
     potential: Potential, batch: int, x: Array, gradient: Array, other: Array, value: Array
 ) -> bool:
-    """The estimate of batch j at x, into `value` and `gradient`; false where a density objects."""
+    """Put the estimate of a batch at x into `value` and `gradient`; return False if x is rejected.
+
+    `other` is working memory for the gradient of the prior.
+    """
     code = potential.call(
         potential.handles[batch], True, True,
         x.ctypes.data, value.ctypes.data, gradient.ctypes.data, np.uintp(0),
@@ -255,7 +263,7 @@ def density_at(
 
 @compiled
 def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading: Reading) -> bool:
-    """A noisy U(z), constants apart, and ∇U into `reading`; false where it is rejected."""
+    """Put a noisy U(z), up to a constant, and ∇U into `reading`; return False if z is rejected."""
     room, value = reading.rows, reading.value
     x, gradient = room[1], room[2]
     diagonal = potential.scale.shape[0] == 1
@@ -294,14 +302,16 @@ def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading:
 def batch_spread(
     potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
 ) -> None:
-    """Variances of U and, averaged over coordinates, of ∇U between batches at each point.
+    """Compute the variances between batches of U and of ∇U at each point.
+
+    The variance of ∇U is averaged over coordinates.
 
     Parameters
     ----------
     points : shape (P, D)
-        Whitened.
+        Whitened points.
     out : shape (P, 2)
-        NaN where a batch was rejected.
+        Both variances; NaN where a batch was rejected.
     """
     dimension = points.shape[1]
     reading = Reading(np.zeros((4, dimension)), np.zeros(2))
@@ -321,7 +331,7 @@ def batch_spread(
 
 @compiled
 def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> None:
-    """Draw the momenta from their equilibrium."""
+    """Draw the momenta from their equilibrium distribution."""
     for i in range(walker.z.size):
         walker.momentum[i] = np.sqrt(dynamics.eta[0]) * rng.standard_normal()
     walker.tempering[1] = np.sqrt(dynamics.eta[1]) * rng.standard_normal()
@@ -329,7 +339,7 @@ def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> No
 
 @compiled
 def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: float) -> None:
-    """Move the thermostats by the excess of kinetic energy."""
+    """Move the thermostats by the excess kinetic energy."""
     momentum, eta = walker.momentum, dynamics.eta[0]
     gain = share * lam * lam / dynamics.inertia[0]
     if walker.thermostat.size == 1:
@@ -346,7 +356,7 @@ def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: fl
 
 @compiled
 def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> float:
-    """Standard deviation of the noise that a step injects, scaled by λ or λ' (`coupled`)."""
+    """Return the standard deviation of the noise in a step, scaled by λ or λ' (`coupled`)."""
     square = coupled * coupled
     if symmetric:
         return np.sqrt(-eta * np.expm1(-2.0 * square * friction))
@@ -355,17 +365,18 @@ def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> f
 
 @compiled
 def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
-    """Share of a momentum that a step's friction leaves."""
+    """Return the share of a momentum that remains after a step's friction."""
     loss = coupled * coupled * thermostat
     return np.exp(-loss) if symmetric else 1.0 - loss
 
 
 @compiled
 def kicked(momentum: float, kick: float, kept: float, noise: float, symmetric: bool) -> float:
-    """A momentum after the force's kick, friction, and injected noise.
+    """Return a momentum after the force's kick, the friction, and the injected noise.
 
-    As published the friction is an Euler step. The symmetric form puts half of the kick on either
-    side of an exact friction step, which makes the variance of a Gaussian target exact at any ε.
+    In the published form the friction is an Euler step. The symmetric form puts half of the kick on
+    either side of an exact friction step, which makes the variance of a Gaussian target exact at
+    any ε.
     """
     if symmetric:
         return kept * (momentum + 0.5 * kick) + 0.5 * kick + noise
@@ -381,14 +392,14 @@ def move(
     rng: np.random.Generator,
     reading: Reading,
 ) -> None:
-    """One step of Algorithm 1: thermostats, gradient, bias, momenta, positions, wall."""
+    """Take one step of Algorithm 1: thermostats, gradient, bias, momenta, positions, wall."""
     state, value = walker.tempering, reading.value
     lam, slope = coupling(state[0], dynamics.plateau, dynamics.reach, dynamics.power)
     share = 0.5 if dynamics.symmetric else 1.0
     if dynamics.thermostatted:
         heat(walker, dynamics, lam, slope, share)
     if not energy_at(potential, walker.z, rng, reading):
-        # Back inside the support, elastically.
+        # An elastic reflection back into the support.
         walker.clock[1] += 1
         for i in range(walker.z.size):
             walker.z[i] -= walker.momentum[i]
@@ -435,9 +446,9 @@ def run_looks(
     rng: np.random.Generator,
     out: TactOut,
 ) -> tuple[int, int]:
-    """Look at the chain every `gaps[0]` steps and collect where λ = 1; returns draws and looks.
+    """Look at the chain every `gaps[0]` steps and collect a draw where λ = 1.
 
-    Ends when `out` holds all the draws or all the looks that it has room for.
+    The loop ends when `out` is full of draws or of looks. Returns the numbers of draws and looks.
     """
     potential, walker, bias = borrowed(potential), borrowed(walker), borrowed(bias)
     dimension, rng, out = walker.z.size, borrowed(rng), borrowed(out)
@@ -455,7 +466,7 @@ def run_looks(
                 kinetic += walker.momentum[i] ** 2
             kinetic /= dimension * dynamics.eta[0]
             if not (kinetic < RUNAWAY and abs(walker.tempering[0]) <= dynamics.wall):
-                # The step was too long: start again from the last look.
+                # The step was too long: restart from the last look.
                 walker.clock[2] += 1
                 walker.z[:] = home
                 walker.tempering[0] = 0.0

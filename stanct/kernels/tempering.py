@@ -1,4 +1,4 @@
-"""Blocks of draws of chains that move in x and in β, and of ladders."""
+"""Blocks of draws from chains that move in x and β, and from ladders of chains."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ BETA_BINS = 10
 
 
 class Alternation(NamedTuple):
-    """How β is drawn in turn with x.
+    """Settings of chains that update x and β in turn.
 
     Attributes
     ----------
     beta
         Where it begins.
     knots, values : shape (K,)
-        The bias: knots of β, and b there.
+        The bias: knots of β, and b at the knots.
     ladder
-        Whether β stays on the knots, and x is drawn afresh from the base whenever β = 0.
+        Whether β stays on the knots, and x is drawn anew from the base whenever β = 0.
     transitions
-        Alternations for each draw.
+        Number of alternations for each draw.
     """
 
     beta: float
@@ -39,16 +39,16 @@ class Alternation(NamedTuple):
 
 
 class Scanning(NamedTuple):
-    """How a ladder is scanned.
+    """Settings of the scans of a ladder.
 
     Attributes
     ----------
     betas : shape (K,)
-        Of the rungs, from 0 to 1.
+        β of the rungs, from 0 to 1.
     transitions
-        Of every rung but the first one in each scan.
+        Transitions of every rung but the first in each scan.
     reversible
-        Whether a coin chooses between even and odd pairs; otherwise they are swapped in turn.
+        Whether even or odd pairs are chosen at random; otherwise they are swapped in turn.
     """
 
     betas: Array
@@ -57,7 +57,7 @@ class Scanning(NamedTuple):
 
 
 class GibbsOut(NamedTuple):
-    """What a block of draws fills; every array begins with the draws' axis but `bins`."""
+    """Output of a block of draws; the first axis of every array but `bins` is that of draws."""
 
     z: Array
     beta: Array
@@ -78,10 +78,10 @@ class Rungs(NamedTuple):
     z, gradient : shape (K, D)
     value : shape (K, 1)
     walker : shape (K,)
-        Which walker stands on each rung; swaps exchange walkers.
+        Number of the walker on each rung; swaps exchange walkers.
     heading : shape (K,)
-        By walker: 0 before it has met the base, 1 since it last met the base, 2 since it last met
-        the target, coming from the base.
+        For each walker: 0 if it has not reached the base yet, 1 if it was last at the base, 2 if it
+        has reached the target since.
     clock : shape (2,)
         Scans made, whose parity chooses the pairs to swap, and round trips finished.
     """
@@ -95,21 +95,23 @@ class Rungs(NamedTuple):
 
 
 class LadderOut(NamedTuple):
-    """What a block of scans fills.
+    """Output of a block of scans.
 
     Attributes
     ----------
     z : shape (scans, D)
-        At β = 1.
+        Draws at β = 1.
     delta : shape (scans, K)
-        +inf only on rung 0, where the target may vanish.
+        δ on every rung; +inf only on rung 0, where the target may vanish.
     gradients : shape (scans,)
+        Gradients spent.
     rejection : shape (2, K − 1)
-        Number of swaps tried, and the sum of their rejection probabilities.
+        Number of attempted swaps, and the sum of their rejection probabilities.
     counts : shape (4, K)
-        By rung: transitions, sum of acceptance probabilities, divergences, rejections by Stan.
+        For each rung: transitions, sum of acceptance probabilities, divergences, rejections by
+        Stan.
     round_trips : shape (1,)
-        Finished since the ladder's clock was set to zero, earlier blocks included.
+        Round trips since the ladder's clock was set to zero, earlier blocks included.
     """
 
     z: Array
@@ -121,7 +123,7 @@ class LadderOut(NamedTuple):
 
 
 def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
-    """Room for a block of draws."""
+    """Allocate the output of a block of draws."""
     zeros = np.zeros((7, draws))
     return GibbsOut(
         np.zeros((draws, dimension)),
@@ -137,7 +139,7 @@ def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
 
 
 def make_rungs(z: Array) -> Rungs:
-    """Rungs at whitened places, shape (K, D); values and gradients are yet to be computed."""
+    """Make rungs at whitened points, shape (K, D), without values and gradients."""
     count = len(z)
     return Rungs(
         np.array(z, float),
@@ -150,7 +152,7 @@ def make_rungs(z: Array) -> Rungs:
 
 
 def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
-    """Room for a block of scans."""
+    """Allocate the output of a block of scans."""
     return LadderOut(
         np.zeros((scans, dimension)),
         np.zeros((scans, rungs)),
@@ -165,7 +167,7 @@ def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
 def draw_beta(
     delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
 ) -> float:
-    """β given x for a piecewise-linear bias, by inversion ([GS] 17), from two uniforms."""
+    """Draw β given x for a piecewise-linear bias by inversion of two uniforms ([GS] 17)."""
     pieces = knots.size - 1
     top = -np.inf
     for k in range(pieces):
@@ -194,7 +196,7 @@ def draw_beta(
 
 @compiled
 def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: float) -> int:
-    """The rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
+    """Draw the rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
     top = -values[0]
     for n in range(betas.size):
         masses[n] = -values[n] - (betas[n] * delta if n > 0 else 0.0)
@@ -211,7 +213,7 @@ def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: 
 
 @compiled
 def bin_of(beta: float, bins: Array) -> int:
-    """Which column of `bins`, equal parts of [0, 1], counts a transition at β."""
+    """Return the column of `bins`, equal parts of [0, 1], for a transition at β."""
     return min(int(beta * bins.shape[1]), bins.shape[1] - 1)
 
 
@@ -224,7 +226,7 @@ def gibbs_draws(
     rng: np.random.Generator,
     out: GibbsOut,
 ) -> float:
-    """Fill `out` with draws of as many alternations each as are asked for; returns the last β."""
+    """Fill `out` with draws, each after `transitions` alternations; return the last β."""
     problem, state, mover = borrowed(problem), borrowed(state), borrowed(mover)
     alternation, rng, out = borrowed(alternation), borrowed(rng), borrowed(out)
     knots, values, ladder = alternation.knots, alternation.values, alternation.ladder
@@ -268,8 +270,8 @@ def ladder_scans(
 ) -> None:
     """Fill `out` with scans of parallel tempering: move every rung, then swap neighbours.
 
-    Rung 0 is drawn afresh from the base. Even and odd pairs are swapped in turn (Syed et al. 2022,
-    non-reversible), or a parity chosen by a coin (reversible).
+    Rung 0 is drawn anew from the base. Even and odd pairs are swapped in turn (non-reversible, Syed
+    et al. 2022), or one of the two sets is chosen at random (reversible).
     """
     problem, rungs, mover = borrowed(problem), borrowed(rungs), borrowed(mover)
     scanning, rng, out = borrowed(scanning), borrowed(rng), borrowed(out)
@@ -294,7 +296,7 @@ def ladder_scans(
         if scanning.reversible:
             parity = 1 if rng.random() < 0.5 else 0
         for k in range(parity, top, 2):
-            # Not the other way round: δ may be +inf on rung 0 only, and inf − inf never occurs.
+            # δ is +inf on rung 0 only, so inf − inf never occurs in this order.
             gain = (betas[k + 1] - betas[k]) * (out.delta[n, k + 1] - out.delta[n, k])
             probability = 1.0 if gain >= 0 else np.exp(gain)
             out.rejection[0, k] += 1
@@ -307,7 +309,7 @@ def ladder_scans(
 
 @compiled
 def _swap(rungs: Rungs, k: int, scratch: Scratch) -> None:
-    """Exchange what stands on rungs k and k + 1."""
+    """Exchange the states and walkers of rungs k and k + 1."""
     for array in (rungs.z, rungs.gradient):
         scratch.z[:] = array[k]
         array[k] = array[k + 1]
@@ -319,7 +321,7 @@ def _swap(rungs: Rungs, k: int, scratch: Scratch) -> None:
 
 @compiled
 def _follow(rungs: Rungs) -> None:
-    """Note which walkers have met the ends, and count base → target → base trips."""
+    """Record which walkers are at the ends, and count base → target → base trips."""
     low, high = rungs.walker[0], rungs.walker[rungs.walker.size - 1]
     if rungs.heading[high] == 1:
         rungs.heading[high] = 2

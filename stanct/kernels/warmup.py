@@ -1,7 +1,7 @@
-"""Stan's warm-up: step sizes by dual averaging, a diagonal metric in windows that double.
+"""Stan's warm-up: step sizes by dual averaging, and a diagonal metric in doubling windows.
 
-As in CmdStan's reference manual, "HMC algorithm parameters", with Stan's own defaults; Hoffman and
-Gelman (2014), section 3.2, for the dual averaging.
+The algorithm and its defaults are those of Stan's reference manual, "HMC algorithm parameters". For
+dual averaging see Hoffman and Gelman (2014), section 3.2.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from stanct.errors import EngineError
 # Iterations before the first window of the metric, of that window, and after the last one.
 FIRST, WINDOW, LAST = 75, 25, 50
 
-# Dual averaging: how strongly the step size is drawn to ten times what it was, how early
-# iterations are damped, how fast they are forgotten.
+# Dual averaging: γ, which shrinks towards ten times the initial step size; t₀, which damps early
+# iterations; κ, which sets how fast they are forgotten.
 GAMMA, DAMPING, FORGETTING = 0.05, 10, 0.75
 
-# Acceptance of one leapfrog step at which dual averaging begins.
+# Acceptance of one leapfrog step at the first step size.
 WANTED = 0.8
 
 
 class DualAveraging:
-    """Learns the step size at which acceptance has the wanted mean.
+    """Learns the step size at which the acceptance statistic has a target mean.
 
     Parameters
     ----------
     step
-        A first step size.
+        Initial step size.
     target
-        The wanted mean of the acceptance statistic, in (0, 1).
+        Target mean of the acceptance statistic, in (0, 1).
     """
 
     def __init__(self, step: float, target: float) -> None:
@@ -39,12 +39,12 @@ class DualAveraging:
         self.restart(step)
 
     def restart(self, step: float) -> None:
-        """Forget all, and begin at a step size."""
+        """Discard what was learned and begin at a step size."""
         self.step = step
         self._centre, self._error, self._mean, self._count = math.log(10 * step), 0.0, 0.0, 0
 
     def learn(self, acceptance: float) -> None:
-        """Take in the acceptance statistic of a transition with `step`, which changes."""
+        """Update `step` by the acceptance statistic of a transition that used it."""
         self._count += 1
         share = 1 / (self._count + DAMPING)
         self._error += share * (self._target - min(acceptance, 1.0) - self._error)
@@ -54,19 +54,19 @@ class DualAveraging:
 
     @property
     def learned(self) -> float:
-        """The average step size, which is what counts in the end."""
+        """Average step size, to be used after warm-up."""
         return math.exp(self._mean)
 
 
 def windows(iterations: int) -> list[range]:
-    """Iterations whose draws make the metric, window after window; each is twice as long.
+    """Return the windows of iterations whose draws set the metric, each twice as long as the last.
 
-    The last one takes all that is left before the final `LAST` iterations. `iterations` is at
-    least 150.
+    The last window takes all iterations that are left before the final `LAST`. `iterations` must be
+    at least 150.
     """
     end, start, size, found = iterations - LAST, FIRST, WINDOW, []
     while start < end:
-        # A window whose successor would not fit swallows it.
+        # If the next window would not fit, this one takes its iterations.
         stop = start + size if start + 3 * size <= end else end
         found.append(range(start, stop))
         start, size = stop, 2 * size
@@ -74,7 +74,7 @@ def windows(iterations: int) -> list[range]:
 
 
 def inverse_metric(draws: Array) -> Array:
-    """Variances of draws, shape (n, dimension), drawn to 0.001 as Stan does where they are few."""
+    """Return the variances of draws, shape (n, dimension), shrunk towards 0.001 as Stan does."""
     n = len(draws)
     return (n * draws.var(axis=0, ddof=1) + 5e-3) / (n + 5)
 
@@ -85,12 +85,12 @@ def first_step(energy_lost: Callable[[float], float], step: float) -> float:
     Parameters
     ----------
     energy_lost
-        From a step size to the loss of energy in one step with a fresh momentum; −∞ if it fails.
+        Maps a step size to the energy lost in one step with a fresh momentum; −∞ if the step fails.
 
     Raises
     ------
     EngineError
-        No step size does.
+        The acceptance crosses `WANTED` at no step size.
     """
     threshold = math.log(WANTED)
     longer = energy_lost(step) > threshold

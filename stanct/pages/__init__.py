@@ -1,1 +1,1 @@
-"""HTML pages: the report of a run, the comparison of several."""
+"""HTML pages: the report of a run and the comparison of several runs."""

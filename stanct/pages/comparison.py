@@ -1,4 +1,4 @@
-"""The page of a comparison: which model the data support, and how sure that is."""
+"""The page of a comparison: which model the data support, and how strongly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stanct.runs.comparison import HALF_WIDTH, Comparison
 
 
 def comparison_page(found: Comparison) -> HtmlPage:
-    """A comparison as the text of one HTML page that stands alone."""
+    """Return a comparison as one self-contained HTML page."""
     return render_page(
         "comparison.html.jinja",
         found=found,
@@ -41,7 +41,7 @@ def comparison_page(found: Comparison) -> HtmlPage:
 
 
 def probability_words(found: Comparison, model: int) -> str:
-    """A model's posterior probability with its 95 % interval."""
+    """Return a model's posterior probability with its 95 % interval as text."""
     low, high = found.probability_interval[model]
     return f"{number(found.probability[model], 3)} ({number(low, 3)} to {number(high, 3)})"
 
@@ -105,7 +105,7 @@ def _run_table(found: Comparison) -> Table:
 def _whiskers(
     found: Comparison, centre: np.ndarray, low: np.ndarray, high: np.ndarray, label: str
 ) -> Axes:
-    """A dot with its 95 % interval for each model, the best on top."""
+    """Draw a dot with a 95 % interval for each model, the best on top."""
     axes = drawing(None, label)
     order = found.order
     places = np.arange(len(order))[::-1]

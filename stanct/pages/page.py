@@ -1,4 +1,4 @@
-"""HTML pages that stand alone: one file, no network, light and dark, pictures as inline SVG."""
+"""Self-contained HTML pages: one file, no network, light and dark, pictures as inline SVG."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from stanct.plots.canvas import INK, QUIET, RULE
 from stanct.resources import resource_folder
 from stanct.stan.highlight import highlighted
 
-# The page's own colours take the place of a picture's, so that it follows light and dark.
+# The page's colours replace those of a picture, so that it follows light and dark mode.
 _PAGE_COLOURS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"}
 
 
 class HtmlPage(str):
-    """The text of a page: a string that notebooks show as the page itself."""
+    """The text of a page: a string that notebooks show as the page."""
 
     __slots__ = ()
 
@@ -37,12 +37,12 @@ class HtmlPage(str):
         return f"HtmlPage of {len(self.encode()) / 1000:.0f} kB"
 
     def _repr_html_(self) -> str:
-        # A frame keeps the page's style sheet and the notebook's apart.
+        # A frame separates the page's style sheet from the notebook's.
         style = "width:100%;height:48rem;border:1px solid #8884"
         return f'<iframe title="stanct" style="{style}" srcdoc="{html.escape(self)}"></iframe>'
 
     def write(self, file: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, making its folder; returns the path.
+        """Write the page to a file, make its folder if needed, and return the path.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class HtmlPage(str):
 
 
 def check_page_file(file: str | os.PathLike[str]) -> Path:
-    """The file as a path if a page may be written there; raises `StanctError` otherwise."""
+    """Return the file as a path; raise `StanctError` if a page cannot be written there."""
     path = Path(file)
     parent = next(p for p in path.absolute().parents if p.exists())
     if path.is_dir() or not parent.is_dir():
@@ -76,7 +76,7 @@ def check_page_file(file: str | os.PathLike[str]) -> Path:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of a page: inline SVG, its heading, and the caption that tells how to read it."""
+    """A figure of a page: inline SVG, a heading, and a caption that explains how to read it."""
 
     title: str
     caption: str
@@ -85,7 +85,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number in a table as shown, and as sorted by; words have no value."""
+    """A table cell: the text shown, and the value by which it is sorted; words have no value."""
 
     text: str
     value: float | None = None
@@ -93,7 +93,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table; `colour`, if any, is that of a chain."""
+    """A row of a table; `colour` is that of a chain, if any."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -102,7 +102,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with names; the first of `columns` heads the names."""
+    """A table with named rows; the first of `columns` is the heading of the names."""
 
     caption: str
     columns: tuple[str, ...]
@@ -110,7 +110,7 @@ class Table:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number of so many significant digits for people, with a real minus sign."""
+    """Format a number with `digits` significant digits and a typographic minus sign."""
     value = float(value)
     if math.isnan(value):
         return "–"
@@ -127,7 +127,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def with_error(value: float, error: float) -> str:
-    """A value and its standard error, both to the error's second digit: −1081.03 ± 0.043."""
+    """Format a value and its standard error to two digits of the error: −1081.030 ± 0.043."""
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return f"{number(value, 6)} ± {number(error, 2)}"
     places = max(0, min(1 - math.floor(math.log10(error)), 10))
@@ -135,23 +135,23 @@ def with_error(value: float, error: float) -> str:
 
 
 def cell(value: float, digits: int = 4) -> Cell:
-    """A table's cell of one number."""
+    """Make a table cell of one number."""
     return Cell(number(value, digits), float(value))
 
 
 def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> Picture:
-    """A Matplotlib figure as inline SVG.
+    """Convert a Matplotlib figure to inline SVG.
 
     Parameters
     ----------
     alt
-        What the figure shows, with its numbers, for those who do not see it.
+        Alternative text that states what the figure shows, with its numbers.
     prefix
-        Of the SVG's ids; another one for each picture of a page.
+        Prefix of the SVG's ids, different for each picture of a page.
     """
     buffer = io.StringIO()
-    # Text stays text: smaller, in the page's font, and found by a search.
-    # Letters that Matplotlib's font lacks are the browser's to draw.
+    # Text stays text, which is smaller, uses the page's font, and can be searched. The browser
+    # draws letters that Matplotlib's font lacks.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}), catch_warnings():
         filterwarnings("ignore", "Glyph .* missing from")
         figure.savefig(
@@ -169,7 +169,7 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
 
 
 def signed(text: str) -> str:
-    """A sentence with real minus signs before its numbers."""
+    """Replace the hyphens before numbers in a text by minus signs."""
     return re.sub(r"(?<![\w.])-(?=[\d∞])", "−", text)
 
 
@@ -189,7 +189,7 @@ def _environment() -> Environment:
 def render_page(template: str, **values: object) -> HtmlPage:
     """Fill a template of `templates/pages`, which escapes every value that is not `Markup`.
 
-    The page's security policy allows the one script that is its own, and no address at all.
+    The page's security policy allows only its own script and no network access.
     """
     from stanct.version import __version__
 
@@ -210,5 +210,5 @@ def render_page(template: str, **values: object) -> HtmlPage:
 
 
 def stan_html(code: str) -> Markup:
-    """Stan code in colour, escaped, for a page."""
+    """Return Stan code as escaped HTML with colours."""
     return Markup(highlighted(code))

@@ -1,4 +1,4 @@
-"""The panels of a report: what each needs, how to read it, and what it shows in words."""
+"""The panels of a report, with their captions and alternative texts."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Panel(Generic[Material]):
     Attributes
     ----------
     needs
-        What a run must say that it `shows`: the name of `draw`.
+        Name that the run's `shows` must contain: the name of `draw`.
     section
-        Of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
+        Section of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
     title, caption
-        Its heading, and how to read it.
+        Heading, and how to read the picture.
     draw
-        Of `stanct.plots`.
+        Function of `stanct.plots`.
     words
-        What it shows of a run, with numbers, for those who do not see it.
+        Makes the alternative text of a run's picture, with its numbers.
     """
 
     needs: str
@@ -56,19 +56,19 @@ class Panel(Generic[Material]):
     words: Callable[[Material], str]
 
     def picture(self, run: Material) -> Picture:
-        """The panel of one run."""
+        """Draw the panel for a run."""
         figure = Figure(figsize=SIZE, layout="constrained")
         self.draw(run, figure.add_subplot())
         return picture(figure, self.title, self.caption, self.words(run), self.needs)
 
 
 def panels_of(run: Run) -> list[Panel[Any]]:
-    """The panels of what a run says that it shows, in the order of the report.
+    """Return the panels for a run's `shows`, in the order of the report.
 
     Raises
     ------
     StanctError
-        The run names something for which there is no panel.
+        A name in `shows` has no panel.
     """
     unknown = set(run.shows) - {panel.needs for panel in PANELS}
     if unknown:

@@ -1,4 +1,4 @@
-"""The report of a run: one page that shows whether to believe the number."""
+"""The report of a run: one page that shows the result and whether to trust it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stanct.runs.diagnostics import Check, failures
 from stanct.runs.run import EvidenceRun, Run
 
 MOST_ROWS = 1000
-"""Of the summary: a page of more would be slow to open."""
+"""Largest number of rows in the summary; a longer page would be slow to open."""
 
 _SECTIONS = (
     ("evidence", "Evidence"),
@@ -36,14 +36,15 @@ _COLUMNS = {
 
 
 def report_page(run: Run) -> HtmlPage:
-    """The report of a run as the text of one HTML page.
+    """Return the report of a run as one HTML page.
 
-    Every run has its checks, its summary and its provenance, and panels of what it `shows`.
+    The report has the run's checks, summary and provenance, and a panel for each name in its
+    `shows`.
 
     Raises
     ------
     StanctError
-        The run says that it shows something for which there is no panel.
+        A name in `shows` has no panel.
     """
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
     tables = {"mixing": [_chain_table(run, evidence)]}
@@ -84,7 +85,7 @@ def report_page(run: Run) -> HtmlPage:
 
 
 def verdict(checks: tuple[Check, ...]) -> str:
-    """Whether to believe the run's number, in words."""
+    """State in words whether all checks passed."""
     failed = sum(not check.passed for check in checks)
     if not failed:
         return f"Reliable: all {len(checks)} checks passed."
@@ -93,7 +94,7 @@ def verdict(checks: tuple[Check, ...]) -> str:
 
 
 def remedies(checks: tuple[Check, ...]) -> list[str]:
-    """What to do about the checks that failed, each once, the first thing first."""
+    """Return the remedies of the failed checks in order of importance, without repetition."""
     return list(dict.fromkeys(check.remedy for check in failures(checks)))
 
 
@@ -140,7 +141,7 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
 
 
 def _estimate_table(run: EvidenceRun) -> Table:
-    """Every estimate of log Z that the run has, the reported one first."""
+    """Make a table of all estimates of log Z, the reported one first."""
     reported = run.evidence
     named = [(f"{reported.method} (reported)", reported), *run.extra_estimates().items()]
     rows = tuple(
@@ -163,7 +164,7 @@ def _estimate_table(run: EvidenceRun) -> Table:
 
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:
-    """What each chain says and did."""
+    """Make a table of log Z and the counts of each chain."""
     columns = {} if evidence is None else {"log Z alone": evidence.chain_log_z}
     columns = {**columns, **run.chain_counts(), "draws": [run.draws] * run.chains}
     rows = tuple(

@@ -1,4 +1,4 @@
-"""What repeats a run: the command and the lines of Python, from the run's provenance."""
+"""The command and the lines of Python that repeat a run, from the run's provenance."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from stanct.samplers import METHODS
 from stanct.sampling import DEFAULTS, Options
 
 GIVEN = "given"
-"""What provenance says of an object that was passed."""
+"""Stands in provenance for an object that was passed."""
 IMPLICIT = ("threads", "executor", "checkpoint", "progress")
-"""Settings that change nothing of what a run draws."""
-# Runs whose method goes by another name than its class.
+"""Settings that do not change the draws of a run."""
+# Runs whose recorded method name differs from that of its class.
 _NAMES = {"smc": "ais"}
 
 
 def class_name(method: str) -> str:
-    """The name of a method's class in `stanct`."""
+    """Return the name of a method's class in `stanct`."""
     return METHODS[method].__name__
 
 
 def own_defaults(method: str) -> Mapping[str, object]:
-    """A method's own settings with their defaults."""
+    """Return a method's own settings with their defaults."""
     kind = METHODS[method]()
     return {field.name: getattr(kind, field.name) for field in fields(kind)}
 
 
 def common_defaults(method: str) -> Mapping[str, object]:
-    """The settings that go with every method, with what a method takes for those not given."""
+    """Return the settings common to all methods with a method's defaults."""
     kind = METHODS[method]
     return {
         **dict.fromkeys(Options.__annotations__),
@@ -43,13 +43,13 @@ def common_defaults(method: str) -> Mapping[str, object]:
 
 
 def _method(run: Run) -> str | None:
-    """The method's name in `METHODS`; None for one of the user's own."""
+    """Return the method's name in `METHODS`; None for a user's own method."""
     name = _NAMES.get(run.method, run.method)
     return name if name in METHODS else None
 
 
 def data_file(run: Run) -> str | None:
-    """The data's file, empty for a program without data, None for data that were in memory."""
+    """Return the data file: empty for a program without data, None for data in memory."""
     origin = run.provenance["data_origin"]
     if origin in ("data", "no data"):
         return "" if run.data == "{}" else None
@@ -57,7 +57,7 @@ def data_file(run: Run) -> str | None:
 
 
 def command_line(run: Run) -> str | None:
-    """The command that repeats the run; None where only Python can."""
+    """Return the command that repeats the run; None if only Python can repeat it."""
     method, data = _method(run), data_file(run)
     if not run.programs or data is None or method is None:
         return None
@@ -75,7 +75,10 @@ def command_line(run: Run) -> str | None:
 
 
 def python_lines(run: Run) -> str | None:
-    """Python that repeats the run; None where the target is no Stan program or the method ours."""
+    """Return Python code that repeats the run; None without a Stan program and a built-in method.
+
+    The code names objects that must be passed again.
+    """
     method, data = _method(run), data_file(run)
     if not run.programs or method is None:
         return None
@@ -92,12 +95,12 @@ def python_lines(run: Run) -> str | None:
 
 
 def _is_passed(value: Any, usual: Mapping[str, object], name: str) -> bool:
-    """Whether a setting was an object that provenance describes and Python must pass again."""
+    """Return whether a setting was an object that must be passed again."""
     return value == GIVEN or (isinstance(value, Mapping) and not is_dataclass(usual.get(name)))
 
 
 def _setting(name: str, value: Any, default: object) -> str:
-    """A setting as the argument of a call; a dataclass by its own differences."""
+    """Format a setting as an argument; a dataclass has only the fields that are not defaults."""
     if _is_passed(value, {name: default}, name):
         return f"{name}={name}"
     if is_dataclass(default) and isinstance(value, Mapping):
@@ -108,7 +111,7 @@ def _setting(name: str, value: Any, default: object) -> str:
 
 
 def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings that differ from their defaults: those of every method, the method's own."""
+    """Return the common and the method's own settings that differ from their defaults."""
     common, own = common_defaults(method), own_defaults(method)
     # Older saved runs hold both in one mapping.
     found = {**run.settings, **run.method_settings}
@@ -127,7 +130,7 @@ def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _json(value: Any) -> Any:
-    """A setting as a saved run has it."""
+    """Return a setting in the form in which a saved run has it."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return list(value) if isinstance(value, tuple) else value

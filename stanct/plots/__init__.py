@@ -1,8 +1,8 @@
-"""Pictures of a run: each function takes a run and the Matplotlib axes to draw on.
+"""Plots of a run: each function takes a run and the Matplotlib axes to draw on.
 
-Without `axes` a function draws on those of a new figure; it returns the axes either way. The type
-of its argument `run` says what it needs, and `Run.shows` which functions fit a run. None changes
-Matplotlib's global state.
+Without `axes` a function draws on the axes of a new figure. It returns the axes in either case. The
+type of the argument `run` states what the function needs; `Run.shows` lists the functions that fit
+a run. No function changes Matplotlib's global state.
 """
 
 from stanct.plots.evidence import (

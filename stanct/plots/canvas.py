@@ -1,4 +1,4 @@
-"""What all pictures share: where they are drawn, and in which colours."""
+"""Axes, colours and labels shared by all plots."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from matplotlib.ticker import MaxNLocator
 
 from stanct.arrays import Array
 
-# Okabe & Ito's hues, of a lightness that stands out on white and on black paper alike.
+# Okabe & Ito's hues, with a lightness that stands out on white and on black alike.
 CHAIN_COLOURS = (
     "#2f7fd1", "#d5731c", "#1a9468", "#b65fa3", "#7d7f2a", "#c8564f", "#3c93a8", "#8a73d6",
 )  # fmt: skip
 MAIN, SECOND, THIRD = CHAIN_COLOURS[:3]
 
-# Text, lesser text and thin lines; `page` puts a page's own in their place.
+# Colours of text, minor text and thin lines; `stanct.pages.page` replaces them by a page's own.
 INK, QUIET, RULE = "#1b1f28", "#566073", "#d9dde6"
 
 SIZE = (5.0, 3.1)
-"""Inches: on a phone the nine-point letters keep their size, on a desk they grow a little."""
+"""Inches: nine-point letters keep their size on a phone and grow a little on a desktop."""
 LETTERS = 9.0
 
 
 def chain_colour(chain: int) -> str:
-    """The colour of one chain in every picture and table."""
+    """Return the colour of a chain in all plots and tables."""
     return CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
 
 
 def drawing(axes: Axes | None, x: str = "", y: str = "") -> Axes:
-    """Axes to draw on, those of a new figure for None, with labels and quiet lines."""
+    """Return styled axes with labels; those of a new figure if `axes` is None."""
     if axes is None:
         axes = Figure(figsize=SIZE, layout="constrained").add_subplot()
     axes.set_facecolor("none")
@@ -55,29 +55,29 @@ def interval(
     width: float = 1.5,
     label: str = "",
 ) -> None:
-    """A line of estimates with the band of their 95 % intervals, `error` being standard errors."""
+    """Draw a line of estimates with a band of 95 % intervals; `error` holds standard errors."""
     band = 1.96 * error
     axes.fill_between(x, y - band, y + band, color=colour, alpha=0.22, linewidth=0)
     axes.plot(x, y, dash, color=colour, lw=width, label=label)
 
 
 def reference(axes: Axes, height: float, label: str = "") -> None:
-    """A thin dashed line across the axes to compare with."""
+    """Draw a thin dashed reference line across the axes."""
     axes.axhline(height, color=INK, lw=0.8, ls="--", label=label or None)
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers only."""
+    """Put ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def plain(value: float, _place: float = 0) -> str:
-    """A tick's number in full, so that no offset is needed above the axis."""
+    """Format a tick's number in full, so that no offset is needed above the axis."""
     return f"{value:.8g}".replace("-", "−")
 
 
 def legend(axes: Axes, columns: int = 2) -> None:
-    """A legend above the axes, clear of the data, that is read line by line."""
+    """Draw a legend above the axes, clear of the data, in row order."""
     handles, labels = axes.get_legend_handles_labels()
     # Matplotlib fills columns first.
     order = [i for column in range(columns) for i in range(column, len(handles), columns)]

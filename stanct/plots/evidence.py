@@ -1,4 +1,4 @@
-"""Pictures of log Z: the curve that leads to it, and how it settled."""
+"""Plots of log Z: the free-energy curve and its convergence."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ GRID = np.array([0, 0.01, 0.03, *np.linspace(0.06, 1, 18)])
 """β of the free-energy curve, closer where it bends."""
 
 POINTS = 12
-"""Of the running estimates of each chain."""
+"""Number of running estimates of each chain."""
 
 
 def free_energy(run: HasCurves, axes: Axes | None = None) -> Axes:
-    """A run's free-energy curve log z(β) from base to target with 95 % bands, by every estimator.
+    """Plot the free-energy curve of a run by every estimator, with 95 % bands.
 
-    What a straight line would leave is drawn: log z(β) − β log Z, whose size is that of the errors
-    and of the bias rather than of log Z.
+    The plot shows log z(β) − β log Z, the difference of log z(β) from a straight line. This makes
+    errors visible that are small compared with log Z.
     """
     axes = _curve_axes(axes)
     log_z = run.evidence.log_z
@@ -65,19 +65,19 @@ def _curve_axes(axes: Axes | None) -> Axes:
 def _above_line(
     axes: Axes, curve: Curve, log_z: float, colour: str, *, dash: str, width: float, label: str
 ) -> None:
-    """A free-energy curve with its band, less the straight line to log Z."""
+    """Draw a free-energy curve with its band, minus the straight line to log Z."""
     height = curve.log_z - curve.beta * log_z
     interval(axes, curve.beta, height, curve.std_error, colour, dash=dash, width=width, label=label)
 
 
 def running_ends(run: HasRunningLogZ) -> Array:
-    """Numbers of draws at which `running_log_z` looks at each chain."""
+    """Return the numbers of draws at which `running_log_z` evaluates each chain."""
     first = min(max(8, run.draws // POINTS), run.draws)
     return np.unique(np.linspace(first, run.draws, POINTS).astype(int))
 
 
 def running_log_z(run: HasRunningLogZ, axes: Axes | None = None) -> Axes:
-    """log Z of each chain of a run against what it had spent, and the reported 95 % interval."""
+    """Plot log Z of each chain against its cost so far, with the reported 95 % interval."""
     ends = running_ends(run)
     spent, unit = run.running_cost(ends.tolist())
     axes = drawing(axes, f"{unit} of each chain after its warm-up", "log Z")
@@ -88,7 +88,7 @@ def running_log_z(run: HasRunningLogZ, axes: Axes | None = None) -> Axes:
     reference(axes, run.evidence.log_z)
     for chain, (x, y) in enumerate(zip(spent, values, strict=True)):
         axes.plot(x, y, "-", color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
-    # The first few draws can be far off; they must not hide what happens near the interval.
+    # The first few estimates can be far off and must not set the scale.
     late = values[:, values.shape[1] // 6 :]
     reported = np.array([run.evidence.log_z, low, high])
     finite = np.concatenate([late[np.isfinite(late)], reported[np.isfinite(reported)]])
@@ -108,7 +108,10 @@ def _thousands(value: float) -> str:
 
 
 def stepping_stones(run: LadderRun, axes: Axes | None = None) -> Axes:
-    """log z at a run's rungs by stepping stones, up and down, less the bridge's, with its band."""
+    """Plot log z at the rungs by stepping stones, up and down, minus the bridge estimate.
+
+    The band is the 95 % interval of the bridge estimate.
+    """
     axes = drawing(axes, "rung (0 is the base)", "log z less the bridge's")
     steps = run.estimator.steps
     curve = run.curve()
@@ -127,7 +130,7 @@ def stepping_stones(run: LadderRun, axes: Axes | None = None) -> Axes:
 
 
 def cooling_and_heating(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
-    """log z(β) − β log Z of a run by cooling and by heating, and where trajectories stopped."""
+    """Plot log z(β) − β log Z by cooling and by heating, and where trajectories stopped."""
     axes = _curve_axes(axes)
     log_z = run.evidence.log_z
     ways = ((run.curve(), MAIN, "-", "cooling"), (run.heated_curve(), SECOND, "--", "heating"))
@@ -143,7 +146,7 @@ def cooling_and_heating(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
 
 
 def expected_delta(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
-    """E_β[δ] that an adiabatic run found, cooling and heating, less the one that it was given."""
+    """Plot the E_β[δ] found by cooling and by heating, minus the learned E_β[δ] of the flow."""
     axes = drawing(axes, "inverse temperature β", "mean δ less the learned one")
     reference(axes, 0, "learned")
     for (label, (mean, error)), colour, mark in zip(
@@ -160,7 +163,10 @@ def expected_delta(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
 
 
 def delta_means(run: AdiabaticRun) -> dict[str, tuple[Array, Array]]:
-    """Weighted mean of δ at each node and its error, shape (K,) each, cooling and heating."""
+    """Return the weighted mean of δ at each node and its error, shapes (K,), for both directions.
+
+    The keys are ``"cooling"`` and ``"heating"``.
+    """
     found = {}
     for label, delta, log_weights in (
         ("cooling", run.delta, run.node_log_weights),

@@ -1,4 +1,4 @@
-"""What a picture that fits several kinds of run needs of one, a protocol each."""
+"""Protocols of the runs that plots take."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class HasCurves(Protocol):
         ...
 
     def curves(self, beta: Array | None = None) -> Mapping[str, Curve]:
-        """log z at `beta`, or at the run's own β, by estimator; first the one of `evidence`."""
+        """Return log z at `beta`, or at the run's β, by estimator; that of `evidence` is first."""
         ...
 
     def extra_estimates(self) -> Mapping[str, Evidence]:
-        """Other estimates of log Z, label to estimate."""
+        """Return other estimates of log Z by label."""
         ...
 
 
 class HasRunningLogZ(Protocol):
-    """A run whose chains each estimate log Z as they go on."""
+    """A run in which every chain has a running estimate of log Z."""
 
     @property
     def chains(self) -> int:
@@ -36,7 +36,7 @@ class HasRunningLogZ(Protocol):
 
     @property
     def draws(self) -> int:
-        """Draws of each chain."""
+        """Number of draws of each chain."""
         ...
 
     @property
@@ -45,27 +45,27 @@ class HasRunningLogZ(Protocol):
         ...
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends)."""
+        """Return log Z from the first draws of each chain alone, shape (chains, ends)."""
         ...
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """What these draws cost, shape (chains, ends), and in which unit."""
+        """Return the cost of these draws, shape (chains, ends), and its unit."""
         ...
 
 
 class HasBeta(Protocol):
-    """A run whose draws each have a β of their own."""
+    """A run in which every draw has a β."""
 
     @property
     def beta(self) -> Array:
-        """Shape (chains, draws), or (chains, draws, copies)."""
+        """β of the draws, shape (chains, draws) or (chains, draws, copies)."""
         ...
 
 
 class HasSchedule(Protocol):
-    """A run that passes given values of β."""
+    """A run with a fixed schedule of β."""
 
     @property
     def betas(self) -> Array:
-        """From 0 to 1, shape (K,)."""
+        """β of the schedule from 0 to 1, shape (K,)."""
         ...

@@ -1,4 +1,4 @@
-"""Pictures of movement: β over the chains' time, swaps along a ladder, thermostats."""
+"""Plots of mixing: β along the chains, swaps in a ladder, thermostats."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MOST_LANES = 8
 
 
 def beta_occupancy(run: HasBeta, axes: Axes | None = None) -> Axes:
-    """How often each chain of a run was at each β; the dashed line is equal time everywhere."""
+    """Plot how often each chain was at each β; the dashed line is the uniform distribution."""
     axes = drawing(axes, "inverse temperature β", "share of the draws (%)")
     return _occupancy(axes, run.beta, 1.0)
 
 
 def _occupancy(axes: Axes, values: Array, top: float) -> Axes:
-    """How often each chain, a row of values, was in equal bins from 0 to `top`."""
+    """Plot how often each chain, a row of values, was in equal bins from 0 to `top`."""
     edges = np.linspace(0, top, BINS + 1)
     for chain, row in enumerate(values):
         share = 100 * np.histogram(row, edges)[0] / row.size
@@ -56,29 +56,29 @@ def _occupancy(axes: Axes, values: Array, top: float) -> Axes:
 
 
 def beta_trace(run: HasBeta, axes: Axes | None = None) -> Axes:
-    """β over the iterations, a lane for each chain, with its number of round trips.
+    """Plot β over the iterations in a lane for each chain, with its number of round trips.
 
-    It fits a run whose β have shape (chains, draws).
+    The β of the run must have shape (chains, draws).
     """
     axes = drawing(axes, "iteration", "β from 0 to 1 in each lane")
     return _lanes(axes, run.beta, _counted(round_trips(run.beta), "trip"))
 
 
 def copy_trace(run: PseudoExtendedRun, axes: Axes | None = None) -> Axes:
-    """Which of a pseudo-extended run's copies has the largest weight, a lane for each chain."""
+    """Plot which copy has the largest weight over the iterations, in a lane for each chain."""
     axes = drawing(axes, "iteration", f"heaviest copy, 1 to {run.copies}")
     heaviest = run.copy_log_weights.argmax(axis=2) / (run.copies - 1)
     return _lanes(axes, heaviest, _counted(hand_overs(run.copy_log_weights), "change"))
 
 
 def temperature_trace(run: TactRun, axes: Axes | None = None) -> Axes:
-    """λ = 1 / T over the looks of a thermostatted run, a lane for each chain."""
+    """Plot λ = 1 / T over the looks of a thermostatted run, in a lane for each chain."""
     axes = drawing(axes, "look", "λ = 1/T from 0 to 1 in each lane")
     return _lanes(axes, run.trace[..., LAMBDA], _counted(run.trips, "trip"))
 
 
 def control_occupancy(run: TactRun, axes: Axes | None = None) -> Axes:
-    """How often each chain of a run was at each |ξ|; the grey band is the plateau, where T = 1."""
+    """Plot how often each chain was at each |ξ|; the grey band is the plateau, where T = 1."""
     axes = drawing(axes, "tempering variable |ξ|", "share of the looks (%)")
     coupling = run.method_settings["coupling"]
     axes.axvspan(0, coupling["plateau"], color=QUIET, alpha=0.2, lw=0, label="T = 1")
@@ -86,7 +86,7 @@ def control_occupancy(run: TactRun, axes: Axes | None = None) -> Axes:
 
 
 def thermostats(run: TactRun, axes: Axes | None = None) -> Axes:
-    """Running means of the thermostats of a run, and where friction and noise put them."""
+    """Plot running means of the thermostats, and the means expected from friction and noise."""
     axes = drawing(axes, "look", "running mean of the thermostat")
     looks = np.arange(1, run.trace.shape[1] + 1)
     late = slice(looks.size // 20, None)
@@ -109,7 +109,7 @@ def _counted(counts: Array, word: str) -> list[str]:
 
 
 def _lanes(axes: Axes, values: Array, words: list[str]) -> Axes:
-    """Values from 0 to 1 over time, shape (chains, draws), with words at the right of each."""
+    """Plot values from 0 to 1, shape (chains, draws), in lanes with a text at the right of each."""
     lanes, draws = min(len(values), MOST_LANES), values.shape[1]
     height = 1.3
     for chain in range(lanes):
@@ -131,7 +131,7 @@ def _lanes(axes: Axes, values: Array, words: list[str]) -> Axes:
 
 
 def swap_rejection(run: LadderRun, axes: Axes | None = None) -> Axes:
-    """A run's shares of rejected swaps, for each pair of neighbouring rungs and each ladder."""
+    """Plot the share of rejected swaps for each pair of neighbouring rungs and each ladder."""
     axes = drawing(axes, "pair of rungs (1 begins at the base)", "rejected swaps (%)")
     pairs = np.arange(1, run.betas.size)
     axes.bar(pairs, 100 * run.rejection.mean(axis=0), width=0.8, color=QUIET, alpha=0.3)
@@ -147,7 +147,7 @@ def swap_rejection(run: LadderRun, axes: Axes | None = None) -> Axes:
 
 
 def schedule(run: HasSchedule, axes: Axes | None = None) -> Axes:
-    """The inverse temperatures of a run's ladder or annealing schedule, by number."""
+    """Plot the inverse temperatures of a ladder or an annealing schedule by number."""
     axes = drawing(axes, "step from base to target", "inverse temperature β")
     dots = "o-" if run.betas.size <= 40 else "-"
     axes.plot(run.betas, dots, color=MAIN, ms=3, lw=1.3)
@@ -157,5 +157,5 @@ def schedule(run: HasSchedule, axes: Axes | None = None) -> Axes:
 
 
 def end_shares(run: HasBeta) -> tuple[float, float]:
-    """Shares of the draws near the base and near the target, as round trips count them."""
+    """Return the shares of draws near the base and near the target, as round trips count them."""
     return float(np.mean(run.beta < LOW_BETA)), float(np.mean(run.beta > HIGH_BETA))

@@ -1,4 +1,4 @@
-"""Pictures of the weighted posterior."""
+"""Plots of the weighted posterior."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from stanct.plots.canvas import INK, LETTERS, MAIN, chain_colour, drawing
 from stanct.runs.run import Run
 
 SHOWN = 3
-"""Scalars in a pair plot."""
+"""Number of scalars in a pair plot."""
 POINTS = 1600
-"""Equally weighted draws in each of its clouds."""
+"""Number of equally weighted draws in each panel of a pair plot."""
 LONGEST = 24
-"""Characters of a scalar's name that are shown."""
+"""Largest number of characters in the label of a scalar."""
 
 
 def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modality]:
-    """Scalars of a run, those first whose weighted draws look least like one mode (`modality`).
+    """Sort the scalars of a run by how multimodal their weighted draws look, the most so first.
+
+    See `stanct.estimates.modality`.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modali
         names = [n for n in run.provenance.get("parameters", ()) if n in run.variables]
     variables, log_weights = run.rows
     names = list(names) or list(variables)
-    # The effective size of the whole run stands for all; one for each would take seconds.
+    # One effective size for the whole run, because one for each scalar would take seconds.
     share = np.exp(log_weights - log_weights.max())
     size = float(share.sum() ** 2 / np.square(share).sum())
     sizes = {name: np.full(np.shape(variables[name])[2:], size) for name in names}
@@ -46,18 +48,18 @@ def pair(
     *,
     names: Sequence[tuple[str, tuple[int, ...]]] | None = None,
 ) -> Axes:
-    """Weighted draws of a few scalars of any run against each other, coloured by chain.
+    """Plot weighted draws of a few scalars against each other, coloured by chain.
 
-    Clouds show draws resampled by weight, the diagonal weighted histograms; those that the dip
-    test (`modality`) finds torn say so.
+    The panels off the diagonal show draws resampled by weight. The diagonal shows histograms of
+    these draws, marked where the dip test (`stanct.estimates.modality`) finds more than one mode.
 
     Parameters
     ----------
     axes
-        Are divided into panels.
+        Axes to be divided into panels.
     names
-        Scalars as variable and index, e.g. ``[("mu", ()), ("theta", (0,))]``; by default those
-        that are the most multimodal.
+        Scalars as variable and index, e.g. ``[("mu", ()), ("theta", (0,))]``; by default the most
+        multimodal ones.
     """
     found = most_multimodal(run, None if names is None else sorted({name for name, _ in names}))
     if names is None:
@@ -94,7 +96,7 @@ def pair(
 
 def _label(name: str, index: tuple[int, ...]) -> str:
     label = Modality(name, index, 0.0, 0.0).label
-    # A longer one would leave no room for the panels.
+    # A longer label would leave no room for the panels.
     if len(label) > LONGEST:
         label = f"{label[: LONGEST - 9]}…{label[-8:]}"
     return label.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Pictures of the weights, and of the base that they lead back to."""
+"""Plots of the weights and of the base."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tempered import TemperedRun
 
 FEW = 25
-"""Scores that are shown as dots; more make a histogram."""
+"""Fewer scores than this are shown as dots, more as a histogram."""
 WORST = 8
-"""Coordinates in `base_against_posterior`."""
+"""Number of coordinates in `base_against_posterior`."""
 
 
 def weight_histogram(run: EvidenceRun, axes: Axes | None = None) -> Axes:
-    """Weights of a run's draws at β = 1 over their mean, with the Pareto k of their tail."""
+    """Plot a histogram of the weights at β = 1 over their mean, with the Pareto k of their tail."""
     axes = drawing(axes, "weight over mean weight", "draws")
     relative = relative_weights(run)
     relative = np.log10(relative[relative > 0])
-    # Weights below a millionth of the mean count for nothing; they share the first bin.
+    # Weights below a millionth of the mean do not count; they share the first bin.
     shown = np.maximum(relative, -6)
     axes.hist(
         shown,
@@ -36,7 +36,7 @@ def weight_histogram(run: EvidenceRun, axes: Axes | None = None) -> Axes:
         label=f"draws, Pareto k = {run.evidence.pareto_k:.2f}".replace("-", "−"),
     )
     axes.axvline(0, color=INK, lw=0.8, ls="--", label="mean weight")
-    # Weights that are nearly equal differ in a late digit only.
+    # Nearly equal weights differ only in a late digit.
     digits = 3 if np.ptp(shown) > 0.1 else 3 - int(np.floor(np.log10(max(np.ptp(shown), 1e-6))))
     axes.xaxis.set_major_formatter(lambda power, _: _power(power, digits))
     axes.xaxis.set_major_locator(MaxNLocator(6 if digits < 5 else 4))
@@ -50,14 +50,17 @@ def _power(power: float, digits: int) -> str:
 
 
 def relative_weights(run: Run) -> Array:
-    """Weights at β = 1 over their mean, flat."""
+    """Return the weights at β = 1 over their mean as a flat array."""
     log_weights = run.target_log_weights.ravel()
     weights = np.exp(log_weights - log_weights.max())
     return weights / weights.mean()
 
 
 def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
-    """z-scores of a run's draws, reweighted to the base, against their mean 0 and covariance I."""
+    """Plot z-scores of the mean and covariance of the draws reweighted to the base.
+
+    The reweighted draws must have mean 0 and covariance I.
+    """
     axes = drawing(axes, "z-score", "density")
     found = base_check(run.z, run.estimator.log_weights(0.0))
     covariance = found.covariance[np.tril_indices(found.mean.size)]
@@ -82,10 +85,10 @@ def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
 
 
 def coordinate_names(run: Run) -> list[str]:
-    """A name for each of the D unconstrained coordinates.
+    """Return a name for each of the D unconstrained coordinates.
 
-    Scalars and vectors of unconstrained size keep their own names; where transforms change the
-    number of components, or arrays their order, a coordinate has a number only.
+    Scalars and vectors keep their names. Components of arrays with more indices are numbered. If
+    transforms change the number of coordinates, all coordinates are only numbered.
     """
     names = []
     for name in run.provenance.get("parameters", ()):
@@ -99,12 +102,13 @@ def coordinate_names(run: Run) -> list[str]:
 
 
 def base_misfit(run: Run) -> tuple[Array, Array]:
-    """How the target's marginals look in units of the base's, worst first.
+    """Compare the target's marginals with those of the base.
 
     Returns
     -------
     order : shape (D,)
-        Coordinates, by the Kullback–Leibler divergence of Gaussians with their mean and variance.
+        Coordinates by decreasing Kullback–Leibler divergence between Gaussians with the mean and
+        the variance of the target and of the base.
     quantiles : shape (5, D)
         Weighted 2.5, 25, 50, 75 and 97.5 % quantiles of (x − m) / sd, in the order of coordinates.
 
@@ -131,10 +135,10 @@ def base_misfit(run: Run) -> tuple[Array, Array]:
 
 
 def base_against_posterior(run: Run, axes: Axes | None = None) -> Axes:
-    """The target's marginals in a run beside its base's, where the base fits worst.
+    """Plot the marginals of the target and of the base, where the base fits worst.
 
-    Lines are weighted 95 and 50 % intervals in units of the base's standard deviation; the grey
-    bands are the base's own. A run without a base is refused (`StanctError`).
+    Lines are weighted 95 and 50 % intervals of the target in units of the base's standard
+    deviation. Grey bands are the intervals of the base. A run without a base raises `StanctError`.
     """
     axes = drawing(axes, "base standard deviations from the base's mean")
     order, quantiles = base_misfit(run)
@@ -153,6 +157,6 @@ def base_against_posterior(run: Run, axes: Axes | None = None) -> Axes:
 
 
 def _short(name: str, most: int = 22) -> str:
-    # A dollar sign would start mathematics in Matplotlib.
+    # A dollar sign would start a formula in Matplotlib.
     name = name.replace("$", r"\$")
     return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -1,1 +1,1 @@
-"""The user's problem: a program with data, a Python function, or batches of either."""
+"""Targets: a Stan program with data, a Python function, or batches of either."""

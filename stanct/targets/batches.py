@@ -1,8 +1,8 @@
-"""Log densities known through batches: a Stan program's shards, or a noisy Python function.
+"""Log densities estimated from batches: a Stan program's shards, or a noisy Python function.
 
-Whatever the source, a sampler sees an unbiased estimate of the log density and of its gradient, and
-never which batch it came from. Blocks of a chain borrow batches where they run (`Source`), as they
-borrow densities elsewhere.
+A sampler sees unbiased estimates of the log density and of its gradient, but not the batch that
+gave them. The blocks of a chain borrow batches in the worker where they run (`Source`), as other
+methods borrow densities.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from stanct.targets.protocols import BatchDensity
 from stanct.work.execution import Borrow
 
 Estimate = Callable[[Array, np.random.Generator], tuple[float, Array]]
-# Picklable; gives batches for the caller's own use while the context lasts. The generator is where
-# a user's function takes its noise from.
+# Picklable; yields batches for the caller's exclusive use while the context lasts. A user's
+# function takes its noise from the generator.
 Lend = Callable[[np.random.Generator], AbstractContextManager["Batches"]]
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Densities given one batch each, and the rule that makes an estimate of one of them.
+    """Densities given one batch each, from any of which the log density is estimated.
 
-    Batch j is drawn with probability n_j / N; log p(x) is estimated by
-    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j, v_j the log density of the program given batch
-    j alone, and v_0 that given no data. Without `prior` the shards carry
-    their weights themselves and the estimate is v_j(x).
+    Batch j is drawn with probability n_j / N. It estimates log p(x) by
+    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j. Here v_j is the log density of the program
+    given batch j alone, and v_0 that given no data. Without `prior` the shards include their
+    weights, and the estimate is v_j(x).
 
     Attributes
     ----------
@@ -48,9 +48,9 @@ class Batches:
     prior
         v_0.
     reference : shape (D,)
-        Unconstrained point x̂ at which the estimates of all batches are made exact, log density and
-        gradient: each gets the line in x that it misses there. Close to x̂ this removes most of the
-        noise (control variates).
+        Unconstrained point x̂ at which the estimates of log density and gradient are made exact. A
+        linear function of x is added to the estimate of each batch. Close to x̂ this control
+        variate removes most of the noise.
     """
 
     shards: tuple[BatchDensity, ...]
@@ -69,7 +69,7 @@ class Batches:
         return self.sizes.sum() / self.sizes
 
     def estimate(self, batch: int, x: Array) -> tuple[float, Array]:
-        """The estimate that batch j gives of log density and gradient at x, reference apart."""
+        """Estimate log density and gradient at x from one batch, without the reference."""
         value, gradient = self.shards[batch].log_density_gradient(x)
         if self.prior is None:
             return value, gradient
@@ -78,21 +78,22 @@ class Batches:
         return weight * value + (1 - weight) * prior, weight * gradient + (1 - weight) * slope
 
     def exact(self, x: Array) -> tuple[float, Array]:
-        """Log density and gradient of all data together, at the cost of one pass through them."""
+        """Compute log density and gradient of all data, in one pass through them."""
         share = self.sizes / self.sizes.sum()
         found = [self.estimate(j, x) for j in range(len(self.shards))]
         value = sum(p * v for p, (v, _) in zip(share, found, strict=True))
         return float(value), np.sum([p * g for p, (_, g) in zip(share, found, strict=True)], axis=0)
 
     def corrections(self) -> tuple[Array, Array]:
-        """The lines a_j + b_j x that make batches exact at the reference, shapes (S,) and (S, D).
+        """Return the a_j, shape (S,), and b_j, shape (S, D), that make batches exact at x̂.
 
-        Empty without a reference.
+        The term a_j + b_j x is added to the estimate of batch j. The arrays are empty without a
+        reference.
 
         Raises
         ------
         SamplingError
-            The density is not finite there.
+            The density is not finite at the reference.
         """
         if self.reference is None:
             return np.zeros(0), np.zeros((0, self.dimension))
@@ -116,12 +117,12 @@ def make_potential(
     corrections: tuple[Array, Array],
     noise: tuple[float, float],
 ) -> Potential:
-    """Batches in the form that compiled code takes; valid as long as their densities live.
+    """Return batches in the form that compiled code takes; valid as long as their densities live.
 
     Parameters
     ----------
     mean, scale
-        x = m + L z, L of shape (D, D), lower triangular, or its diagonal of shape (1, D).
+        m and L of x = m + L z. L is lower triangular, shape (D, D), or its diagonal, shape (1, D).
     """
     return Potential(
         SIGNATURE(batches.shards[0].address),
@@ -140,12 +141,12 @@ def make_potential(
 
 @dataclass(frozen=True)
 class Source:
-    """Batches in whitened coordinates, lent where they are evaluated; see `make_potential`.
+    """Batches in whitened coordinates, borrowed where they are evaluated; see `make_potential`.
 
     Attributes
     ----------
     lend
-        Where the batches come from: `whole`, `estimates` or `cut`.
+        Origin of the batches: what `whole`, `estimates` or `cut` returns.
     """
 
     lend: Lend
@@ -156,13 +157,13 @@ class Source:
 
     @contextmanager
     def potential(self, rng: np.random.Generator) -> Iterator[Potential]:
-        """The batches for compiled code, as long as the context lasts."""
+        """Yield the batches for compiled code; they are valid while the context lasts."""
         with self.lend(rng) as batches:
             yield make_potential(batches, self.mean, self.scale, self.corrections, self.noise)
 
 
 def whole(borrow: Borrow) -> Lend:
-    """All data are one batch."""
+    """Make all data one batch."""
     return functools.partial(_whole, borrow)
 
 
@@ -173,7 +174,7 @@ def _whole(borrow: Borrow, _: np.random.Generator) -> Iterator[Batches]:
 
 
 def estimates(function: Estimate, dimension: int) -> Lend:
-    """What a user's function estimates from a batch of its own choice."""
+    """Make batches of a user's function, which chooses the data of each estimate itself."""
     return functools.partial(_estimates, function, dimension)
 
 
@@ -185,7 +186,7 @@ def _estimates(function: Estimate, dimension: int, rng: np.random.Generator) -> 
 
 @dataclass(frozen=True)
 class _Cut:
-    """Everything that makes the shards of a program, so that any process can load them."""
+    """The recipes of a program's shards, from which any process can load them."""
 
     shards: tuple[Recipe, ...]
     sizes: Array
@@ -206,7 +207,7 @@ _shelves = Shelves[Batches](1)
 
 
 def cut(batches: Batches) -> Lend:
-    """Shards of a Stan program; loading them takes seconds, so they are kept when given back."""
+    """Make batches of a Stan program's shards; loading takes seconds, so returned ones are kept."""
     prior = batches.prior
     recipe = _Cut(
         tuple(shard.recipe for shard in batches.shards if isinstance(shard, Density)),
@@ -223,22 +224,23 @@ def _cut(recipe: _Cut, _: np.random.Generator) -> AbstractContextManager[Batches
 
 @dataclass(frozen=True)
 class StochasticTarget(ProgramlessTarget):
-    """A target that a Python function estimates, say a network's loss on a random batch.
+    """A target that a Python function estimates, such as a network's loss on a random batch.
 
-    Slower than a Stan program only by what the function costs and some microseconds a call; use it
-    with ``stanct.samplers.tact.sample``. Its one variable is ``x`` of shape (D,).
+    Each call costs the function's own time and some microseconds. Use the target with
+    ``stanct.sample(target, stanct.TACT())``. Its one variable is ``x`` of shape (D,).
 
     Attributes
     ----------
     function
-        From a point x of shape (D,) and a random generator, which is the chain's own and must be
-        the only source of randomness, to unbiased estimates of the log density and of its gradient,
-        shape (D,). It is called from several threads, one at a time. A function that remembers
-        earlier calls, say its place in an epoch, is for one chain without a checkpoint.
+        Takes a point x of shape (D,) and a random generator. Returns unbiased estimates of the log
+        density and of its gradient, shape (D,). The generator is the chain's own and must be the
+        only source of randomness. The function is called from several threads, one at a time. A
+        function that remembers earlier calls, such as its place in an epoch, suits only one chain
+        without a checkpoint.
     dimension
-        D.
+        Number of dimensions D.
     label
-        What the run calls it.
+        Name of the target in the run.
     """
 
     function: Estimate = field(repr=False)
@@ -247,7 +249,7 @@ class StochasticTarget(ProgramlessTarget):
 
     @property
     def density(self) -> FunctionDensity:
-        """The estimate that a generator with seed 0 gives: by it workers are compared."""
+        """The estimate with a generator of seed 0, by which workers are compared."""
         return FunctionDensity(functools.partial(_first_estimate, self.function), self.dimension)
 
 

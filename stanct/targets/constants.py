@@ -1,9 +1,10 @@
-"""Normalising constants added once, not with every gradient.
+"""Adds normalising constants once instead of in every gradient.
 
-`~` drops what the data alone determine, and the embedded engine always lets it. For counts that
-saves a log gamma function for each observation, a quarter to a half of the gradient of a Poisson or
-a binomial regression; for a Gaussian process it saves a seventh, elsewhere little. The user's own
-program and one number are then the density program's density.
+The statement `~` drops terms that only the data determine, and the embedded engine always lets it
+do so. For counts this saves a log gamma function for each observation, which is a quarter to a half
+of the gradient of a Poisson or binomial regression. For a Gaussian process it saves a seventh, and
+elsewhere little. The density program's log density is then that of the user's own program plus a
+constant.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tild
 from stanct.stan.target_calls import touches_target
 from stanct.targets.density import Density
 
-# Where these stand among parameters, an integer may depend on them.
+# In an expression with parameters these can make an integer or a branch depend on them.
 _DECISIONS = frozenset({"?", "<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"})
 _INTEGERS = frozenset(
     {"int_step", "is_inf", "is_nan", "rank", "sort_indices_asc", "sort_indices_desc"}
 )
 _SCALES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _POINTS, _ATTEMPTS = 5, 8
-# A difference of larger numbers is none that a constant can be taken from.
+# The difference of larger log densities is too inaccurate to give the constant.
 _LARGEST = 1e7
 _TOLERANCE = 1e-12
 
 
 def added_once(density: Density, program: Program) -> Density:
-    """Return a density program's density by the user's own program and a constant, if that pays.
+    """Replace a density by that of the user's own program plus a constant, if that is cheaper.
 
     Parameters
     ----------
     density
-        Of the density program, all constants kept.
+        Density of the density program, with all constants.
     program
-        The user's.
+        The user's program.
     """
     if not drops_constants(program):
         return density
@@ -51,14 +52,14 @@ def added_once(density: Density, program: Program) -> Density:
     # The difference of the smallest values is the most accurate.
     magnitude, constant = min(found)
     for other, difference in found:
-        # Whatever the text says, what is dropped must be the same everywhere.
+        # Whatever the program's text says, the dropped constant must be the same everywhere.
         if abs(difference - constant) > _TOLERANCE * max(1.0, magnitude, other):
             return density
     return Density(replace(own.recipe, constant=constant))
 
 
 def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
-    """Magnitudes of a density's values at a few points, and how much larger it is than `own`."""
+    """Return the magnitude of the densities at a few points, and by how much `density` exceeds."""
     rng, found = np.random.default_rng(0), list[tuple[float, float]]()
     for scale in np.repeat(_SCALES, _ATTEMPTS):
         x = rng.normal(scale=scale, size=density.dimension)
@@ -72,7 +73,7 @@ def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
 
 
 def drops_constants(program: Program) -> bool:
-    """Tell whether `~` drops constants of a program, the same whatever the parameters."""
+    """Return whether `~` drops constants of a program that do not depend on the parameters."""
     model = program.blocks.get("model")
     if model is None or touches_target(program):
         return False
@@ -88,12 +89,12 @@ def drops_constants(program: Program) -> bool:
 
 
 class _Choices:
-    """Looks for what parameters may choose: branches, times round, and integers.
+    """Finds branches, loop counts and integers that may depend on parameters.
 
     Attributes
     ----------
     found
-        Whether there is any, or may be.
+        Whether there may be any.
     """
 
     def __init__(self, program: Program) -> None:
@@ -120,7 +121,7 @@ class _Choices:
             self._integers |= self._declared(statement)
             return not all(value is None or self._is_fixed(value) for _, value in statement.names)
         if isinstance(statement, Declare):
-            # A name that was a counter's elsewhere.
+            # The name may be that of a loop counter elsewhere.
             return bool(self._declared(statement) & (self._fixed | self._integers))
         if isinstance(statement, Assign):
             name = self._syntax.word(statement.left.first)
@@ -138,7 +139,7 @@ class _Choices:
         return {self._syntax.word(name) for name, _ in statement.names}
 
     def _is_fixed(self, tokens: Range) -> bool:
-        """Tell whether an expression names nothing but data, counters and functions."""
+        """Return whether an expression names only data, counters and functions."""
         syntax = self._syntax
         return all(
             syntax.tokens[token].kind != "name"

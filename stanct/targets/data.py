@@ -1,4 +1,4 @@
-"""The user's data: read, checked against the program's data block, and kept as JSON text."""
+"""Reads the user's data and checks them against the program's data block."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class StanData:
     Attributes
     ----------
     text
-        One JSON object in Stan's data format.
+        JSON object in Stan's data format.
     origin
-        The file that it came from, or ``"data"``.
+        File from which the data were read, or ``"data"``.
     """
 
     text: str = field(repr=False)
@@ -39,16 +39,16 @@ class StanData:
 
     @property
     def sha256(self) -> str:
-        """Hash of the JSON text; runs on the same data share it."""
+        """SHA-256 of the JSON text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def values(self) -> dict[str, Any]:
-        """The variables as JSON gives them."""
+        """The variables as decoded from JSON."""
         return json.loads(self.text)
 
     def extended(self, extra: Mapping[str, Any]) -> str:
-        """JSON text of the data with more variables added."""
+        """Return the JSON text of the data with further variables."""
         addition = stanio.dump_stan_json(dict(extra)).strip()
         inner = self.text.strip()[1:-1].strip()
         return f"{{{inner}{', ' if inner else ''}{addition[1:]}"
@@ -60,15 +60,16 @@ def read_data(source: DataSource, program: Program) -> StanData:
     Parameters
     ----------
     source
-        Path of a JSON file, or variable name to number, list or array; None for no data.
+        Path of a JSON file, or a mapping of variable names to numbers, lists or arrays; None for no
+        data.
     program
-        Declares what is needed.
+        Program whose data block declares the variables.
 
     Raises
     ------
     DataError
         The file is missing or not a JSON object, or a variable is missing, has the wrong shape, or
-        lies outside its declared bounds; each with the line of the declaration.
+        lies outside its declared bounds. An error about a variable has the line of its declaration.
     """
     data = _load(source)
     values = data.values
@@ -92,7 +93,7 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     named = re.findall(r"(?:variable name=|check: |data variable )(\w+)", message)
     mentioned = [*named, *re.findall(r"\w+", message)]
     names = {declaration.name: declaration for declaration in program.data}
-    # The engine writes bounds with six decimals, also for integers.
+    # The engine writes bounds with six decimals even for integers.
     text = re.sub(r"(\d)\.000000\b", r"\1", message).strip().rstrip(".")
     remedy = f"Correct {data.origin} or the declaration."
     for name in mentioned:
@@ -148,7 +149,7 @@ def _load(source: DataSource) -> StanData:
 def _check_value(
     declaration: Declaration, value: Any, known: Mapping[str, Any], program: Program, origin: str
 ) -> None:
-    """Check one variable as far as its declaration can be evaluated; Stan checks the rest."""
+    """Check a variable as far as its declaration can be evaluated; Stan checks the rest."""
     if declaration.type == "tuple" or declaration.type.startswith("complex"):
         return
     name = declaration.name
@@ -225,7 +226,7 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 
 
 def _evaluate(expression: str, known: Mapping[str, Any]) -> float | None:
-    """The number that a size or bound stands for, None where it takes more than arithmetic."""
+    """Evaluate a size or a bound; None if that takes more than arithmetic."""
     try:
         return _value(ast.parse(expression, mode="eval").body, known)
     except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
@@ -247,7 +248,7 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
 
 
 def error_at(declaration: Declaration, program: Program, message: str, remedy: str) -> DataError:
-    """An error at a variable's declaration, for the caller to raise."""
+    """Return an error at a variable's declaration, for the caller to raise."""
     lines = program.source.splitlines()
     own = declaration.path == program.path and 0 < declaration.line <= len(lines)
     return DataError(

@@ -1,7 +1,7 @@
 """`Density`: a Stan program's log density and gradient on the unconstrained space.
 
-Evaluated in-process through the BridgeStan C interface, which the embedded engine exports and
-models compiled by BridgeStan export too.
+It is evaluated in this process through the BridgeStan C interface, which the embedded engine
+exports.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from stanct.targets.lending import Shelves
 
 
 class Density:
-    """The log density of a Stan program with its data, Jacobian of the transform included.
+    """The log density of a Stan program with its data, including the Jacobian of the transform.
 
-    `log_density(x)` is −φ(x) = log p(θ(x), y) + log |∂θ/∂x|. Constants are kept only where the
-    program keeps them, as the *density program* of `TemperedModel` does, or the recipe has them.
+    `log_density(x)` is −φ(x) = log p(θ(x), y) + log |∂θ/∂x|. Constants are kept only if the program
+    keeps them, as the *density program* of `TemperedModel` does, or if the recipe has them.
 
-    One object holds one engine handle. Log densities can be evaluated from any thread, but the
-    engine does not promise that two threads may use one handle at once: each takes a density of its
-    own from `borrow`. A pickled density carries its program and data and rebuilds itself, in
-    another process or on another machine.
+    An object holds one engine handle. Log densities can be evaluated from any thread, but the
+    engine does not guarantee that two threads may use one handle at once. Each thread therefore
+    takes its own density from `borrow`. A pickled density carries its program and data, and is
+    rebuilt in another process or on another machine.
 
     Parameters
     ----------
@@ -56,35 +56,35 @@ class Density:
 
     @property
     def borrow(self) -> Callable[[], AbstractContextManager[Density]]:
-        """Gives the same density with a handle that nobody else uses until it is given back.
+        """Context manager that yields the same density with an exclusive handle.
 
-        ``with density.borrow() as own: ...``. Can be pickled and called in another process; given
-        back densities are kept there for the next caller.
+        Use it as ``with density.borrow() as own: ...``. It can be pickled and called in another
+        process. Returned densities are kept there for the next caller.
         """
         return functools.partial(_lend, self.recipe)
 
     @property
     def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
+        """Number of unconstrained parameters D."""
         return self._dimension
 
     @property
     def constant(self) -> float:
-        """What the log density has beside that of the function at `address`."""
+        """Constant to add to the value of the function at `address`."""
         return self.recipe.constant
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the constrained parameters, e.g. ``theta.1.2``, last index slowest."""
+        """Names of the constrained parameters, e.g. ``theta.1.2``, with the last index slowest."""
         return tuple(self._model.param_names())
 
     @functools.cached_property
     def unconstrained_names(self) -> tuple[str, ...]:
-        """Names of the unconstrained coordinates, shape (D,)."""
+        """Names of the D unconstrained coordinates."""
         return tuple(self._model.param_unc_names())
 
     def log_density(self, x: Array) -> float:
-        """−φ at the unconstrained point `x` of shape (D,); −inf where Stan rejects the point."""
+        """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
         try:
             value = self._model.log_density(np.ascontiguousarray(x, float))
         except RuntimeError:
@@ -92,7 +92,7 @@ class Density:
         return value + self.constant if value < np.inf else -np.inf
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
-        """−φ and its gradient, shape (D,); (−inf, zeros) where Stan rejects the point."""
+        """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
         try:
             value, gradient = self._model.log_density_gradient(np.ascontiguousarray(x, float))
         except RuntimeError:
@@ -102,26 +102,28 @@ class Density:
         return value + self.constant, np.asarray(gradient)
 
     def log_densities(self, points: Array) -> Array:
-        """−φ at every row of `points`, shapes (n, D) to (n,)."""
+        """Return −φ, shape (n,), at the rows of `points`, shape (n, D)."""
         return np.array([self.log_density(x) for x in points])
 
     def constrain(self, x: Array) -> Array:
-        """The constrained parameters at the unconstrained `x`, in the order of `names`."""
+        """Return the constrained parameters at the unconstrained `x`, in the order of `names`."""
         return np.asarray(self._model.param_constrain(np.ascontiguousarray(x, float)))
 
     def variables(self, points: Array, *, seed: int) -> dict[str, Array]:
-        """Parameters, transformed parameters and generated quantities at unconstrained points.
+        """Compute all variables of the program at unconstrained points.
+
+        These are parameters, transformed parameters and generated quantities.
 
         Parameters
         ----------
         points : shape (..., D)
         seed
-            For the random numbers of generated quantities.
+            Seed of the random numbers in generated quantities.
 
         Returns
         -------
         dict
-            Name to shape (..., *dims). Where Stan rejects a point the values are NaN.
+            Values by name, of shape (..., *dims); NaN where Stan rejects a point.
         """
         names = self._model.param_names(include_tp=True, include_gq=True)
         flat_points = np.reshape(points, (-1, self.dimension))
@@ -141,12 +143,12 @@ class Density:
         }
 
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
-        """The unconstrained point, shape (D,), of constrained parameters.
+        """Return the unconstrained point, shape (D,), of constrained parameters.
 
         Parameters
         ----------
         theta
-            Parameter name to value, or the flat vector in the order of `names`.
+            Mapping of parameter names to values, or the flat vector in the order of `names`.
 
         Raises
         ------
@@ -166,15 +168,16 @@ class Density:
         """Address of the C function ``bs_log_density_gradient`` for compiled kernels.
 
         Its type is int(handle, bool propto, bool jacobian, const double *x, double *log_density,
-        double *gradient, char **error); pass true for both flags and a null error. It does not
-        hold the interpreter lock. Valid as long as this object lives.
+        double *gradient, char **error). Pass true for both flags and a null pointer for the error.
+        The function does not hold the interpreter lock. The address is valid as long as this object
+        lives.
         """
         function = self._model.stanlib.bs_log_density_gradient
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
     @property
     def handle(self) -> int:
-        """The model handle that goes first into the function at `address`."""
+        """The model handle, which is the first argument of the function at `address`."""
         return int(self._model.model or 0)
 
 
@@ -187,9 +190,9 @@ def _lend(recipe: Recipe) -> AbstractContextManager[Density]:
 
 
 def _columns_by_variable(names: list[str]) -> dict[str, Array]:
-    """Name of each variable to the columns of its elements, an integer array of its shape.
+    """Map the name of each variable to the columns of its elements, an array of its shape.
 
-    Flat names are Stan's, e.g. ``theta.2.1`` with indices from 1.
+    Flat names are those of Stan, e.g. ``theta.2.1`` with indices from 1.
     """
     places: dict[str, dict[tuple[int, ...], int]] = {}
     for column, flat in enumerate(names):

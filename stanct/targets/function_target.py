@@ -1,7 +1,7 @@
-"""Densities that are Python functions: the same samplers without a Stan program, only slower.
+"""Densities given by Python functions, for the same samplers without a Stan program.
 
-A ctypes callback gives the function the signature that compiled kernels call, so nothing else needs
-to know. Each call takes the interpreter's lock and some microseconds.
+A ctypes callback gives the function the signature that compiled kernels call. Each call takes the
+interpreter's lock and some microseconds.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from stanct.kernels import SIGNATURE
 class FunctionDensity:
     """A log density on R^D given by a Python function.
 
-    Whatever the function raises counts as a rejected point; the last such exception is kept in
+    An exception in the function counts as a rejected point; the last exception is kept in
     `failure`. A log density of NaN or +inf is a rejected point too.
 
     Parameters
     ----------
     function
-        From an unconstrained point, shape (D,), to (−φ, gradient of −φ of shape (D,)). With
-        several threads it is called from all of them, one at a time.
+        Takes an unconstrained point, shape (D,), and returns −φ and its gradient, shape (D,). The
+        function is called from several threads, one at a time.
     dimension
-        D.
+        Number of dimensions D.
     """
 
     def __init__(self, function: Callable[[Array], tuple[float, Array]], dimension: int) -> None:
@@ -49,29 +49,30 @@ class FunctionDensity:
 
     @property
     def borrow(self) -> Callable[[], contextlib.AbstractContextManager[FunctionDensity]]:
-        """Gives this density, see `Density.borrow`; its callback is safe in any thread.
+        """Context manager that yields this density, whose callback is safe in any thread.
 
-        Can be pickled if the function can: it must be importable by its name.
+        See `Density.borrow`. It can be pickled if the function can, which must be importable by
+        name.
         """
         return functools.partial(contextlib.nullcontext, self)
 
     @property
     def address(self) -> int:
-        """Address of the callback, see `Density.address`; valid as long as this object lives."""
+        """Address of the callback, valid as long as this object lives; see `Density.address`."""
         return ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     @property
     def handle(self) -> int:
-        """Not used by the callback."""
+        """Zero, because the callback does not use a handle."""
         return 0
 
     @property
     def constant(self) -> float:
-        """The callback returns the whole log density."""
+        """Zero, because the callback returns the whole log density."""
         return 0.0
 
     def _call(self, *arguments: int) -> int:
-        """The callback, whose arguments are those of `Density.address`; 1 at a rejected point."""
+        """Evaluate the function with the arguments of `Density.address`; 1 at a rejected point."""
         _, _, _, x, value, gradient, _ = arguments
         try:
             row = ctypes.c_double * self.dimension
@@ -84,7 +85,7 @@ class FunctionDensity:
         return 0
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
-        """−φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
+        """Return −φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
         try:
             value, gradient = self.function(np.array(x, float))
             value = float(value)
@@ -96,27 +97,27 @@ class FunctionDensity:
         return value, np.asarray(gradient, float)
 
     def log_density(self, x: Array) -> float:
-        """−φ at the unconstrained point `x` of shape (D,); −inf at a rejected point."""
+        """Return −φ at the unconstrained point `x` of shape (D,); −inf at a rejected point."""
         return self.log_density_gradient(x)[0]
 
     def log_densities(self, points: Array) -> Array:
-        """−φ at every row of `points`, shapes (n, D) to (n,)."""
+        """Return −φ, shape (n,), at the rows of `points`, shape (n, D)."""
         return np.array([self.log_density(x) for x in points])
 
 
 class ProgramlessTarget:
-    """What a run records of a target without a program and data; its one variable is ``x``."""
+    """The part of a target without program and data that runs record; its variable is ``x``."""
 
     label: str
 
     @property
     def programs(self) -> dict[str, str]:
-        """No generated programs."""
+        """Generated programs: none."""
         return {}
 
     @property
     def data_text(self) -> str:
-        """No data."""
+        """JSON text of no data."""
         return "{}"
 
     @property
@@ -133,22 +134,22 @@ class ProgramlessTarget:
         }
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]:
-        """The draws as the variable ``x``, shape (chains, draws, D)."""
+        """Return the draws as the variable ``x``, shape (chains, draws, D)."""
         return {"x": x}
 
 
 @dataclass(frozen=True)
 class FunctionTarget(ProgramlessTarget):
-    """What samplers need, around a `FunctionDensity`; its one variable is ``x`` of shape (D,).
+    """A target given by a `FunctionDensity`; its one variable is ``x`` of shape (D,).
 
-    There is no program that could find its own base: pass ``base=GaussianBase(...)``.
+    Without a program no base can be fitted: pass ``base=GaussianBase(...)``.
 
     Attributes
     ----------
     density
         The log density.
     label
-        What the run calls it.
+        Name of the target in the run.
     """
 
     density: FunctionDensity

@@ -1,4 +1,4 @@
-"""Lends what is costly to load, and keeps it when it is given back."""
+"""Lends objects that are costly to load, and keeps them when they are returned."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Item = TypeVar("Item")
 
 
 class Shelves(Generic[Item]):
-    """Items that nobody uses, one shelf for each thing that they were loaded from.
+    """Idle items, on one shelf for each key.
 
-    An item is used by one caller at a time. Callers may come from any thread.
+    An item is used by one caller at a time. Callers may be in any thread.
 
     Parameters
     ----------
     kept
-        How many shelves there are at most; the one that was used least recently is dropped.
+        Largest number of shelves; the least recently used shelf is dropped.
     """
 
     def __init__(self, kept: int) -> None:
@@ -29,7 +29,7 @@ class Shelves(Generic[Item]):
 
     @contextmanager
     def lend(self, key: str, load: Callable[[], Item]) -> Iterator[Item]:
-        """Give an item from the shelf `key`, or a loaded one, as long as the context lasts."""
+        """Lend an item from the shelf `key`, or a newly loaded one, while the context lasts."""
         with self._lock:
             shelf = self._shelf(key)
             item = shelf.pop() if shelf else None
@@ -39,7 +39,7 @@ class Shelves(Generic[Item]):
             yield item
         finally:
             with self._lock:
-                shelf.append(item)  # a shelf that was dropped meanwhile goes with what is on it
+                shelf.append(item)  # lost if the shelf was dropped in the meantime
 
     def put(self, key: str, item: Item) -> None:
         """Make an item the only one of the shelf `key`."""

@@ -1,14 +1,14 @@
-"""Mini-batches of a Stan program: shards of its data, checked to add up before anything runs.
+"""Mini-batches of a Stan program: shards of its data that are checked to add up.
 
 The user names the size that counts observations. Every data array with a dimension of exactly that
-size is cut along it, so that a shard is the same program with fewer data. For a posterior that is a
-prior times one factor an observation,
+size is cut along it, so a shard is the same program with fewer data. If the posterior is a prior
+times one factor for each observation, then
 
     log p(x, A ∪ B) − log p(x, A) = log p(x, C ∪ B) − log p(x, C)   at every x,
 
-which is tried at random points. Then w log p(x, B) + (1 − w) log p(x, ∅) is an unbiased estimate of
-the log density for w = N / |B| and a random shard B. Where the program refuses to run without data,
-the likelihood is weighted inside the program instead.
+which is checked at random points before sampling. For w = N / |B| and a random shard B,
+w log p(x, B) + (1 − w) log p(x, ∅) is then an unbiased estimate of the log density. If the program
+does not run without data, the likelihood is weighted inside the program instead.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ from stanct.targets.data import StanData, error_at
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
 
-# The check uses so many observations in each of its three parts, and so many points.
+# Observations in each of the three parts A, B and C of a check; points with finite log densities;
+# and the random points that are tried to find them.
 PART, POINTS, TRIES = 20, 3, 60
 TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """How the data of a Stan program are cut.
+    """Settings of the mini-batches of a Stan program.
 
     Attributes
     ----------
     observations
         Name of the size, in the data block, that counts observations.
     size
-        Observations in a batch; the last ones may have one fewer.
+        Approximate number of observations in a batch. The data are cut into batches whose sizes
+        differ by at most one.
     control
-        Make every batch's estimate exact at the centre of the base, which removes most of the noise
-        near it (control variates).
+        Whether every batch's estimate is made exact at the centre of the base. This control variate
+        removes most of the noise near the centre.
     """
 
     observations: str
@@ -65,21 +67,23 @@ class MiniBatch:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """For a run's provenance."""
+        """Settings for a run's provenance."""
         return asdict(self)
 
 
 def program_batches(
     target: ProgramTarget, minibatch: MiniBatch, reference: Array | None, rng: np.random.Generator
 ) -> Batches:
-    """Cut a program's data into shards at random, once, and check that they add up.
+    """Cut a program's data into random shards and check that they add up.
 
     Raises
     ------
     DataError
         The size is not declared, or an array depends on it in a way that cannot be cut.
     ProgramError
-        A statement does not add up over the observations; with its place.
+        A statement does not add up over the observations; the error has its place.
+    SamplingError
+        There are too few observations, or the log density cannot be checked or split.
     """
     cutter = _Cutter(target, minibatch.observations)
     cutter.check(rng)
@@ -99,7 +103,7 @@ def program_batches(
 
 
 class _Cutter:
-    """Makes densities of a program given some of its observations."""
+    """Makes the densities of a program given some of its observations."""
 
     def __init__(self, target: ProgramTarget, name: str) -> None:
         self.target, self.name = target, name
@@ -121,7 +125,7 @@ class _Cutter:
         self.code = target.code("density")
 
     def data(self, index: Array, extra: Mapping[str, Any] | None = None) -> str:
-        """JSON text of the data with these observations, shape (n,), in this order."""
+        """Return the JSON text of the data with these observations, shape (n,), in this order."""
         cut: dict[str, Any] = dict(self.values)
         cut[self.name] = len(index)
         for name, axis in self.axes.items():
@@ -129,11 +133,11 @@ class _Cutter:
         return stanio.dump_stan_json({**cut, **(extra or {})})
 
     def density(self, index: Array, code: str | None = None) -> Density:
-        """Of the density program, or another one with the same data block."""
+        """Make the density of the density program, or of another one with the same data block."""
         return self._make(code or self.code, self.data(index))
 
     def weighted(self, index: Array, weight: float) -> Density:
-        """Of the program that weights its likelihood."""
+        """Make the density of the program that weights its likelihood."""
         text = self.data(index, {f"{self.target.prefix}weight": weight})
         return self._make(self._weighted_code, text)
 
@@ -153,7 +157,7 @@ class _Cutter:
         return density
 
     def parts(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """A, B and C: disjoint, of different sizes."""
+        """Draw A, B and C, which are disjoint; C may have one observation more."""
         order = rng.permutation(self.count)
         m = min(PART, self.count // 3)
         extra = 1 if self.count >= 3 * m + 1 else 0
@@ -175,7 +179,7 @@ class _Cutter:
     def _gap(
         self, code: str, parts: tuple[Array, Array, Array], rng: np.random.Generator
     ) -> float | None:
-        """How far a program is from adding up, relative; None where it is nowhere finite."""
+        """Return the relative error of the sum over observations; None if it is nowhere finite."""
         a, b, c = parts
         densities = [
             self.density(index, code)
@@ -186,7 +190,7 @@ class _Cutter:
     def _worst(
         self, densities: list[Density], signs: Array, rng: np.random.Generator
     ) -> float | None:
-        """The largest |Σ ± log density| at random points, relative to its terms."""
+        """Return the largest |Σ ± log density| at random points, relative to its terms."""
         gaps = []
         for _ in range(TRIES):
             x = 0.5 * rng.standard_normal(self.dimension)
@@ -198,7 +202,7 @@ class _Cutter:
         return max(gaps) if gaps else None
 
     def check_prior(self, prior: Density, rng: np.random.Generator) -> None:
-        """Raise unless the program without data is what is left when observations are taken."""
+        """Raise unless the program without data is the prior of the program with data."""
         a, b, _ = self.parts(rng)
         densities = [self.density(index) for index in (np.concatenate([a, b]), a, b)]
         gap = self._worst([*densities, prior], np.array([1, -1, -1, 1]), rng)
@@ -210,7 +214,7 @@ class _Cutter:
             )
 
     def check_weighted(self, rng: np.random.Generator) -> None:
-        """Raise unless what the split calls likelihood is all that observations add."""
+        """Raise unless the weighted terms are all that the observations add."""
         a, b, _ = self.parts(rng)
         both = [self.density(np.concatenate([a, b])), self.density(a)]
         weighted = [self.weighted(b, 2.0), self.weighted(b, 1.0)]
@@ -224,7 +228,7 @@ class _Cutter:
             )
 
     def _culprit(self, parts: tuple[Array, Array, Array], rng: np.random.Generator) -> ProgramError:
-        """The first statement that does not add up by itself, as an error at its place."""
+        """Return an error at the first statement that does not add up by itself."""
         program = self.target.program
         remedy = (
             f"Mini-batches need one independent term for each of the `{self.name}` observations, "
@@ -253,12 +257,12 @@ class _Cutter:
 
 
 def _axes(program: Program, name: str) -> dict[str, int]:
-    """Each data array with a dimension of the size, to that axis.
+    """Map each data array with a dimension of the named size to the axis of that dimension.
 
     Raises
     ------
     DataError
-        There is no such size, nothing has it, or something depends on it in another way.
+        There is no such size, no array has it, or a variable depends on it in another way.
     """
     sizes = {d.name: d for d in program.data if d.type == "int" and not d.array_dims}
     if name not in sizes:
@@ -301,12 +305,12 @@ def _axes(program: Program, name: str) -> dict[str, int]:
 
 
 def _written(program: Program, declaration: Declaration) -> str:
-    """Sizes and bounds of a declaration as written."""
+    """Join the sizes of a declaration as written."""
     return " ".join([*declaration.array_dims, *declaration.dims])
 
 
 def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
-    """Each statement that adds to the target, with the density program of it alone."""
+    """Return each statement that adds to the target, with a density program of it alone."""
     shapes = Shapes(program.syntax)
     tokens = program.syntax.tokens
     block = program.blocks["model"]
@@ -328,7 +332,7 @@ def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
 
 
 def _observed_names(program: Program, statement: Range, arrays: set[str]) -> list[str]:
-    """Cut arrays and transformed data that a statement names, in order."""
+    """Return the cut arrays and transformed data that a statement names, in order."""
     syntax = program.syntax
     block = program.blocks.get("transformed data")
     made = {syntax.word(k) for k in range(block.opening, block.closing)} if block else set()

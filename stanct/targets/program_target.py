@@ -1,4 +1,4 @@
-"""A program with its data: the density, and the recipes of the programs generated from both."""
+"""A program with its data: the density, and the recipes of the generated programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTAL
 
 @dataclass(frozen=True)
 class ProgramTarget:
-    """The user's problem as a Stan program with its data.
+    """A target given by a Stan program with its data.
 
     Attributes
     ----------
@@ -70,24 +70,24 @@ class ProgramTarget:
         return tuple(name for name in self._users.parameter_names if name not in sampled)
 
     def code(self, kind: str) -> str:
-        """The generated program of one kind."""
+        """Generate the program of one kind."""
         return generate(self.program, kind, prefix=self.prefix)
 
     @cached_property
     def density_recipe(self) -> Recipe:
-        """The density program with the user's data."""
+        """Recipe of the density program with the user's data."""
         return Recipe(self.code("density"), self.data.text)
 
     @property
     def density(self) -> Density:
-        """The target's log density, −φ, with all constants; made once.
+        """The target's log density −φ with all constants.
 
         Raises
         ------
         DataError
-            Stan refuses the data.
+            Stan rejects the data.
         EngineError
-            The engine cannot run the generated program although stanc accepts the user's.
+            The engine cannot run the generated program although stanc accepts the user's program.
         """
         return self._density
 
@@ -97,7 +97,7 @@ class ProgramTarget:
         return added_once(whole, self.program)
 
     def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
-        """The joint program with data, base and bias."""
+        """Return the joint program with data, base and bias."""
         names = _base_and_bias(base, bias)
         extra = {self.prefix + name: value for name, value in names.items()}
         return Recipe(self.code("joint"), self.data.extended(extra))
@@ -105,12 +105,12 @@ class ProgramTarget:
     def pseudo_extended_recipe(
         self, base: GaussianBase, bias: CopyBias, copies: int, fixed_beta: Array | None
     ) -> Recipe:
-        """The pseudo-extended program with data, base, bias and prior, and N copies.
+        """Return the pseudo-extended program of N copies with data, base, bias and prior of β.
 
         Parameters
         ----------
         fixed_beta : shape (N,)
-            None where the β of the copies are estimated.
+            The fixed β of the copies; None if they are estimated.
         """
         names = {
             **_base_and_bias(base, bias),
@@ -123,11 +123,12 @@ class ProgramTarget:
         return Recipe(self.code("pseudo_extended"), self.data.extended(extra))
 
     def unconstrain(self, block: DrawBlock, chain: int, rng: np.random.Generator) -> Array:
-        """Unconstrained points of one chain of the density program, shape (draws, D).
+        """Return the unconstrained points of one chain of the density program, shape (draws, D).
 
         Draws that the transform cannot invert, such as a bound reached by rounding, are left out.
-        A unit vector's length is independent of its direction and lost with it: it is drawn anew
-        from its own distribution, that of a standard normal vector's length.
+        The length of an unconstrained unit vector is not in the draws and is independent of its
+        direction. It is drawn from its distribution, that of the length of a standard normal
+        vector.
         """
         columns = []
         width, wanted = 0, len(self.density.names)
@@ -135,7 +136,7 @@ class ProgramTarget:
             if width == wanted:
                 break
             values = every_chain[chain]
-            # Stan's flat order runs through the first index fastest.
+            # The first index is the fastest in Stan's flat order.
             flat = values.transpose(0, *range(values.ndim - 1, 0, -1)).reshape(len(values), -1)
             columns.append(flat)
             width += flat.shape[1]
@@ -154,7 +155,7 @@ class ProgramTarget:
 
     @cached_property
     def _unit_vectors(self) -> list[list[int]]:
-        """Positions of every unit vector in the unconstrained vector."""
+        """Positions of each unit vector in the unconstrained vector."""
         names = {d.name for d in self.program.parameters if d.type == "unit_vector"}
         groups: dict[str, list[int]] = {}
         for position, flat in enumerate(self.density.unconstrained_names):
@@ -188,9 +189,9 @@ class ProgramTarget:
         }
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:
-        """The program's variables at unconstrained points, shape (chains, draws, D).
+        """Compute the program's variables at unconstrained points, shape (chains, draws, D).
 
-        The generated quantities have a stream of their own.
+        The seed is for the random numbers in generated quantities.
         """
         return self.user_variables(self.density.variables(x, seed=stan_seed(seed)))
 
@@ -205,7 +206,7 @@ class ProgramTarget:
 
 
 def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:
-    """What the whitened programs read of base and bias, names without prefix."""
+    """Return the data of the whitened programs for base and bias; names have no prefix."""
     diagonal = np.diag(base.scale)
     is_dense = np.count_nonzero(base.scale) > base.dimension
     return {
@@ -217,9 +218,9 @@ def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:
 
 
 def whitening_data(mean: Array, scale: Array) -> dict[str, Any]:
-    """What the whitened programs read of m, shape (D,), and L, names without prefix.
+    """Return the data of the whitened programs for m, shape (D,), and L; names have no prefix.
 
-    `scale` is L, shape (D, D), or its diagonal, shape (D,), where it has no other entries.
+    `scale` is L, shape (D, D), or its diagonal, shape (D,), if L is diagonal.
     """
     is_dense = scale.ndim == 2
     return {
@@ -231,7 +232,7 @@ def whitening_data(mean: Array, scale: Array) -> dict[str, Any]:
 
 
 def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
-    """Build a density; Stan's objections come back as errors in the user's terms."""
+    """Build a density; Stan's errors are translated into the user's terms."""
     try:
         density = Density(recipe)
     except CompilerMessageError as cause:
@@ -253,7 +254,7 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
 
 
 def check_program(program: Program) -> None:
-    """Let stanc check the user's program; its message becomes a `ProgramError` at that place."""
+    """Check the user's program with stanc; its message becomes a `ProgramError` with its place."""
     try:
         embedded.compile_program(program.expanded)
     except CompilerMessageError as cause:
@@ -261,7 +262,7 @@ def check_program(program: Program) -> None:
 
 
 def _placed(program: Program, message: str) -> ProgramError:
-    """Find the place that stanc means in the user's own file, which may be an included one."""
+    """Find the place that stanc reports in the user's own file, which may be an included one."""
     place = _STANC_PLACE.search(message)
     if place is None:
         return ProgramError(
@@ -271,7 +272,7 @@ def _placed(program: Program, message: str) -> ProgramError:
         )
     lines = program.expanded.split("\n")
     line = min(int(place["line"]), len(lines))
-    # stanc counts bytes.
+    # stanc counts columns in bytes.
     column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
@@ -279,9 +280,9 @@ def _placed(program: Program, message: str) -> ProgramError:
 
 
 def refuse_random_data(program: Program) -> None:
-    """Refuse to sample a program whose transformed data are random.
+    """Raise an error if a program's transformed data are random.
 
-    The engine draws them anew for every seed, and chains and blocks have seeds of their own.
+    The engine draws them again for every seed, and every chain and block has its own seed.
     """
     block = program.blocks.get("transformed data")
     if block is None:
@@ -297,7 +298,7 @@ def refuse_random_data(program: Program) -> None:
 
 
 def check_generated(program: Program, code: str) -> None:
-    """Let stanc check what was generated from a program."""
+    """Check a generated program with stanc."""
     try:
         embedded.compile_program(code)
     except CompilerMessageError as cause:

@@ -1,4 +1,4 @@
-"""What samplers need of the user's problem, whether a program, a function or batches pose it."""
+"""Protocols of the targets and densities that samplers take."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stanct.work.execution import Executed, LentDensity
 
 
 class SampledDensity(LentDensity, CallableDensity, Protocol):
-    """What samplers need of a density: `Density` and `FunctionDensity` have it."""
+    """The part of a density that samplers need; `Density` and `FunctionDensity` have it."""
 
 
 class SampledTarget(Executed, Protocol):
-    """What samplers need of a target: `ProgramTarget` and `FunctionTarget` have it."""
+    """The part of a target that samplers need; `ProgramTarget` and `FunctionTarget` have it."""
 
     @property
     def prefix(self) -> str: ...
@@ -38,7 +38,7 @@ class SampledTarget(Executed, Protocol):
 
 
 class BatchDensity(CallableDensity, Protocol):
-    """What a batch needs of its density: `Density` and `FunctionDensity` have it."""
+    """The part of a density that a batch needs; `Density` and `FunctionDensity` have it."""
 
     @property
     def dimension(self) -> int: ...

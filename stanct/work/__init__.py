@@ -1,1 +1,1 @@
-"""How work is carried out: workers, checkpoints, progress, isolation."""
+"""Execution of work: workers, checkpoints, progress bars, isolated processes."""

@@ -1,13 +1,14 @@
-"""Checkpoints: a folder that remembers what a run has computed, so that a killed run can go on.
+"""Checkpoints: folders with the results of a run, from which a killed run can continue.
 
-A run is a fixed sequence of expensive steps, each a function of the seed and of earlier results. A
-`Journal` writes every result down under its step's name. A run that is started again does all the
-cheap work anew and takes from the journal what is there: it ends bit for bit where it would have
-ended.
+A run is a fixed sequence of expensive steps. Each step is a function of the seed and of earlier
+results. A `Journal` records every result under the name of its step. A run that is started again
+repeats all cheap work and takes recorded results from the journal. It ends bit for bit as an
+uninterrupted run.
 
-The folder holds `checkpoint.json`, whose run this is, and numbered segments, each written beside
-its final place, synchronised and renamed. A kill at any moment loses only what was not yet in a
-segment. There is no pickle: a record holds arrays, JSON values, and this package's classes by name.
+The folder holds `checkpoint.json`, which identifies the run, and numbered segments. A segment is
+written to a temporary file, synchronised and renamed, so a kill loses only results that were not in
+a segment yet. Nothing is pickled: a record holds arrays, JSON values, and this package's classes by
+name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from stanct.errors import CheckpointError
 FORMAT = "stanct checkpoint 2"
 HEAD = "checkpoint.json"
 
-# Seconds between segments: at first, as a share of the run's time, and at most.
+# Time between segments: least seconds, share of the run's time so far, most seconds.
 SOONEST, SHARE, LATEST = 1.0, 0.02, 60.0
 
 Key = tuple[int, int, int]
@@ -43,15 +44,15 @@ class CheckpointWarning(UserWarning):
 
 
 class Journal:
-    """What one run has computed, in memory and in its folder.
+    """The recorded results of one run, in memory and in a folder.
 
     Parameters
     ----------
     folder
         Missing or empty for a new run; otherwise a checkpoint of the same run.
     identity
-        What makes two runs the same run, JSON values. `seed` may be None: then the seed of the
-        checkpoint is taken, or a fresh one.
+        JSON values that are equal for equal runs. If `seed` is None, the seed of the checkpoint is
+        taken, or a fresh one.
 
     Raises
     ------
@@ -66,7 +67,7 @@ class Journal:
         self._arrays: list[np.ndarray] = []
         self._begun = self._flushed = time.monotonic()
         self._warned = self._sealed = False
-        # Not bound to a thread: whoever ends the run gives the folder back.
+        # Not bound to a thread, because any thread may end the run.
         self._lock = FileLock(self._folder / "lock", thread_local=False)
         try:
             self._claim()
@@ -82,12 +83,12 @@ class Journal:
             ) from cause
 
     def close(self) -> None:
-        """Write what waits and give the folder back."""
+        """Write pending results and release the folder."""
         self.flush()
         self._lock.release()
 
     def find(self, key: Key, label: str) -> Any:
-        """The result of a step, or None if it was not recorded."""
+        """Return the result of a step, or None if it was not recorded."""
         if key not in self._found:
             return None
         known, value = self._found.pop(key)
@@ -112,12 +113,12 @@ class Journal:
             self.flush()
 
     def seal(self) -> None:
-        """Record nothing more: what follows belongs to a run that was cut short."""
+        """Record nothing more; later steps belong to a run that was cut short."""
         self.flush()
         self._sealed = True
 
     def flush(self) -> None:
-        """Write all that waits as one segment; if that fails, warn once and keep it waiting."""
+        """Write all pending results as one segment; if that fails, warn once and keep them."""
         if not self._steps:
             return
         named = {str(k): array for k, array in enumerate(self._arrays)}
@@ -142,7 +143,7 @@ class Journal:
         self._flushed = time.monotonic()
 
     def _claim(self) -> None:
-        """Lock the folder against other processes; the lock dies with its process."""
+        """Lock the folder against other processes; the lock ends with its process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in self._folder.iterdir()} - {"lock"}
         if names and HEAD not in names and not all(name.startswith(".new-") for name in names):
@@ -159,7 +160,7 @@ class Journal:
             ) from cause
 
     def _agree(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Write whose checkpoint this is, or compare; returns the identity with its seed."""
+        """Write the identity, or compare it with the stored one; return it with its seed."""
         path = self._folder / HEAD
         if not path.exists():
             if identity["seed"] is None:
@@ -188,7 +189,7 @@ class Journal:
         return identity
 
     def _read(self) -> int:
-        """Take in all segments; returns how many there are."""
+        """Read all segments and return their number."""
         paths = sorted(self._folder.glob("segment-*.npz"))
         for path in paths:
             try:
@@ -207,7 +208,7 @@ class Journal:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all, and survives a power cut once this returns."""
+    """Write a file atomically; it survives a power cut once this returns."""
     draft = path.with_name(f".new-{path.name}")
     try:
         with draft.open("wb") as file:
@@ -227,10 +228,10 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def encode(value: Any, arrays: list[np.ndarray]) -> Any:
-    """A JSON tree of a value, whose arrays are appended to `arrays`.
+    """Return a JSON tree of a value; its arrays are appended to `arrays`.
 
-    Takes None, numbers, text, arrays, sequences, mappings with text as keys, NumPy's random
-    generators, and this package's dataclasses and named tuples.
+    The value may consist of None, numbers, strings, arrays, sequences, mappings with strings as
+    keys, NumPy's random generators, and this package's dataclasses and named tuples.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -255,16 +256,16 @@ def encode(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def as_recorded(value: Any) -> Any:
-    """A value as it comes back from a checkpoint: the layout of its arrays is that of C.
+    """Return a value as it would come back from a checkpoint, with arrays in C order.
 
-    Sums over other layouts are taken in another order and differ in the last bit.
+    Sums over arrays in another order can differ in the last bit.
     """
     arrays: list[np.ndarray] = []
     return decode(encode(value, arrays), arrays)
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of anything that a checkpoint can hold."""
+    """Return the SHA-256 of a value that a checkpoint can hold."""
     arrays: list[np.ndarray] = []
     text = json.dumps(encode(value, arrays), sort_keys=True)
     parts = [text.encode(), *(f"{a.dtype} {a.shape}".encode() + a.tobytes() for a in arrays)]
@@ -305,7 +306,7 @@ def _check_class(named: str) -> tuple[str, str]:
 
 
 def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
-    """The value that `encode` has taken apart."""
+    """Return the value that `encode` turned into a JSON tree and arrays."""
     if not isinstance(tree, dict):
         return tree
     if "array" in tree:

@@ -1,10 +1,10 @@
-"""How a run is carried out: which workers do its blocks, what is remembered, what is shown.
+"""Execution of a run: its workers, its checkpoint, and its progress bars.
 
 A sampler's expensive work has two forms. `Execution.blocks` moves several lanes (chains, ladders,
-streams of particles), each through its own blocks one after another; `Execution.once` does a
-single step. Both take from the checkpoint what a killed run had finished. A block is a pure
-function of its arguments and of its lane, which holds its own random stream, so no result depends
-on where, when or how often a block runs.
+streams of particles), each through a sequence of blocks. `Execution.once` does a single step. Both
+take results that a killed run had finished from the checkpoint. A block is a pure function of its
+arguments and of its lane, which holds its own random stream. No result therefore depends on where,
+when or how often a block runs.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from stanct.work.progress import Bar
 
 T = TypeVar("T")
 Lane = TypeVar("Lane")
-# Picklable; gives a density for the caller's own use while the context lasts.
+# Picklable; yields a density for the caller's exclusive use while the context lasts.
 Borrow = Callable[[], AbstractContextManager[Any]]
 
-# Points at which a checkpoint's target, and the workers' densities, are compared with ours.
+# Number of points at which this process's log densities are compared with those of a checkpoint and
+# of the workers.
 PROBES = 3
 PLAIN = bool | int | float | str
 
 
 class ExecutorWarning(UserWarning):
-    """An executor failed, and the run has only the draws that were finished."""
+    """An executor failed, and the run has only the draws that were finished before."""
 
 
 class LentDensity(Protocol):
-    """What a worker needs of a density, beside what compiled loops need."""
+    """The part of a density that workers need, beside what compiled loops need."""
 
     @property
     def dimension(self) -> int: ...
@@ -61,7 +62,7 @@ class LentDensity(Protocol):
 
 
 class Executed(Protocol):
-    """What an execution needs of the user's problem."""
+    """The part of a target that an execution needs."""
 
     @property
     def density(self) -> LentDensity: ...
@@ -75,16 +76,16 @@ class Executed(Protocol):
 
 @dataclass(frozen=True)
 class Execution:
-    """Made once a run by `executing`, and passed down to whatever does its work.
+    """The execution of one run, made by `executing`.
 
     Attributes
     ----------
     seed
-        The run's.
+        Seed of the run.
     executor
-        Who does the blocks; None for threads of this process.
+        Runs the blocks; None for threads of this process.
     threads
-        How many of them; as many as there are cores by default.
+        Number of threads; by default the number of cores.
     progress
         Whether bars are shown on stderr.
     """
@@ -99,7 +100,7 @@ class Execution:
     def once(self, label: str, work: Callable[[], T]) -> T:
         """Do a step in this thread, or take its result from the checkpoint.
 
-        `label` tells what the step is. Its result must be something that `checkpoint.encode` takes.
+        `label` describes the step. `checkpoint.encode` must accept the result.
         """
         key = (next(self._steps), 0, 0)
         if self._journal is None:
@@ -127,30 +128,36 @@ class Execution:
         Parameters
         ----------
         work
-            Takes a lane and a size, changes the lane in place and returns a block. Must be
-            picklable where the executor's workers are processes: `functools.partial` of a
-            function at the top level of a module.
+            Takes a lane and a size, changes the lane in place and returns a block. It must be
+            picklable if the executor's workers are processes: a `functools.partial` of a function
+            at the top level of a module.
         lanes
-            Their states, picklable; the list is filled with the moved ones.
+            Picklable states of the lanes; the list is updated with the moved states.
+        sizes
+            Number of units in each block.
+        unit
+            Unit of the sizes, for the progress bar.
         final
-            Whether finished blocks are worth returning when the user or a broken executor stops
-            the work; otherwise that raises.
+            Whether to return finished blocks when the user or a broken executor stops the work;
+            otherwise an error is raised.
         bar
-            A bar that is already open; one of its own by default.
+            An open progress bar; a new one by default.
         seen
-            Called in this thread with every lane's finished blocks after each new one.
+            Called in this thread after each new block with the finished blocks of every lane.
 
         Returns
         -------
         blocks, interrupted
-            A list of blocks for each lane, one block for each size, or fewer after an interrupt.
+            A list of blocks for each lane, with one block for each size, or fewer after an
+            interrupt; and whether the work was stopped early.
 
         Raises
         ------
         KeyboardInterrupt
-            Before every lane had finished a block, or at any time if the work is not `final`.
+            The user stopped the work before every lane had finished a block, or at any time if the
+            work is not `final`.
         SamplingError
-            The executor broke, at such a time.
+            The executor broke at such a time.
         """
         step = next(self._steps)
         results = [self._remembered(step, label, k, lanes, sizes) for k in range(len(lanes))]
@@ -192,14 +199,14 @@ class Execution:
         return [blocks[:shortest] for blocks in results], interrupted
 
     def seal(self) -> None:
-        """Record no further step: the run was cut short, and they are not those of a whole one."""
+        """Record no further step, because the run was cut short and later steps differ."""
         if self._journal is not None:
             self._journal.seal()
 
     def _remembered(
         self, step: int, label: str, lane: int, lanes: list[Lane], sizes: Sequence[int]
     ) -> list[Any]:
-        """A lane's blocks from the checkpoint; puts the lane where they end."""
+        """Return a lane's blocks from the checkpoint, and set the lane to its state after them."""
         blocks = []
         if self._journal is not None:
             for number in range(len(sizes)):
@@ -219,7 +226,7 @@ class Execution:
             yield pool
 
     def _lost(self, cause: Exception, label: str, *, keep: bool) -> None:
-        """Say what became of the work after the executor failed: a warning, or an error."""
+        """Warn of a failed executor if finished draws are kept; raise an error otherwise."""
         remedy = (
             "Finished blocks are in the checkpoint: repeat the command with a new executor."
             if self._journal is not None
@@ -243,7 +250,7 @@ def _carry_out(
     results: list[list[T]],
     finished: Callable[[int, T, Lane], None],
 ) -> None:
-    """Submit each lane's next block as soon as its last is done, and report it to `finished`."""
+    """Submit each lane's next block once its last one is done, and report it to `finished`."""
     waiting: dict[Future[tuple[T, Lane]], int] = {}
 
     def submit(lane: int) -> None:
@@ -260,7 +267,7 @@ def _carry_out(
                 finished(lane, *future.result())
                 submit(lane)
     except BaseException:
-        # What is under way is finished and kept.
+        # Blocks that are running are finished and kept.
         under_way = {future: lane for future, lane in waiting.items() if not future.cancel()}
         for future in wait(under_way).done:
             if not future.cancelled() and future.exception() is None:
@@ -269,7 +276,7 @@ def _carry_out(
 
 
 def _moved(work: Callable[[Lane, int], T], lane: Lane, size: int) -> tuple[T, Lane]:
-    """Do a block in a worker; the caller's lane stays as it is."""
+    """Do a block in a worker without changing the caller's lane."""
     lane = copy.deepcopy(lane)
     return work(lane, size), lane
 
@@ -286,22 +293,22 @@ def executing(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Iterator[Execution]:
-    """The execution of one run; its checkpoint is complete when the body ends, however it ends.
+    """Yield the execution of one run; its checkpoint is written however the body ends.
 
     Parameters
     ----------
     method, settings
-        With the target and the seed they make a run what it is, and a checkpoint its own. A setting
-        is something that `checkpoint.encode` takes; `threads` is no part of it.
+        Identify a run and its checkpoint, together with the target and the seed.
+        `checkpoint.encode` must accept every setting. `threads` is not part of the identity.
     seed
-        None for the checkpoint's own, or a fresh one.
+        Seed of the run; None for the checkpoint's seed, or a fresh one.
 
     Raises
     ------
     SamplingError
-        No such seed, or an executor whose workers cannot evaluate the target.
+        The seed is invalid, or the executor's workers cannot evaluate the target.
     CheckpointError
-        The folder cannot serve this run.
+        The folder cannot be the checkpoint of this run.
     """
     if seed is not None:
         seed = check_seed(seed)
@@ -329,7 +336,7 @@ def executing(
 
 
 def check_seed(seed: Any) -> int:
-    """The seed of a run if it can be one; raises `SamplingError` otherwise."""
+    """Return the seed as an int; raise `SamplingError` if it is not a whole number from 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
     return int(seed)
@@ -338,7 +345,7 @@ def check_seed(seed: Any) -> int:
 def _identity(
     target: Executed, method: str, settings: Mapping[str, Any], seed: int | None, probe: Array
 ) -> dict[str, Any]:
-    """What must be the same in the run that goes on with a checkpoint."""
+    """Return the values that must be equal in a run that continues a checkpoint."""
     from stanct.version import __version__
 
     return {
@@ -350,7 +357,7 @@ def _identity(
             for name, value in settings.items()
             if name != "threads"
         },
-        # Python functions have no text to compare, and another machine may round otherwise.
+        # Python functions have no text to compare, and another machine may round differently.
         "log_densities_at_probes": [value.hex() for value in probe.tolist()],
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
     }

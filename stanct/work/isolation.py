@@ -1,4 +1,4 @@
-"""A function that runs in a process of its own, so that a crash or an endless loop is a result."""
+"""Calls a function in a separate process, so that a crash or an endless loop becomes an error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 NO_END = "no end"
-"""The reason of a call that did not answer in time."""
+"""Reason of a call that did not return in time."""
 
 
 class NoAnswerError(Exception):
-    """The process died, or did not answer in time; `reason` says which in a word or two."""
+    """The process died or did not answer in time; `reason` says which in a word or two."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -25,14 +25,14 @@ class NoAnswerError(Exception):
 
 
 class Worker(Generic[Argument, Result]):
-    """A process that calls a function again and again; a new one follows where it is lost.
+    """A process that calls a function repeatedly and is replaced if it is lost.
 
     Parameters
     ----------
     function
-        Of one argument; both and the result can be pickled.
+        Takes one argument. The function, its argument and its result must be picklable.
     seconds
-        After which a call counts as endless.
+        Time in seconds after which a call counts as endless.
     """
 
     def __init__(self, function: Callable[[Argument], Result], seconds: float) -> None:
@@ -47,12 +47,12 @@ class Worker(Generic[Argument, Result]):
         self._stop()
 
     def __call__(self, argument: Argument) -> Result:
-        """Call the function there.
+        """Call the function in the process.
 
         Raises
         ------
         NoAnswerError
-            The process died, or did not answer in time.
+            The process died or did not answer in time.
         """
         try:
             _, pipe = self._running = self._running or self._start()
@@ -70,7 +70,7 @@ class Worker(Generic[Argument, Result]):
         process = self._context.Process(target=_serve, args=(theirs, self._function), daemon=True)
         process.start()
         theirs.close()
-        ours.recv()  # it is ready: the time of its imports does not count
+        ours.recv()  # wait until it is ready, so that the time of its imports does not count
         return process, ours
 
     def _stop(self) -> None:
@@ -83,7 +83,7 @@ class Worker(Generic[Argument, Result]):
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
-    # What programs print comes from compiled code, past sys.stdout.
+    # Stan programs print from compiled code, which bypasses sys.stdout.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     pipe.send(None)
     while True:

@@ -1,4 +1,4 @@
-"""What a run spends, and what is recorded of how it was made."""
+"""The cost of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Ledger:
-    """Counts what a run spends: gradients, evaluations, and seconds by stage."""
+    """Counts of the gradients, the evaluations, and the seconds by stage that a run spends."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -16,12 +16,12 @@ class Ledger:
         self.stages: dict[str, float] = {}
 
     def lap(self, stage: str) -> None:
-        """Close a stage: it gets the time since the last one was closed."""
+        """Close a stage, which gets the time since the last stage was closed."""
         spent = time.perf_counter() - self._started - sum(self.stages.values())
         self.stages[stage] = round(spent, 3)
 
     def record(self) -> dict[str, Any]:
-        """For the run's provenance."""
+        """Return the counts for the run's provenance."""
         return {
             "gradients": self.gradients,
             "evaluations": self.evaluations,

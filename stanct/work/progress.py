@@ -1,4 +1,4 @@
-"""Progress bars that can neither stop nor slow the sampling, whatever becomes of stderr."""
+"""Progress bars that never stop or slow the sampling, whatever happens to stderr."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tqdm.auto import tqdm
 
 
 class Bar:
-    """A progress bar on stderr, or a widget in notebooks; at most ten updates a second are drawn.
+    """A progress bar on stderr, or a widget in notebooks; it is drawn at most ten times a second.
 
-    What stderr cannot take at once is dropped: a pipe that nobody reads, a stopped terminal. After
-    the first error of any kind the bar is silent.
+    Output that stderr cannot take at once is dropped, as with a pipe that nobody reads or a stopped
+    terminal. After the first error of any kind the bar is silent.
 
     Parameters
     ----------
     total, unit
-        How many of what there will be.
+        Number of units, and their name.
     label
-        What stands before the bar.
+        Text before the bar.
     shown
-        Whether anything is drawn at all.
+        Whether the bar is drawn.
     """
 
     def __init__(self, total: int, label: str, *, unit: str, shown: bool) -> None:
@@ -42,19 +42,19 @@ class Bar:
         self._try(lambda: self._bar and self._bar.update(count))
 
     def note(self, text: str) -> None:
-        """Say beside the bar what goes on; what stderr's encoding lacks becomes a question mark."""
+        """Show a text beside the bar; characters that stderr cannot encode become "?"."""
         coding = getattr(sys.stderr, "encoding", None) or "utf-8"
         plain = text.encode(coding, "replace").decode(coding)
         self._try(lambda: self._bar and self._bar.set_postfix_str(plain))
 
     def expect(self, total: int) -> None:
-        """Correct how many units there will be."""
+        """Correct the total number of units."""
         self._try(lambda: self._bar and setattr(self._bar, "total", total))
 
     def _try(self, draw: Any) -> None:
         try:
             draw()
-        except Exception:  # of a widget; what stderr raises ends in `_Patient`
+        except Exception:  # from a widget; `_Patient` catches the errors of stderr
             if self._bar is not None:
                 self._bar.disable = True
             self._bar = None
@@ -72,7 +72,7 @@ class Bar:
 
 
 class _Patient:
-    """Stderr as tqdm needs it, but a text that would have to wait is dropped."""
+    """The interface of stderr that tqdm needs; it drops text instead of waiting."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
@@ -91,10 +91,10 @@ class _Patient:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing waits: `write` flushes."""
+        """Do nothing, because `write` flushes."""
 
     def _ready(self) -> bool:
-        """Whether a line can be written at once; a stream that cannot tell is taken to be ready."""
+        """Return whether a line can be written at once; True if the stream cannot tell."""
         try:
             return bool(select.select([], [self._stream.fileno()], [], 0)[1])
         except (OSError, ValueError, AttributeError):
