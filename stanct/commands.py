@@ -1,0 +1,271 @@
+"""What each subcommand of `stanct` does: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from stanct.audit import cost
+from stanct.audit.doctor import examine
+from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
+from stanct.audit.verify import verify
+from stanct.engines import cmdstan, homes
+from stanct.errors import SamplingError
+from stanct.model import TemperedModel, temper
+from stanct.pages.page import check_page_file
+from stanct.runs import comparison
+from stanct.runs.loading import load
+from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.storage import check_save_folder
+from stanct.samplers._method import Method
+from stanct.sampling import method_with
+from stanct.stan.codegen import KINDS
+from stanct.targets.program_target import check_generated
+
+INTERRUPTED = 130
+UNRELIABLE = 3
+
+
+def cost_of_folder(options: argparse.Namespace) -> int:
+    """Time gradients of tempered programs against the originals of a folder."""
+    engine = cmdstan.CmdStan.here() if options.engine == "cmdstan" else None
+    limit = options.seconds or (120 if engine is None else 900)
+    path, lines, seconds = cost.longest_program(find_cases(options.folder))
+    say(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
+    cases = find_cases(options.folder, with_data=True)
+    bar = tqdm(cases, unit=" programs", disable=None)
+    costs: list[cost.Cost] = []
+    status = 0
+    try:
+        for found in cost.measure_all(bar, copies=options.copies, engine=engine, seconds=limit):
+            costs.append(found)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
+    say(cost.report(costs, copies=options.copies))
+    return status
+
+
+def sweep_folder(options: argparse.Namespace) -> int:
+    """Transform every program of a folder; 1 where there is a fault."""
+    cases = find_cases(options.folder, with_data=options.data)
+    bar = tqdm(cases, unit=" programs", disable=None)
+    verdicts: list[Verdict] = []
+    interrupted = False
+    try:
+        found = sweep(bar, options.kind or KINDS, seconds=options.seconds)
+        for verdict in found if options.out is None else journal(found, options.out):
+            verdicts.append(verdict)
+    except KeyboardInterrupt:
+        interrupted = True
+        say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
+    say(report(verdicts))
+    if interrupted:
+        return INTERRUPTED
+    return int(any(verdict.outcome in FAULTS for verdict in verdicts))
+
+
+def _model(options: argparse.Namespace) -> TemperedModel:
+    model = temper(
+        options.model,
+        include_paths=options.include_path,
+        prefix=options.prefix,
+        half_priors=options.half_priors.replace("-", " "),
+        hierarchies=options.hierarchies.replace("as-", "as "),
+    )
+    for omission in model.omissions:
+        say(f"Note, {omission}", sys.stderr)
+    return model
+
+
+def temper_program(options: argparse.Namespace) -> int:
+    """Write, show, compare or check a generated program."""
+    model = _model(options)
+    kind = options.kind or ("density" if options.diff else "joint")
+    if options.out is not None:
+        for path in model.write(options.out, kinds=[kind]):
+            say(str(path))
+    if options.diff:
+        say(model.diff(kind).rstrip("\n"))
+    if options.check:
+        return _check(model, kind, options.data)
+    if options.out is None and not options.diff:
+        say(model.stan_code(kind).rstrip("\n"))
+    return 0
+
+
+def _check(model: TemperedModel, kind: str, data: str | None) -> int:
+    check_generated(model.program, model.stan_code(kind))
+    say(f"stanc accepts the {kind} program.")
+    if data is None:
+        say("Pass --data to compare log densities too.", sys.stderr)
+        return 0
+    comparison = verify(model.target(data), kind)
+    say(str(comparison))
+    return 0 if comparison.passed else 1
+
+
+def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
+    """Return the method of a name with the settings of ``--set``."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        setting, equals, text = assignment.partition("=")
+        if not equals:
+            raise SamplingError(
+                f"--set takes NAME=VALUE, not {assignment!r}.", remedy="Use e.g. --set bootstrap=2."
+            )
+        settings[setting.strip().replace("-", "_")] = _value(text.strip())
+    return method_with(name, settings)
+
+
+def _value(text: str) -> Any:
+    """Convert a command-line value: a Python literal, true, false or none, or else the text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def evidence(options: argparse.Namespace) -> int:
+    """Sample a program and print log Z and the posterior."""
+    if options.save is not None:
+        check_save_folder(options.save)
+    if options.report is not None:
+        check_page_file(options.report)
+    model = _model(options)
+    names = ("chains", "draws", "target_se", "max_draws", "warmup")
+    chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    run = model.sample(
+        options.data,
+        _method(options.method, options.set),
+        engine=options.engine,
+        seed=options.seed,
+        base=options.base,
+        threads=options.threads,
+        checkpoint=options.checkpoint,
+        progress=not options.quiet,
+        **chosen,
+    )
+    if options.save is not None:
+        run.save(options.save)
+        say(f"Saved in {options.save}.", sys.stderr)
+    if options.report is not None:
+        run.report(options.report)
+        say(f"The report is {options.report}.", sys.stderr)
+    for check in run.diagnostics:
+        if not check.passed:
+            say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
+    if options.json:
+        say(json.dumps(_record(run)))
+    else:
+        say(_in_words(run))
+    if run.provenance["interrupted"]:
+        return INTERRUPTED
+    return UNRELIABLE if options.strict and not run.is_reliable else 0
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """Return the JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
+    evidence = asdict(run.evidence) if isinstance(run, EvidenceRun) else {}
+    known = {k: None if v != v else v for k, v in evidence.items()}
+    return {
+        **known,
+        "warnings": list(run.warnings),
+        "sampler": run.method,
+        "engine": run.engine,
+        "gradients": run.gradients,
+        "seconds": run.provenance["seconds"],
+        "seed": run.settings["seed"],
+        "chains": run.chains,
+        "draws": run.draws,
+        "omissions": run.provenance["omissions"],
+    }
+
+
+def _in_words(run: Run) -> str:
+    small = [
+        name
+        for name in run.variables
+        if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
+    ]
+    table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
+    evidence = (
+        run.evidence
+        if isinstance(run, EvidenceRun)
+        else f"No log Z: {run.method} estimates no evidence."
+    )
+    verdict = (
+        f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"
+        if run.warnings
+        else f"all {len(run.diagnostics)} checks passed"
+    )
+    return (
+        f"{evidence}\n"
+        f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
+        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
+        f"seed {run.settings['seed']}\n\n"
+        f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
+    ).rstrip()
+
+
+def install(options: argparse.Namespace) -> int:
+    """Give this machine a CmdStan."""
+    home = homes.install(
+        options.source,
+        folder=options.dir,
+        wheel=options.wheel,
+        jobs=options.jobs,
+        replace=options.replace,
+        report=lambda line: say(line, sys.stderr),
+    )
+    say(str(home))
+    if options.dir is not None:
+        say(f"cmdstanpy does not look there by itself: export CMDSTAN={home.path}", sys.stderr)
+    return 0
+
+
+def compare_runs(options: argparse.Namespace) -> int:
+    """Compare saved runs by their evidences."""
+    if options.out is not None:
+        check_page_file(options.out)
+    found = comparison.compare(
+        *options.runs,
+        names=options.names,
+        prior=options.prior,
+        observed=options.observed,
+        improper=options.improper,
+    )
+    if options.out is not None:
+        found.report(options.out)
+        say(f"The page is {options.out}.", sys.stderr)
+    say(json.dumps(found.record()) if options.json else str(found))
+    return 0
+
+
+def report_run(options: argparse.Namespace) -> int:
+    """Write the page of a saved run."""
+    run = load(options.run_folder)
+    file = options.out or f"{options.run_folder.rstrip('/')}.html"
+    check_page_file(file)
+    run.report(file)
+    say(file)
+    return 0
+
+
+def doctor(_options: argparse.Namespace) -> int:
+    """Show what is installed and whether it works."""
+    report, healthy = examine()
+    say(report)
+    return 0 if healthy else 1
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Write a line, to stdout by default."""
+    (stream or sys.stdout).write(text + "\n")
