@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-from stanct.errors import StanctError
+from stanct.errors import SamplingError, StanctError
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.ladder import LadderRun
@@ -51,12 +51,15 @@ class TemperedModel:
         The program as the user wrote it, where `program` is another form of it.
     others
         Other forms of the program that a run may sample; see `temper`.
+    made
+        Arguments of `temper` that were not its defaults, name to value.
     """
 
     program: Program = field(repr=False)
     prefix: str = "ct_"
     written: Program | None = field(default=None, repr=False)
     others: tuple[Program, ...] = field(default=(), repr=False)
+    made: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def omissions(self) -> tuple[Omission, ...]:
@@ -121,7 +124,9 @@ class TemperedModel:
     def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
         joined = read_data(data, self.program)
-        return ProgramTarget(self.program, joined, self.prefix, self.written, self.others)
+        return ProgramTarget(
+            self.program, joined, self.prefix, self.written, self.others, self.made
+        )
 
     def density(self, data: DataSource = None) -> Density:
         """Return the log density −φ on the unconstrained space, with gradient and all constants.
@@ -260,6 +265,11 @@ class TemperedModel:
             The data are invalid, parameters are outside their support, or an option is unknown;
             raised before any work.
         """
+        if method is not None and not isinstance(method, AIS):
+            raise SamplingError(
+                f"method must be a stanct.AIS, or None, not {method!r}.",
+                remedy="Did you mean method=stanct.AIS()?",
+            )
         settings = {} if method is None else method.record()
         return sample(self.target(data), Bidirectional(exact=exact, **settings), **options)
 
@@ -327,7 +337,9 @@ def temper(
         else:
             model = replace(model, program=other, written=model.program)
     model.stan_code("density")
-    return model
+    choices = {"half_priors": half_priors, "hierarchies": hierarchies}
+    made = {name: value for name, value in choices.items() if value != "as written"}
+    return replace(model, made=made)
 
 
 def _check_choice(name: str, value: str, *choices: str) -> None:

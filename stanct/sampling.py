@@ -304,6 +304,13 @@ def _check_aim(method: Method[Any], target_se: float | None, max_draws: int | No
 
 
 def _check_target(method: Method[Any], target: Any) -> None:
+    if isinstance(target, type) or not hasattr(type(target), "data_text"):
+        kind = target if isinstance(target, type) else type(target)
+        raise SamplingError(
+            "A target must be a FunctionTarget, a StochasticTarget or a program with data, not "
+            f"{kind.__name__!r}.",
+            remedy="Did you mean model.sample(data) or stanct.sample(model.target(data))?",
+        )
     if isinstance(target, StochasticTarget) and not method.stochastic:
         raise SamplingError(
             f"Method {method.name!r} needs exact log densities, and this target gives estimates "

@@ -120,8 +120,11 @@ class Flag(Rule):
     def accepts(self, value: Any) -> bool:
         return isinstance(value, bool | np.bool_)
 
-    def nearest(self, value: Any) -> bool:
-        return bool(value) and str(value).lower() not in ("0", "no", "false", "off")
+    def nearest(self, value: Any) -> bool | None:
+        try:
+            return bool(value) and str(value).lower() not in ("0", "no", "false", "off")
+        except (TypeError, ValueError):  # arrays, and what has no truth value
+            return None
 
     def convert(self, value: Any) -> bool:
         return bool(value)

@@ -51,12 +51,12 @@ def test_a_method_without_evidence_says_so(
 ) -> None:
     """The posterior is printed all the same; in JSON no log Z is better than a false one."""
     arguments = ["evidence", str(model), str(model.with_name("counts.data.json")), "--quiet"]
-    arguments += ["--method", "tact", "--draws", "50", "--warmup", "100", "--seed", "1"]
+    arguments += ["--method", "tact", "--draws", "16", "--warmup", "100", "--seed", "1"]
     assert main([*arguments, *["--json"] * as_json]) == 0
     out = capsys.readouterr().out
     if as_json:
         found = json.loads(out)
-        assert "log_z" not in found and found["sampler"] == "tact" and found["draws"] == 50
+        assert "log_z" not in found and found["sampler"] == "tact" and found["draws"] == 16
         assert "effective_size" in found["warnings"]
     else:
         assert out.startswith("No log Z: tact estimates no evidence.\n") and "Posterior" in out

@@ -85,6 +85,25 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "",
         "theta ~ normal(mu, tau); top ~ normal(0, 9);",
     ),
+    "scale of any sign": (
+        "real s; vector[J] theta;",
+        "",
+        "s ~ normal(0, 1); theta ~ normal(mu, s);",
+    ),
+    "sum of any sign": ("vector[J] theta;", "", "theta ~ normal(0, tau + mu * x);"),
+    "bound below 0": (
+        "real<lower=-1> s; vector[J] theta;",
+        "",
+        "s ~ normal(0, 1); theta ~ normal(mu, s);",
+    ),
+    "no Cholesky factor": (
+        "matrix[J, J] L; vector[J] theta;",
+        "",
+        "to_vector(L) ~ normal(0, 1); theta ~ multi_normal_cholesky(x, L);",
+    ),
+    "centre that is a row": ("vector[J] theta;", "", "theta ~ normal(x', tau);"),
+    "scalar with a vector": ("real theta;", "", "theta ~ normal(x, tau);"),
+    "loop with a vector": ("vector[J] theta;", "", "for (j in 1:J) theta[j] ~ normal(x, tau);"),
     "not a location family": ("vector[J] theta;", "", "theta ~ skew_normal(mu, tau, 1);"),
 }
 
@@ -168,7 +187,7 @@ def test_a_name_that_is_taken_is_not_taken_again() -> None:
         "parameters { real<lower=0> s; real a; real a_raw; }\n"
         "model { s ~ exponential(1); a ~ normal(0, s); a_raw ~ normal(0, 1); }\n"
     )
-    assert "real a_raw_;" in non_centred(written).expanded
+    assert "real a_raw2;" in non_centred(written).expanded
 
 
 GROUPS = """data { int J; vector[J] y; vector[J] sigma; }

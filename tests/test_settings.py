@@ -378,8 +378,10 @@ def test_a_method_is_frozen_and_takes_its_own_settings_by_name() -> None:
     assert type(method.transitions) is int and method == stanct.Gibbs(transitions=8)
     with pytest.raises(AttributeError):
         method.transitions = 9  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(TypeError):
+    with pytest.raises(SamplingError, match="go by name, not by place"):
         stanct.Gibbs(8)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(SamplingError, match="no setting of Gibbs 'transition'.*'transitions'"):
+        stanct.Gibbs(transition=8)  # pyright: ignore[reportCallIssue]
     with pytest.raises(SamplingError, match="transitions must be a whole number of at least 1"):
         stanct.Gibbs(transitions=0)
 

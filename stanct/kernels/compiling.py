@@ -177,7 +177,8 @@ summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
 
 # Becomes part of its callers too: a call hands over a tuple field by field, some hundreds of them.
 # No wrapper for calls from Python is compiled, so only loops can call it.
-inlined = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, **_NEVER_A_VALUE)
+_INLINED: Any = {"forceinline": True, "no_cpython_wrapper": True, **_NEVER_A_VALUE}
+inlined = numba.njit(nogil=True, **_INLINED)
 
 
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:

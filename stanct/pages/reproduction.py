@@ -67,6 +67,8 @@ def command_line(run: Run) -> str | None:
         return None
     words = ["stanct", "evidence", run.provenance["program"], *([data] if data else [])]
     words += ["--method", method] if method != "joint" else []
+    for name, value in _made(run).items():
+        words += [f"--{name.replace('_', '-')}", value]
     for name, value in own.items():
         words += ["--set", f"{name}={value}"]
     for name, value in common.items():
@@ -89,9 +91,15 @@ def python_lines(run: Run) -> str | None:
     arguments.append(f"stanct.{class_name(method)}({settings})")
     arguments += [_setting(name, value, None) for name, value in common.items()]
     passed = [name for name, value in {**own, **common}.items() if _is_passed(value, usual, name)]
-    lines = ["import stanct", "", f"model = stanct.temper({run.provenance['program']!r})"]
+    made = "".join(f", {name}={value!r}" for name, value in _made(run).items())
+    lines = ["import stanct", "", f"model = stanct.temper({run.provenance['program']!r}{made})"]
     lines += [f"# {name} is the one that you passed" for name in passed]
     return "\n".join([*lines, "run = model.sample(", *(f"    {a}," for a in arguments), ")"])
+
+
+def _made(run: Run) -> Mapping[str, str]:
+    """Return the arguments with which the model was made; saved runs may lack them."""
+    return run.provenance.get("tempered", {})
 
 
 def _is_passed(value: Any, usual: Mapping[str, object], name: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
+from stanct.errors import SamplingError
 from stanct.kernels import Moves
 from stanct.samplers._job import Job, Plan
-from stanct.settings import Real, Whole, check_fields
+from stanct.settings import Real, Whole, check_fields, refuse_unknown
 
 Result = TypeVar("Result", covariant=True)
 
@@ -50,6 +51,19 @@ class Method(ABC, Generic[Result]):
     by_nuts: ClassVar[bool] = False
     distributed: ClassVar[bool] = True
     stochastic: ClassVar[bool] = False
+
+    def __new__(cls, *values: Any, **settings: Any) -> Self:
+        # The dataclass would raise a TypeError that names no setting which there is.
+        known = [f.name for f in fields(cls)]
+        if values:
+            raise SamplingError(
+                f"The settings of stanct.{cls.__name__} go by name, not by place: {values!r}.",
+                remedy=f"There are {', '.join(known)}.",
+            )
+        for name in settings:
+            if name not in known:
+                refuse_unknown(f"setting of {cls.__name__}", name, known)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_fields(self)

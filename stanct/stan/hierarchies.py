@@ -171,9 +171,106 @@ class _Finder:
                 return False
             if self._assigned_late(names, name):
                 return False
-            if prior.distribution != _CHOLESKY and self._shape(argument, local) is None:
-                return False
-        return self._depends_on_parameters(self._names(scale))
+        if not self._depends_on_parameters(self._names(scale)):
+            return False
+        if prior.distribution == _CHOLESKY:
+            return self._is_vector(location) and self._is_cholesky_factor(scale)
+        return self._is_positive(scale) and all(
+            self._goes_with(name, argument, local, loop) for argument in (location, scale)
+        )
+
+    def _goes_with(
+        self, name: str, argument: Range, local: set[str], loop: Compound | None
+    ) -> bool:
+        """Whether centre or scale has a shape that the definition can add or multiply."""
+        spec = self.parameters[name][2]
+        rank = self._shape(argument, local)
+        if rank == 0:
+            return True
+        if rank != 1 or loop is not None or spec.rank == 0:
+            return False
+        return bool(spec.array) or self._is_vector(argument)
+
+    def _is_vector(self, tokens: Range) -> bool:
+        """Whether an expression is a column vector for certain: sums and products of such ones."""
+        if self._words(tokens)[:2] == ["rep_vector", "("]:
+            return self.syntax.partner[tokens.first + 1] == tokens.stop - 1
+        containers = [
+            spec for word in self._outer_names(tokens) if (spec := self.scope.get(word)) is not None
+        ]
+        ranked = [spec for spec in containers if spec.rank]
+        plain = all(self.syntax.word(k) not in ("[", "'", "?") for k in range(*tokens))
+        return (
+            plain
+            and bool(ranked)
+            and all(spec.base == "vector" and not spec.array for spec in ranked)
+        )
+
+    def _outer_names(self, tokens: Range) -> list[str]:
+        return [self.syntax.word(k) for k in range(*tokens) if self.syntax.tokens[k].kind == "name"]
+
+    def _is_positive(self, tokens: Range) -> bool:
+        """Whether an expression cannot be negative: a product of factors that cannot.
+
+        With a negative scale the program as written has no density, and the other form has one.
+        """
+        syntax = self.syntax
+        outer = list(syntax.outermost(tokens))
+        if any(syntax.word(k) in ("?", "-", "%", "^", ".^", "\\", "'") for k in outer):
+            return False
+        for separator in ("+", "*", ".*", "/", "./"):
+            parts = syntax.split(tokens, separator)
+            if len(parts) > 1:
+                return all(self._is_positive(part) for part in parts)
+        first = syntax.word(tokens.first)
+        if syntax.tokens[tokens.first].kind == "number" and tokens.stop == tokens.first + 1:
+            return float(first) > 0
+        if first == "(" and syntax.partner[tokens.first] == tokens.stop - 1:
+            return self._is_positive(Range(tokens.first + 1, tokens.stop - 1))
+        following = syntax.word(tokens.first + 1)
+        if following == "(" and syntax.partner[tokens.first + 1] == tokens.stop - 1:
+            inside = Range(tokens.first + 2, tokens.stop - 1)
+            if first in ("exp", "inv_logit", "log1p_exp"):
+                return True
+            return first in ("sqrt", "inv_sqrt", "inv", "inv_square", "square", "rep_vector") and (
+                first == "square" or self._is_positive(next(iter(syntax.split(inside)), inside))
+            )
+        indexed = following == "[" and syntax.partner[tokens.first + 1] == tokens.stop - 1
+        if tokens.stop == tokens.first + 1 or indexed:
+            return self._is_positive_variable(first)
+        return False
+
+    def _is_positive_variable(self, name: str) -> bool:
+        """Whether a variable is declared with a lower bound that is a number from 0."""
+        spec = self.scope.get(name)
+        bound = None if spec is None else spec.constraints.get("lower")
+        if bound is not None:
+            words = self._words(bound)
+            return len(words) == 1 and words[0][0].isdigit()
+        # A transformed parameter that is set once, where it is declared.
+        if sum(name in self._sets(statement) for statement in self.transformed) != 1:
+            return False
+        for statement in self.transformed:
+            if isinstance(statement, Declare):
+                for token, value in statement.names:
+                    if self.syntax.word(token) == name and value is not None:
+                        return self._is_positive(value)
+        return False
+
+    def _is_cholesky_factor(self, tokens: Range) -> bool:
+        """Whether an expression is a Cholesky factor for certain."""
+        words = self._words(tokens)
+        if len(words) == 1:
+            spec = self.scope.get(words[0])
+            return spec is not None and not spec.array and spec.base.startswith("cholesky_factor")
+        if words[:2] != ["diag_pre_multiply", "("]:
+            return False
+        if self.syntax.partner[tokens.first + 1] != tokens.stop - 1:
+            return False
+        parts = self.syntax.split(Range(tokens.first + 2, tokens.stop - 1))
+        return (
+            len(parts) == 2 and self._is_positive(parts[0]) and self._is_cholesky_factor(parts[1])
+        )
 
     def _assigned_late(self, names: set[str], name: str) -> bool:
         """Whether a transformed parameter among the names is set after the first use of `name`."""
@@ -229,10 +326,15 @@ class _Finder:
 
     def _free_name(self, name: str) -> str:
         words = {token.text for token in self.syntax.tokens}
-        raw = f"{name}_raw"
+        raw, number = f"{name}_raw", 1
         while raw in words:
-            raw += "_"
+            number += 1
+            raw = f"{name}_raw{number}"
         return raw
+
+    def _free_index(self) -> str:
+        words = {token.text for token in self.syntax.tokens}
+        return next(index for index in ("i", "j", "k", "n", "index_of_raw") if index not in words)
 
     def _declaration(self, name: str, raw: str) -> list[Edit]:
         statement, token, spec = self.parameters[name]
@@ -283,11 +385,14 @@ class _Finder:
         ranks = [self._shape(part, set()) for part in prior.arguments[-2:]]
         if spec.array:
             (size,) = spec.array
+            i = self._free_index()
             one, two = (
-                f"{text}[i]" if rank else text
+                f"{text}[{i}]" if rank else text
                 for text, rank in zip((location, scale), ranks, strict=True)
             )
-            line = f"for (i in 1:{self.syntax.text(size)}) {name}[i] = {one} + {two} * {raw}[i];"
+            line = (
+                f"for ({i} in 1:{self.syntax.text(size)}) {name}[{i}] = {one} + {two} * {raw}[{i}];"
+            )
             return [f"{declared} {name};", line]
         times = ".*" if ranks[1] else "*"
         return [f"{declared} {name} = {location} + {scale} {times} {raw};"]

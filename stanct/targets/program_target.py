@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,6 +41,8 @@ class ProgramTarget:
         The prefix of every name that stanct adds to the program.
     written
         The program as the user wrote it, where `program` is another form of it.
+    made
+        Arguments of `stanct.temper` that were not its defaults, name to value.
     others
         Other forms of the program, which have the same posterior and the same log Z. A run that
         fits its own base samples the one that pilots find nearest to its Gaussian.
@@ -50,6 +53,7 @@ class ProgramTarget:
     prefix: str = "ct_"
     written: Program | None = field(default=None, repr=False)
     others: tuple[Program, ...] = field(default=(), repr=False)
+    made: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def forms(self) -> tuple[ProgramTarget, ...]:
@@ -182,6 +186,7 @@ class ProgramTarget:
             "parameters": list(self._users.parameter_names),
             "program_sha256": self._users.source_hash,
             "reparametrised": list(self.reparametrised),
+            "tempered": dict(self.made),
             "data_names": list(self.program.data_names),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
