@@ -380,7 +380,7 @@ def test_a_method_is_frozen_and_takes_its_own_settings_by_name() -> None:
         method.transitions = 9  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(SamplingError, match="go by name, not by place"):
         stanct.Gibbs(8)  # pyright: ignore[reportCallIssue]
-    with pytest.raises(SamplingError, match="no setting of Gibbs 'transition'.*'transitions'"):
+    with pytest.raises(SamplingError, match=r"no setting of Gibbs 'transition'.*'transitions'"):
         stanct.Gibbs(transition=8)  # pyright: ignore[reportCallIssue]
     with pytest.raises(SamplingError, match="transitions must be a whole number of at least 1"):
         stanct.Gibbs(transitions=0)
