@@ -348,8 +348,11 @@ def test_names_of_bases(seed: int, tmp_path, capsys) -> None:
     for name in BASES:
         fitted = fit_base(target, name, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
         assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.2)
-    with pytest.raises(SamplingError, match="no base 'dense'") as refused:
+    with pytest.raises(SamplingError, match=r"base must be .*, not 'dense'") as refused:
         line_run("gibbs", base="dense")
+    assert all(name in str(refused.value) for name in BASES)
+    with pytest.raises(SamplingError, match="no base 'dense'") as refused:
+        fit_base(target, "dense", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
     assert all(name in str(refused.value) for name in (*BASES, *MIXTURE_METHODS))
     program = tmp_path / "two.stan"
     program.write_text(TWO_MODES.source, encoding="utf-8")

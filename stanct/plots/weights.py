@@ -57,7 +57,7 @@ def relative_weights(run: Run) -> Array:
 
 
 def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
-    """Plot z-scores of the mean and covariance of the draws reweighted to the base.
+    """Plot z-scores of the moments of a run's draws reweighted to the base.
 
     The reweighted draws must have mean 0 and covariance I.
     """
