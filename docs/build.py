@@ -27,7 +27,7 @@ from stanct.cli import main as stanct_command
 
 HERE = Path(__file__).resolve().parent
 
-BLOCK = re.compile(r"^```(python|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|notebook|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
 def pages() -> list[Path]:
@@ -64,10 +64,25 @@ def with_outputs(text: str) -> str:
 
     def run(block: re.Match[str]) -> str:
         language, code = block.groups()
+        if language == "notebook":
+            return f"```python\n{code}```\n\n{_cell(code, names)}"
         shown = {"python": _python, "sh": _command, "stan": _file}[language](code, names)
         return block[0] + (f"\n```text\n{shown.rstrip()}\n```\n" if shown.strip() else "")
 
     return BLOCK.sub(run, text)
+
+
+def _cell(code: str, names: dict[str, Any]) -> str:
+    """Runs a notebook's cell, and shows the last expression as a notebook does."""
+    tree = ast.parse(code)
+    last = tree.body.pop()
+    assert isinstance(last, ast.Expr), "The last line of a cell must be an expression."
+    with contextlib.redirect_stderr(io.StringIO()):
+        exec(compile(tree, "<page>", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
+    if not hasattr(value, "_repr_html_"):
+        return f"```text\n{value!r}\n```\n"
+    return f'```{{raw}} html\n<div class="cell">\n{value._repr_html_()}\n</div>\n```\n'
 
 
 def _python(code: str, names: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from stanct.samplers import METHODS
 from stanct.sampling import BASES, ENGINES
 from stanct.stan.codegen import KINDS
 from stanct.version import __version__
+from stanct.work.interrupts import leave_with
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,13 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        return options.run(options)
+        status = options.run(options)
     except StanctError as error:
         commands.say(f"stanct: {error}", sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        commands.say("stanct: interrupted before any draw was finished.", sys.stderr)
-        return commands.INTERRUPTED
+        status = 1
+    except KeyboardInterrupt as stop:
+        told = " ".join(getattr(stop, "__notes__", ["No draws were finished."]))
+        commands.say(f"stanct: interrupted. {told}", sys.stderr)
+        status = commands.INTERRUPTED
+    if status == commands.INTERRUPTED:
+        leave_with(status)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_temper(subcommands)
     _add_evidence(subcommands)
+    _add_bridge(subcommands)
+    _add_salvage(subcommands)
+    _add_extend(subcommands)
     _add_compare(subcommands)
     _add_report(subcommands)
     _add_sweep(subcommands)
@@ -82,9 +90,10 @@ def _add_forms(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hierarchies",
-        choices=("as-written", "non-centred", "auto"),
-        default="as-written",
-        help="form of parameters whose prior's scale is a parameter; with auto pilots choose",
+        choices=("auto", "as-written", "non-centred"),
+        default="auto",
+        help="form of parameters whose prior's scale is a parameter; with auto, the default, "
+        "pilots choose",
     )
 
 
@@ -112,6 +121,13 @@ def _add_temper(subcommands: Any) -> None:
         "random points, instead of showing the program",
     )
     parser.add_argument("--data", metavar="DATA", help="JSON file for --check")
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="second evaluator of --check; auto is CmdStan where one is found, which compiles for "
+        "a minute (default: %(default)s)",
+    )
     parser.set_defaults(run=commands.temper_program)
 
 
@@ -125,7 +141,7 @@ def _add_evidence(subcommands: Any) -> None:
     _add_program(parser)
     _add_forms(parser)
     parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; omit if there is none")
-    parser.add_argument("--method", choices=tuple(METHODS), default="joint")
+    parser.add_argument("--method", choices=tuple(METHODS), default="auto")
     parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
     parser.add_argument("--chains", type=int, help="default: the method's own")
@@ -145,12 +161,31 @@ def _add_evidence(subcommands: Any) -> None:
     )
     parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
     parser.add_argument(
+        "--max-seconds",
+        type=float,
+        metavar="SECONDS",
+        help="end the run after this time with the draws that are finished",
+    )
+    parser.add_argument(
         "--base",
         choices=BASES,
         default="auto",
         help="how the base is fitted; auto is pilot for all methods but tact; mixture is for "
         "simulated_tempering, parallel_tempering and ais; advi is for joint and pseudo_extended "
         "with CmdStan (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--inits",
+        action="append",
+        metavar="FILE",
+        help="JSON object of parameter names and values, or a list of them, from which the search "
+        "for modes also starts; may be repeated",
+    )
+    parser.add_argument(
+        "--search-radius",
+        type=float,
+        metavar="R",
+        help="largest radius in the unconstrained space at which that search starts (default: 100)",
     )
     parser.add_argument(
         "--set",
@@ -165,6 +200,75 @@ def _add_evidence(subcommands: Any) -> None:
         metavar="FOLDER",
         help="record finished work there; after a kill the same command continues the run",
     )
+    _add_outputs(parser)
+    parser.set_defaults(run=commands.evidence)
+
+
+def _add_bridge(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "bridge",
+        help="estimate log Z from a fit that you already have",
+        description="Estimate log Z of MODEL with DATA by bridge sampling from the draws of FIT, "
+        "which another program made. No gradient is taken but by the search for modes.",
+    )
+    _add_program(parser)
+    parser.add_argument("data", metavar="DATA", help="JSON file of the fit's data; - for none")
+    parser.add_argument(
+        "fit",
+        metavar="FIT",
+        nargs="+",
+        help="CmdStan's CSV files, a folder of them, or ArviZ's netCDF file",
+    )
+    parser.add_argument("--seed", type=int, help="default: a fresh one")
+    parser.add_argument(
+        "--reshuffles",
+        type=int,
+        default=4,
+        metavar="N",
+        help="how often to draw the halves anew, to see how log Z varies (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--no-search", action="store_true", help="do not search for modes that the fit has missed"
+    )
+    parser.add_argument(
+        "--escalate", action="store_true", help="temper from the fit if a check fails"
+    )
+    parser.add_argument(
+        "--method", choices=tuple(METHODS), help="method of --escalate; default: chosen by the fit"
+    )
+    _add_outputs(parser)
+    parser.set_defaults(run=commands.bridge_fit, half_priors="as-written", hierarchies="as-written")
+
+
+def _add_salvage(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "salvage",
+        help="print log Z from the finished draws of a killed run",
+        description="Print log Z from the draws that the checkpoint of a killed run holds. Nothing "
+        "is sampled, and the run can still go on.",
+    )
+    parser.add_argument("checkpoint", metavar="FOLDER", help="the run's --checkpoint")
+    _add_outputs(parser)
+    parser.set_defaults(run=commands.salvage_run)
+
+
+def _add_extend(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "extend",
+        help="go on with a saved run",
+        description="Make further draws for the saved run RUN under its frozen settings, and print "
+        "log Z from all draws. Without --save nothing is written.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", help="folder of the saved run")
+    parser.add_argument(
+        "--draws", type=int, required=True, metavar="N", help="further draws of each chain"
+    )
+    parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    _add_outputs(parser)
+    parser.set_defaults(run=commands.extend_run)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save", metavar="FOLDER", help="save the run there, replacing a run saved before"
     )
@@ -176,7 +280,6 @@ def _add_evidence(subcommands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.set_defaults(run=commands.evidence)
 
 
 def _add_install(subcommands: Any) -> None:
@@ -244,11 +347,16 @@ def _add_sweep(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "sweep",
         help="transform every program of a folder and count the outcomes",
-        description="Transform every program of FOLDER that stanc accepts, let stanc check each "
-        "result, and print counts, the reasons of refusals, and every fault. The exit status is 1 "
+        description="Transform every program of each FOLDER that stanc accepts, let stanc check "
+        "each result, and print counts, the reasons of refusals, and every fault. The status is 1 "
         "if there is a fault.",
     )
-    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
+    parser.add_argument(
+        "folders",
+        metavar="FOLDER",
+        nargs="+",
+        help="Stan programs, in folders of any depth; includes are looked up there, too",
+    )
     parser.add_argument(
         "--kind", action="append", choices=KINDS, help="may be repeated (default: all)"
     )
@@ -259,10 +367,16 @@ def _add_sweep(subcommands: Any) -> None:
         "and compare log densities and gradients at random points, too",
     )
     parser.add_argument(
+        "--engine",
+        choices=["embedded", "cmdstan"],
+        default="embedded",
+        help="second evaluator of --data; cmdstan compiles every program, which takes a minute "
+        "for each kind (default: %(default)s)",
+    )
+    parser.add_argument(
         "--seconds",
         type=float,
-        default=120,
-        help="time limit for one program (default: %(default)g)",
+        help="time limit for one program (default: 120; 900 with --engine cmdstan)",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="write every verdict there as it comes, as CSV"

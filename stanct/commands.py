@@ -7,15 +7,17 @@ import ast
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
 from stanct.audit import cost
 from stanct.audit.doctor import examine
-from stanct.audit.sweep import FAULTS, Verdict, find_cases, journal, report, sweep
+from stanct.audit.sweep import FAULTS, Case, Verdict, find_cases, journal, report, sweep
 from stanct.audit.verify import verify
+from stanct.bridging import bridge
 from stanct.engines import cmdstan, homes
 from stanct.errors import SamplingError
 from stanct.model import TemperedModel, temper
@@ -24,11 +26,13 @@ from stanct.runs import comparison
 from stanct.runs.loading import load
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.storage import check_save_folder
+from stanct.salvaging import salvage
 from stanct.samplers._method import Method
-from stanct.sampling import method_with
+from stanct.sampling import Options, method_with, named_method
 from stanct.stan.codegen import KINDS
 from stanct.targets.program_target import check_generated
 
+OPTIONS = tuple(Options.__annotations__)
 INTERRUPTED = 130
 UNRELIABLE = 3
 
@@ -54,13 +58,15 @@ def cost_of_folder(options: argparse.Namespace) -> int:
 
 
 def sweep_folder(options: argparse.Namespace) -> int:
-    """Transform every program of a folder; 1 where there is a fault."""
-    cases = find_cases(options.folder, with_data=options.data)
+    """Transform every program of folders; 1 where there is a fault."""
+    cases = _cases(options.folders, with_data=options.data)
     bar = tqdm(cases, unit=" programs", disable=None)
     verdicts: list[Verdict] = []
     interrupted = False
     try:
-        found = sweep(bar, options.kind or KINDS, seconds=options.seconds)
+        second = cmdstan.CmdStan.here().home if options.engine == "cmdstan" else None
+        limit = options.seconds or (120 if second is None else 900)
+        found = sweep(bar, options.kind or KINDS, seconds=limit, second=second)
         for verdict in found if options.out is None else journal(found, options.out):
             verdicts.append(verdict)
     except KeyboardInterrupt:
@@ -70,6 +76,17 @@ def sweep_folder(options: argparse.Namespace) -> int:
     if interrupted:
         return INTERRUPTED
     return int(any(verdict.outcome in FAULTS for verdict in verdicts))
+
+
+def _cases(folders: Sequence[str], *, with_data: bool) -> list[Case]:
+    """The cases of all folders; names begin with the folder where there are several."""
+    if len(folders) == 1:
+        return find_cases(folders[0], with_data=with_data)
+    return [
+        replace(case, name=f"{Path(folder).name}/{case.name}")
+        for folder in folders
+        for case in find_cases(folder, with_data=with_data)
+    ]
 
 
 def _model(options: argparse.Namespace) -> TemperedModel:
@@ -95,19 +112,28 @@ def temper_program(options: argparse.Namespace) -> int:
     if options.diff:
         say(model.diff(kind).rstrip("\n"))
     if options.check:
-        return _check(model, kind, options.data)
+        return _check(model, kind, options.data, _second(options.engine))
     if options.out is None and not options.diff:
         say(model.stan_code(kind).rstrip("\n"))
     return 0
 
 
-def _check(model: TemperedModel, kind: str, data: str | None) -> int:
+def _second(engine: str) -> homes.Home | None:
+    """The CmdStan that is the second evaluator of a check; None for the embedded engine."""
+    return {
+        "auto": homes.find,
+        "cmdstan": lambda: cmdstan.CmdStan.here().home,
+        "embedded": lambda: None,
+    }[engine]()
+
+
+def _check(model: TemperedModel, kind: str, data: str | None, second: homes.Home | None) -> int:
     check_generated(model.program, model.stan_code(kind))
     say(f"stanc accepts the {kind} program.")
     if data is None:
         say("Pass --data to compare log densities too.", sys.stderr)
         return 0
-    comparison = verify(model.target(data), kind)
+    comparison = verify(model.target(data), kind, second=second)
     say(str(comparison))
     return 0 if comparison.passed else 1
 
@@ -115,13 +141,20 @@ def _check(model: TemperedModel, kind: str, data: str | None) -> int:
 def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
     """Return the method of a name with the settings of ``--set``."""
     settings: dict[str, Any] = {}
+    own = [field.name for field in fields(named_method(name))]
     for assignment in assignments:
         setting, equals, text = assignment.partition("=")
         if not equals:
             raise SamplingError(
                 f"--set takes NAME=VALUE, not {assignment!r}.", remedy="Use e.g. --set bootstrap=2."
             )
-        settings[setting.strip().replace("-", "_")] = _value(text.strip())
+        setting = setting.strip().replace("-", "_")
+        if setting in OPTIONS and setting not in own:
+            raise SamplingError(
+                f"{setting} goes with every method, and is no setting of {name}.",
+                remedy=f"Did you mean --{setting.replace('_', '-')}?",
+            )
+        settings[setting] = _value(text.strip())
     return method_with(name, settings)
 
 
@@ -135,13 +168,14 @@ def _value(text: str) -> Any:
 
 def evidence(options: argparse.Namespace) -> int:
     """Sample a program and print log Z and the posterior."""
-    if options.save is not None:
-        check_save_folder(options.save)
-    if options.report is not None:
-        check_page_file(options.report)
+    _check_outputs(options)
     model = _model(options)
-    names = ("chains", "draws", "target_se", "max_draws", "warmup")
+    names = (
+        *("chains", "draws", "target_se", "max_draws", "warmup", "max_seconds"),
+        *("inits", "search_radius"),
+    )
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    _note_unused(model, options.data)
     run = model.sample(
         options.data,
         _method(options.method, options.set),
@@ -153,6 +187,56 @@ def evidence(options: argparse.Namespace) -> int:
         progress=not options.quiet,
         **chosen,
     )
+    return _finish(run, options)
+
+
+def _note_unused(model: TemperedModel, data: str | None) -> None:
+    """Say which variables of the data the program does not declare."""
+    for name in model.target(data).unused_data:
+        say(f"Note, {model.program.label} does not declare `{name}`, which {data} has.", sys.stderr)
+
+
+def bridge_fit(options: argparse.Namespace) -> int:
+    """Print log Z of a fit made elsewhere, by bridge sampling."""
+    _check_outputs(options)
+    escalation: dict[str, Any] = {"progress": not options.quiet} if options.escalate else {}
+    run = bridge(
+        _model(options),
+        None if options.data == "-" else options.data,
+        options.fit[0] if len(options.fit) == 1 else options.fit,
+        reshuffles=options.reshuffles,
+        search=not options.no_search,
+        escalate=options.escalate,
+        method=options.method,
+        seed=options.seed,
+        **escalation,
+    )
+    return _finish(run, options)
+
+
+def salvage_run(options: argparse.Namespace) -> int:
+    """Print log Z from the finished draws of a killed run."""
+    _check_outputs(options)
+    return _finish(salvage(options.checkpoint), options)
+
+
+def extend_run(options: argparse.Namespace) -> int:
+    """Go on with a saved run."""
+    _check_outputs(options)
+    run = load(options.run_folder)
+    longer = run.extend(options.draws, threads=options.threads, progress=not options.quiet)
+    return _finish(longer, options)
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    if options.save is not None:
+        check_save_folder(options.save)
+    if options.report is not None:
+        check_page_file(options.report)
+
+
+def _finish(run: Run, options: argparse.Namespace) -> int:
+    """Save, report and print a run; return the exit status."""
     if options.save is not None:
         run.save(options.save)
         say(f"Saved in {options.save}.", sys.stderr)

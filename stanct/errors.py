@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+# Characters of a message that are shown, and of a line of the user's around the fault.
+_LONGEST, _AROUND = 2000, 50
+
+
+def shortened(text: str, longest: int) -> str:
+    """Leave out the middle of a text that is longer than this."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} [...] {text[-half:]}"
+
 
 class StanctError(Exception):
     """Base class of every error that stanct raises on purpose.
@@ -17,9 +26,10 @@ class StanctError(Exception):
     """
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        message = shortened(message, _LONGEST)
         super().__init__(message)
         self.message = message
-        self.remedy = remedy
+        self.remedy = None if remedy is None else shortened(remedy, _LONGEST)
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}" if self.remedy else self.message
@@ -60,9 +70,12 @@ class ProgramError(StanctError):
         place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
         lines = [f"{place}: {self.message}" if place else self.message]
         if self.excerpt is not None:
-            lines.append(f"    {self.excerpt}")
+            first = max(0, (self.column or 1) - 1 - _AROUND)
+            excerpt = self.excerpt[first : first + 2 * _AROUND]
+            lines.append(f"    {excerpt}")
             if self.column is not None:
-                lead = "".join("\t" if c == "\t" else " " for c in self.excerpt[: self.column - 1])
+                before = excerpt[: self.column - 1 - first]
+                lead = "".join("\t" if c == "\t" else " " for c in before)
                 lines.append(f"    {lead}^")
         if self.remedy:
             lines.append(self.remedy)
@@ -95,6 +108,10 @@ class EngineError(StanctError):
 
 class SamplingError(StanctError):
     """Sampling could not start or continue, or its settings are invalid or contradictory."""
+
+
+class TooLittleTimeError(SamplingError):
+    """The time that a run may take passed before there were draws to keep."""
 
 
 class SavedRunError(StanctError):

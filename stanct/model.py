@@ -5,17 +5,22 @@ from __future__ import annotations
 import difflib
 import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-from stanct.errors import SamplingError, StanctError
+from stanct.calibration import Simulator, calibrate
+from stanct.errors import ProgramError, SamplingError, StanctError
+from stanct.many import sample_many
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
+from stanct.runs.calibration import Calibration
 from stanct.runs.ladder import LadderRun
+from stanct.runs.many import Many
 from stanct.runs.particle import ParticleRun
+from stanct.runs.power import PowerRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact import TactRun
@@ -30,7 +35,7 @@ from stanct.stan.hierarchies import non_centred
 from stanct.stan.highlight import StanCode
 from stanct.stan.omissions import Omission, omissions, renormalised
 from stanct.stan.program import Program
-from stanct.targets.data import DataSource, read_data
+from stanct.targets.data import DataSource, StanData, read_data
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, check_program
 
@@ -59,7 +64,7 @@ class TemperedModel:
     prefix: str = "ct_"
     written: Program | None = field(default=None, repr=False)
     others: tuple[Program, ...] = field(default=(), repr=False)
-    made: Mapping[str, str] = field(default_factory=dict, repr=False)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def omissions(self) -> tuple[Omission, ...]:
@@ -153,7 +158,7 @@ class TemperedModel:
         self,
         data: DataSource = None,
         *,
-        method: Literal["joint", "gibbs", "simulated_tempering"] = "joint",
+        method: Literal["auto", "joint", "gibbs", "simulated_tempering", "independence"] = "auto",
         **options: Unpack[Options],
     ) -> TemperedRun: ...
 
@@ -174,6 +179,15 @@ class TemperedModel:
         method: Literal["ais"],
         **options: Unpack[Options],
     ) -> ParticleRun: ...
+
+    @overload
+    def sample(
+        self,
+        data: DataSource = None,
+        *,
+        method: Literal["power_posterior"],
+        **options: Unpack[Options],
+    ) -> PowerRun: ...
 
     @overload
     def sample(
@@ -208,7 +222,7 @@ class TemperedModel:
     def sample(
         self,
         data: DataSource = None,
-        method: Method[Any] | str = "joint",
+        method: Method[Any] | str = "auto",
         **options: Unpack[Options],
     ) -> Any:
         """Fit a base, sample, and return the run.
@@ -225,6 +239,7 @@ class TemperedModel:
             ``"parallel_tempering"``: one chain for each temperature, with swaps.
             ``"pseudo_extended"``: NUTS on several copies, each at its own temperature. ``"ais"``:
             annealed importance sampling, or SMC with ``stanct.AIS(resample=True)``.
+            ``"power_posterior"``: NUTS at every power of the likelihood, from the prior.
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. ``"tact"``:
             thermostatted dynamics, also on mini-batches, without evidence.
         options
@@ -273,6 +288,19 @@ class TemperedModel:
         settings = {} if method is None else method.record()
         return sample(self.target(data), Bidirectional(exact=exact, **settings), **options)
 
+    def sample_many(
+        self,
+        datasets: Mapping[str, DataSource] | Iterable[DataSource],
+        method: Method[Any] | str = "auto",
+        **options: Any,
+    ) -> Many:
+        """Sample the program with many data sets; see `stanct.sample_many`."""
+        return sample_many(self, datasets, method, **options)
+
+    def calibrate(self, simulator: Simulator, **options: Any) -> Calibration:
+        """Test runs of the program on data that it could have made; see `stanct.calibrate`."""
+        return calibrate({self.program.label: (self, simulator)}, **options)
+
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{StanCode(self.program.source)._repr_html_()}"
 
@@ -288,16 +316,16 @@ def temper(
     prefix: str = "ct_",
     check: bool = True,
     half_priors: Literal["as written", "renormalise"] = "as written",
-    hierarchies: Literal["as written", "non-centred", "auto"] = "as written",
+    hierarchies: Literal["auto", "as written", "non-centred"] = "auto",
 ) -> TemperedModel:
     """Read a Stan program and prepare it for tempering; nothing is compiled to machine code.
 
     Parameters
     ----------
     program
-        Path of a Stan file.
+        Path of a Stan file, or the text of a program: a string with a line break or a ``{``.
     include_paths
-        Folders in which ``#include`` looks before the program's own folder.
+        Folders in which ``#include`` looks before the program's own folder. A text has no folder.
     prefix
         Prefix of generated names; no name in the program may begin with it.
     check
@@ -310,8 +338,9 @@ def temper(
     hierarchies
         The form of parameters such as `theta` in ``theta ~ normal(mu, tau)``, where `tau` is a
         parameter. ``"non-centred"`` samples ``(theta - mu) / tau`` in its place. This changes
-        neither log Z nor the posterior, and theta stays among the run's variables. With ``"auto"``
-        pilots try both forms with the data, and the run samples the one whose base fits better.
+        neither log Z nor the posterior, and theta stays among the run's variables. With ``"auto"``,
+        pilots try both forms with the data unless the first fits well, and the run samples the one
+        whose base fits better.
 
     Raises
     ------
@@ -322,24 +351,76 @@ def temper(
         error has file, line and remedy.
     """
     _check_choice("half_priors", half_priors, "as written", "renormalise")
-    _check_choice("hierarchies", hierarchies, "as written", "non-centred", "auto")
-    model = TemperedModel(Program.from_file(program, include_paths=include_paths), prefix)
+    _check_choice("hierarchies", hierarchies, "auto", "as written", "non-centred")
+    if isinstance(include_paths, str | os.PathLike):
+        include_paths = [include_paths]
+    read = _read(program, include_paths)
+    model = _tempered(read, prefix, check, half_priors, hierarchies)
+    found: dict[str, Any] = {} if prefix == "ct_" else {"prefix": prefix}
+    if include_paths:
+        found["include_paths"] = [os.fspath(folder) for folder in include_paths]
+    return replace(model, made={**model.made, **found})
+
+
+def recorded_target(record: Mapping[str, Any]) -> ProgramTarget:
+    """The target that `ProgramTarget.record` describes."""
+    made = record["made"]
+    # Without the path, so that no `#include` that someone wrote there finds a file.
+    read = Program.from_source(record["program"], name=record["name"])
+    read = replace(read, path=record["path"])
+    half_priors, hierarchies = (
+        made.get("half_priors", "as written"),
+        made.get("hierarchies", "auto"),
+    )
+    model = _tempered(read, record["prefix"], True, half_priors, hierarchies)
+    data = StanData(record["data"], record["data_origin"])
+    return replace(model.target(data.values), data=data, made=made)
+
+
+def _tempered(
+    program: Program, prefix: str, check: bool, half_priors: str, hierarchies: str
+) -> TemperedModel:
+    model = TemperedModel(program, prefix)
     if check:
         check_program(model.program)
     if half_priors == "renormalise":
         model = replace(model, program=renormalised(model.program))
     other = model.program if hierarchies == "as written" else non_centred(model.program)
     if other is not model.program:
-        if check:
-            check_program(other)
         if hierarchies == "auto":
-            model = replace(model, others=(other,))
+            model = replace(model, others=(other,) if not check or _is_legal(other) else ())
         else:
+            if check:
+                check_program(other)
             model = replace(model, program=other, written=model.program)
     model.stan_code("density")
-    choices = {"half_priors": half_priors, "hierarchies": hierarchies}
-    made = {name: value for name, value in choices.items() if value != "as written"}
+    made = {} if half_priors == "as written" else {"half_priors": half_priors}
+    if hierarchies != "auto":
+        made["hierarchies"] = hierarchies
     return replace(model, made=made)
+
+
+def _read(
+    program: str | os.PathLike[str], include_paths: Sequence[str | os.PathLike[str]]
+) -> Program:
+    """Read a program from its text, or from a file."""
+    if isinstance(program, str) and ("\n" in program or "{" in program):
+        return Program.from_source(program, include_paths=include_paths)
+    if not isinstance(program, str | os.PathLike):
+        raise StanctError(
+            f"A program is a path or a text, and not of the type {type(program).__name__!r}.",
+            remedy="Pass the path of a Stan file, or the text of a program.",
+        )
+    return Program.from_file(program, include_paths=include_paths)
+
+
+def _is_legal(program: Program) -> bool:
+    """Whether stanc accepts another form of a program that it accepts."""
+    try:
+        check_program(program)
+    except ProgramError:
+        return False
+    return True
 
 
 def _check_choice(name: str, value: str, *choices: str) -> None:

@@ -1,7 +1,8 @@
-"""Locate the folders that ship with the code, in a wheel and in an editable install."""
+"""Locate the folders that ship with the code, and tell which folders others can write."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from stanct.errors import StanctError
@@ -20,3 +21,14 @@ def resource_folder(name: str) -> Path:
         f"stanct's own folder {name!r} is missing beside {package}.",
         remedy="Reinstall stanct: pip install --force-reinstall stanct",
     )
+
+
+def is_private(path: Path) -> bool:
+    """Return whether nobody but this user and the administrator can have written a path.
+
+    Links are not followed. What is not private must not be run.
+    """
+    if os.name != "posix":
+        return True
+    found = path.lstat()
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022

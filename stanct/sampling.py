@@ -8,11 +8,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
 
+import numpy as np
+
 from stanct.bases.fits import BASES as FITS
+from stanct.bases.fits import SEARCHED
+from stanct.bases.modes import Hints
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.path.base import Base
+from stanct.runs.foreign import Fit, base_of, is_fit
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
@@ -30,18 +35,28 @@ from stanct.settings import (
     refuse_unknown,
 )
 from stanct.targets.batches import StochasticTarget
+from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.targets.inits import INITS, Inits, places_of
+from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
+from stanct.work.interrupts import heeding_signals
 
 Result = TypeVar("Result")
 
 ENGINES = ("auto", "embedded", "cmdstan")
 BASES = ("auto", *FITS, "advi")
+MOST_DENSE = 10_000
+"""Largest number of parameters of a dense base, which takes 800 MB for each matrix."""
 
 
 def _is_base(value: Any) -> bool:
     # An isinstance test against the protocol would compute properties such as a D × D matrix.
     return all(hasattr(type(value), name) for name in ("whiten", "unwhiten", "draw", "delta"))
+
+
+def _is_base_or_fit(value: Any) -> bool:
+    return _is_base(value) or is_fit(value)
 
 
 def _is_cmdstan(value: Any) -> bool:
@@ -66,15 +81,26 @@ class Options(TypedDict, total=False):
         depend on the number of threads.
     base
         Name of the fit of the base, such as ``"pilot"``, ``"pathfinder"``, ``"laplace"`` or
-        ``"advi"``, or a base of your own. `stanct.bases.fits.fit_base` describes all fits.
+        ``"advi"``, a base of your own, or a fit of the program that another tool made, in a form
+        that `stanct.bridge` reads, but no path as text; then the base has the moments of its draws.
+        `stanct.bases.fits.fit_base` describes the named fits.
         ``"auto"``, the default, leaves the choice to the method, which is ``"pilot"`` for most.
+    inits
+        Places from which the search for modes also starts: a mapping of parameter names to values
+        in the program's own space, the path of such a JSON file, or a list of these. Each must give
+        every parameter of the program as you wrote it, which is then the form that is sampled.
+    search_radius
+        Largest radius around the origin of the unconstrained space at which the search for modes
+        starts; 100 by default. Modes farther out are found only from starts beyond. Both serve
+        the bases ``"pilot"``, ``"low_rank"``, ``"mixture"`` and ``"modes"``; no search is made in
+        more than 250 dimensions.
     log_zeta
         Guess at log Z that accompanies a base of your own. It only starts the bias.
     engine
         Engine of NUTS in the methods joint and pseudo_extended. ``"cmdstan"`` or a `CmdStan` runs
         the generated program. ``"embedded"`` runs compiled kernels on the embedded engine's
-        density, as all other methods do. ``"auto"`` selects CmdStan if it is found, and otherwise
-        the embedded engine. The run records the choice.
+        density, as all other methods do. ``"auto"`` selects CmdStan for these two methods if it is
+        found, and otherwise the embedded engine. The run records the choice.
     threads
         Number of chains that run at once; by default the number of cores.
     executor
@@ -84,6 +110,12 @@ class Options(TypedDict, total=False):
     checkpoint
         Folder from which a killed run resumes when the same call is repeated. The folder remains
         after the run has finished; delete it once the run is saved.
+    max_seconds
+        Time in seconds after which the run ends with the draws that are finished, and a failed
+        check ``"max_seconds"`` says so. It is an error if the time passes before every chain has
+        draws that count. The user's variables and the estimates of the finished draws take a little
+        more time, as does a program that CmdStan compiles. With 0 and a checkpoint, the run has
+        what the checkpoint holds.
     progress
         Whether progress bars are shown on stderr.
     """
@@ -94,7 +126,12 @@ class Options(TypedDict, total=False):
     target_se: Annotated[float | None, Real(0)]
     max_draws: Annotated[int | None, Whole(8)]
     seed: Annotated[int | None, Whole(0)]
-    base: Annotated[str | Base, Choice(*BASES, fits=_is_base, called="a base of your own")]
+    base: Annotated[
+        str | Base | Fit,
+        Choice(*BASES, fits=_is_base_or_fit, called="a base or a fit of your own"),
+    ]
+    inits: Annotated[Inits | None, Instance(Mapping | str | os.PathLike | list | tuple, INITS)]
+    search_radius: Annotated[float | None, Real(0)]
     log_zeta: Annotated[float | None, Real()]
     engine: Annotated[str | CmdStan, Choice(*ENGINES, fits=_is_cmdstan, called="a CmdStan")]
     threads: Annotated[int | None, Whole(1)]
@@ -105,8 +142,24 @@ class Options(TypedDict, total=False):
     checkpoint: Annotated[
         str | os.PathLike[str] | None, Instance(str | os.PathLike, "the path of a folder")
     ]
+    max_seconds: Annotated[float | None, Real(0, closed=True)]
     progress: Annotated[bool, Flag()]
 
+
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("iter_sampling", "num_samples", "n_samples", "nsamples", "iter"), "draws"),
+    **dict.fromkeys(("iter_warmup", "num_warmup", "n_warmup", "tune", "burnin"), "warmup"),
+    **dict.fromkeys(("num_chains", "n_chains", "nchains"), "chains"),
+    **dict.fromkeys(("parallel_chains", "cores", "n_jobs", "threads_per_chain"), "threads"),
+    **dict.fromkeys(("show_progress", "progressbar", "show_progressbar"), "progress"),
+    **dict.fromkeys(("random_seed", "rng", "random_state"), "seed"),
+    **dict.fromkeys(("init", "initvals", "initial_values", "start"), "inits"),
+    **dict.fromkeys(("output_dir", "resume"), "checkpoint"),
+    **dict.fromkeys(("timeout", "max_time", "time_limit", "seconds"), "max_seconds"),
+    **dict.fromkeys(("adapt_delta", "delta"), "target_accept"),
+    **dict.fromkeys(("max_treedepth",), "max_depth"),
+}
+"""What other tools call an option, or a setting of a method, to what it is called here."""
 
 DEFAULTS: Mapping[str, Any] = {"chains": 4, "base": "auto", "engine": "auto", "progress": True}
 """Defaults of the options that are the same for all methods."""
@@ -115,18 +168,21 @@ DEFAULTS: Mapping[str, Any] = {"chains": 4, "base": "auto", "engine": "auto", "p
 @overload
 def sample(
     target: SampledTarget | StochasticTarget, method: Method[Result], **options: Unpack[Options]
-) -> Result: ...
+) -> Result:
+    """Return the kind of run that the method makes."""
 
 
 @overload
 def sample(
-    target: SampledTarget | StochasticTarget, method: str = "joint", **options: Unpack[Options]
-) -> Run: ...
+    target: SampledTarget | StochasticTarget, method: str = "auto", **options: Unpack[Options]
+) -> Run:
+    """Return the run of the method of that name."""
 
 
+@heeding_signals(lambda: None)
 def sample(
     target: SampledTarget | StochasticTarget,
-    method: Method[Any] | str = "joint",
+    method: Method[Any] | str = "auto",
     **options: Unpack[Options],
 ) -> Any:
     """Sample a target by a method and return the run.
@@ -145,7 +201,8 @@ def sample(
     ------
     SamplingError
         Before any work, the method or an option is unknown, or settings contradict each other.
-        Later, the target vanishes at the draws of the base.
+        Later, the target vanishes at the draws of the base, or `max_seconds` pass before there are
+        draws to keep.
     ProgramError
         The transformed data are random, or the program has no form that the method needs.
     EngineError
@@ -158,12 +215,21 @@ def sample(
         The run was interrupted before every chain had finished draws. A later interrupt returns the
         finished draws.
     """
-    chosen = method if isinstance(method, Method) else named_method(method)
+    chosen = _whole(method) if isinstance(method, Method) else named_method(method)
     asked = _checked(chosen, options)
+    if options.get("engine", "auto") == "auto" and not isinstance(target, ProgramTarget):
+        asked = replace(asked, engine=None)  # CmdStan runs Stan programs
     plan = asked.plan
     _check_target(chosen, target)
     chosen.check(plan, target)
     problem: Any = target
+    if asked.inits is not None or plan.hints:
+        _check_searched(plan.base)
+        plan = replace(plan, hints=Hints(plan.hints.radius, places_of(problem, asked.inits)))
+    if not isinstance(plan.base, str) and not _is_base(plan.base):
+        seeds = Seeds(asked.seed or 0)
+        plan = replace(plan, base=_base_of_fit(problem, plan.base, seeds.stream("fit")))
+    _try_density(chosen, problem, plan.base)
     with executing(
         problem,
         chosen.name,
@@ -171,13 +237,16 @@ def sample(
             **chosen.identity(),
             **plan.record(),
             "base": plan.base,
+            "inits": list(plan.hints.places),
             "engine": engine_name(problem, asked.engine),
         },
         seed=asked.seed,
         executor=asked.executor,
         threads=plan.threads,
         checkpoint=asked.checkpoint,
+        max_seconds=plan.max_seconds,
         progress=asked.progress,
+        call=_call(chosen, plan, problem, asked),
     ) as execution:
         job = Job(
             chosen.name,
@@ -187,8 +256,74 @@ def sample(
             asked.engine,
             execution,
             Seeds(execution.seed),
+            own_class="" if chosen.is_built_in else type(chosen).__qualname__,
         )
         return chosen.run(job.in_best_form())
+
+
+def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Method[Any]:
+    """Return the method; raise `SamplingError` where it or an option of a run is unknown or bad."""
+    chosen = method if isinstance(method, Method) else named_method(method)
+    _checked(chosen, options)
+    return chosen
+
+
+def _call(method: Method[Any], plan: Plan, target: Any, asked: _Asked) -> dict[str, Any] | None:
+    """What a checkpoint keeps of the call, so that `stanct.salvage` can repeat it."""
+    if not isinstance(target, ProgramTarget):
+        return None
+    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints")]
+    options = {name: getattr(plan, name) for name in names}
+    options |= {"inits": asked.inits, "search_radius": plan.hints.radius}
+    name = "embedded" if asked.engine is None else asked.engine.NAME
+    return {"method": method, "options": options, "engine": name, "target": target.record()}
+
+
+def _try_density(method: Method[Any], problem: Any, base: str | Base) -> None:
+    """Refuse bad data, what the engine cannot run, and a function that fails, before any work."""
+    if isinstance(problem, ProgramTarget):
+        count = problem.density.dimension
+        if count > MOST_DENSE and (method.by_nuts or (base in FITS and base != "low_rank")):
+            raise SamplingError(
+                f"{problem.program.label} has {count} unconstrained parameters with these data, "
+                f"and a dense base has {MOST_DENSE} at most.",
+                remedy="Use method 'gibbs' with base='low_rank'.",
+            )
+    elif isinstance(problem, FunctionTarget) and not isinstance(base, str):
+        density = problem.density
+        if isinstance(density, FunctionDensity) and base.dimension == density.dimension:
+            density.check(base.unwhiten(base.draw(np.random.default_rng(0), 50)))
+
+
+def _check_searched(base: Any) -> None:
+    """Refuse hints to a search that is not made."""
+    if not (isinstance(base, str) and base in SEARCHED):
+        given = repr(base) if isinstance(base, str) else "your own"
+        raise SamplingError(
+            f"inits and search_radius are for the search for modes, and the base {given} makes "
+            "none.",
+            remedy=f"Leave them out, or pass base={SEARCHED[0]!r}.",
+        )
+
+
+def _base_of_fit(target: Any, fit: Any, rng: np.random.Generator) -> Base:
+    if not isinstance(target, ProgramTarget):
+        raise SamplingError(
+            "A fit as base needs a Stan program, which this target has not.",
+            remedy="Pass base=GaussianBase(...).",
+        )
+    return base_of(target, fit, rng)
+
+
+def _whole(method: Method[Any]) -> Method[Any]:
+    """Refuse a method of the user's own whose class lacks what every method declares."""
+    for name, kind in (("name", "str"), ("default_draws", "int"), ("default_warmup", "int")):
+        if not hasattr(method, name):
+            raise SamplingError(
+                f"The method {type(method).__name__} has no `{name}`.",
+                remedy=f"Declare it in the class: `{name}: ClassVar[{kind}] = ...`.",
+            )
+    return method
 
 
 def named_method(name: Any) -> Method[Any]:
@@ -235,6 +370,7 @@ class _Asked:
     executor: Executor | None
     checkpoint: str | os.PathLike[str] | None
     progress: bool
+    inits: Inits | None
 
 
 def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
@@ -253,7 +389,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
         if found[name] is None:
             found[name] = getattr(method, f"default_{name}")
     if found["base"] == "auto":
-        found["base"] = method.default_base
+        found["base"] = method.automatic_base()
     _check_aim(method, found["target_se"], found["max_draws"])
     if found["executor"] is not None and not method.distributed:
         raise SamplingError(
@@ -266,25 +402,28 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
             name: found[name]
             for name in (
                 *("chains", "draws", "warmup", "target_se", "max_draws"),
-                *("base", "log_zeta", "threads"),
+                *("base", "log_zeta", "threads", "max_seconds"),
             )
-        }
+        },
+        hints=Hints(found["search_radius"]),
     )
-    rest = (found[name] for name in ("seed", "executor", "checkpoint", "progress"))
+    rest = (found[name] for name in ("seed", "executor", "checkpoint", "progress", "inits"))
     return _Asked(plan, _engine(found["engine"], method), *rest)
 
 
 def _refuse_option(method: Method[Any], name: str) -> None:
     """Raise for an unknown option, with a hint if it is a setting of the method."""
     kind, own, hint = type(method).__name__, method.record(), None
-    if type(method).__module__.startswith("stanct."):
+    if method.is_built_in:
         kind = f"stanct.{kind}"
-    nearest = near(name, [*declared(Options), *own])
+    nearest = ELSEWHERE.get(name) or near(name, [*declared(Options), *own])
     if name in own:
         hint = f"It is a setting of the method: did you mean {kind}({name}=...)?"
     elif nearest in own:
         hint = f"Did you mean {kind}({nearest}=...)?"
-    elif nearest:
+    elif ELSEWHERE.get(name) == "inits":
+        hint = "Did you mean inits=..., from which the search for modes starts?"
+    elif nearest in declared(Options):
         hint = f"Did you mean {nearest}=...?"
     refuse_unknown("option", name, declared(Options), hint=hint)
 
@@ -321,7 +460,8 @@ def _check_target(method: Method[Any], target: Any) -> None:
 
 def _engine(engine: str | CmdStan, method: Method[Any]) -> CmdStan | None:
     """The CmdStan that the name stands for, or the given one; None for the embedded engine."""
-    if engine == "embedded" or (engine == "auto" and not method.by_nuts):
+    by_cmdstan = method.by_nuts and method.cmdstan_first
+    if engine == "embedded" or (engine == "auto" and not by_cmdstan):
         return None
     if not method.by_nuts:
         able = listing(repr(name) for name, kind in METHODS.items() if kind.by_nuts)

@@ -19,9 +19,16 @@ class Seeds:
     ----------
     seed
         Seed of the run, a non-negative integer.
+    prefix
+        Beginning of the name of every stream.
     """
 
     seed: int
+    prefix: tuple[str | int, ...] = ()
+
+    def within(self, *name: str | int) -> Seeds:
+        """The streams of a part of the run, with names of their own."""
+        return Seeds(self.seed, (*self.prefix, *name))
 
     def __call__(self, *name: str | int) -> np.random.SeedSequence:
         """Return the seed of one stream.
@@ -34,7 +41,7 @@ class Seeds:
         name
             Strings and integers that identify the stream, as in ``seeds("chain", 2)``.
         """
-        digest = hashlib.sha256(repr(name).encode()).digest()
+        digest = hashlib.sha256(repr((*self.prefix, *name)).encode()).digest()
         key = tuple(int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))
         return np.random.SeedSequence(self.seed, spawn_key=key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,10 +50,11 @@ def skewed() -> Analytic:
     bend = shape / np.sqrt(1 + shape**2)
 
     def function(x: Array) -> tuple[float, Array]:
-        log_cdf = float(log_ndtr(shape * x[0]))
-        value = log_z + np.log(2) - 0.5 * float(x @ x) - LOG_2PI + log_cdf
-        slope = shape * np.exp(-0.5 * (shape * x[0]) ** 2 - 0.5 * LOG_2PI - log_cdf)
-        return value, -x + np.array([slope, 0.0])
+        first, second = float(x[0]), float(x[1])
+        log_cdf = float(log_ndtr(shape * first))
+        value = log_z + math.log(2) - 0.5 * (first**2 + second**2) - LOG_2PI + log_cdf
+        slope = shape * math.exp(-0.5 * (shape * first) ** 2 - 0.5 * LOG_2PI - log_cdf)
+        return value, np.array([slope - first, -second])
 
     mean = np.array([bend * np.sqrt(2 / np.pi), 0.0])
     variance = np.array([1 - mean[0] ** 2, 1.0])
@@ -66,10 +68,13 @@ def bimodal() -> Analytic:
     weights, means, sds = np.array([0.6, 0.4]), np.array([-8.0, 8.0]), np.array([1.0, 2.0])
 
     def function(x: Array) -> tuple[float, Array]:
-        t = (x[0] - means) / sds
-        terms = np.log(weights / sds) - 0.5 * t**2 - 0.5 * LOG_2PI
-        value = float(terms.max() + np.log(np.exp(terms - terms.max()).sum()))
-        return value, np.array([-(np.exp(terms - value) * t / sds).sum()])
+        # Plain floats are several times faster than arrays of two.
+        left, right = float(x[0]) + 8, (float(x[0]) - 8) / 2
+        terms = math.log(0.6) - 0.5 * left**2, math.log(0.4 / 2) - 0.5 * right**2
+        top = max(terms)
+        value = top + math.log(math.exp(terms[0] - top) + math.exp(terms[1] - top))
+        slope = math.exp(terms[0] - value) * left + math.exp(terms[1] - value) * right / 2
+        return value - 0.5 * LOG_2PI, np.array([-slope])
 
     mean = weights @ means
     variance = weights @ (sds**2 + means**2) - mean**2

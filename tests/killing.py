@@ -27,7 +27,7 @@ from stanct.work import checkpoint
 
 METHODS["joint"] = partial(sampled, "joint", draws=220, warmup=150)
 # A child dies at this synchronisation of a file or folder with the disk.
-FATAL = {"gibbs": 45, "parallel_tempering": 45, "smc": 12, "joint": 9}
+FATAL = {"gibbs": 45, "parallel_tempering": 45, "smc": 12, "joint": 14}
 
 
 def run(method: str, folder: Path, name: str, *, fatal: int = 0, **settings: Any) -> int:

@@ -63,7 +63,7 @@ def test_only_a_funnel_has_short_steps(
     """What the rounds saw holds for the draws, so that none of these is of a long step."""
     engine = CmdStan(cmdstan_home)
     data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
-    funnel = stanct.temper(SCHOOLS / "centred.stan")
+    funnel = stanct.temper(SCHOOLS / "centred.stan", hierarchies="as written")
     shared: dict[str, Any] = {**SHORT, "seed": seed, "engine": engine}
     found = factors_of(funnel.sample(data, method, **shared))
     assert set(SHORT_STEPS) <= found, found
@@ -75,8 +75,9 @@ def test_only_a_funnel_has_short_steps(
 def test_compiled_kernels_halve_steps_in_a_funnel_instead(seed: int) -> None:
     """No transition is rejected, and one that comes down into the neck takes far more gradients."""
     data = json.loads((SCHOOLS / "eight_schools.data.json").read_text(encoding="utf-8"))
-    funnel = stanct.temper(SCHOOLS / "centred.stan")
-    run = funnel.sample(data, seed=seed, draws=1500, warmup=200, engine="embedded", progress=False)
+    funnel = stanct.temper(SCHOOLS / "centred.stan", hierarchies="as written")
+    shared: dict[str, Any] = {"engine": "embedded", "progress": False}
+    run = funnel.sample(data, stanct.Joint(), seed=seed, draws=1500, warmup=200, **shared)
     assert factors_of(run) == {1.0}
     statistics = run.statistics
     assert np.mean(statistics["accept_stat__"] < 0.1) < 1e-3

@@ -185,7 +185,7 @@ def test_folders_that_cannot_serve(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "checkpoint.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is not a checkpoint's"):
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint's"):
         Journal(tmp_path / "new", IDENTITY)
 
 
@@ -223,6 +223,50 @@ def test_a_full_disk_does_not_stop_the_run(short, tmp_path: Path, full_disk) -> 
     assert len(caught) == 1
     assert_same(done, short())
     assert {path.name for path in tmp_path.iterdir()} - {"lock"} == {"checkpoint.json"}
+
+
+@pytest.mark.parametrize(
+    "name", ["stanct.cli:main", "stanct.__main__:x", "stanct.audit.doctor:Finding", "os:system"]
+)
+def test_records_name_no_code(name: str) -> None:
+    """Names are looked up among loaded records: nothing is imported, and no function is called."""
+    before = set(sys.modules)
+    with pytest.raises(CheckpointError, match=r"no record of stanct's|class is not stanct's"):
+        checkpoint.decode({"class": name, "fields": {}}, [])
+    assert set(sys.modules) == before
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"class": "stanct.path.gaussian:GaussianBase", "fields": {"mean": 1, "no": 2}},
+        {"array": 7},
+        {"generator": {"state": 3}},
+        {"mapping": [1]},
+        {"unknown": None},
+    ],
+)
+def test_damaged_records_are_named(tmp_path: Path, tree: Any) -> None:
+    journal = Journal(tmp_path, IDENTITY)
+    journal.put((0, 0, 0), "step", [1])
+    journal._steps["0,0,0"] = ("step", tree)
+    journal.close()
+    again = Journal(tmp_path, IDENTITY)
+    with pytest.raises(CheckpointError, match=r"Step 'step' of the checkpoint .* is damaged"):
+        again.find((0, 0, 0), "step")
+    again.close()
+
+
+@pytest.mark.parametrize("steps", ["[" * 100_000, '{"0,0": 1}', "[1, 2]", "{"])
+def test_damaged_segments_are_named(tmp_path: Path, steps: str) -> None:
+    Journal(tmp_path, IDENTITY).close()
+    np.savez(tmp_path / "segment-000000.npz", steps=np.frombuffer(steps.encode(), np.uint8))
+    with pytest.raises(CheckpointError, match=r"segment-000000\.npz is damaged"):
+        Journal(tmp_path, IDENTITY)
+    for text in ("[" * 100_000, "[1]", '{"format": 3}', "9" * 5000):
+        (tmp_path / "checkpoint.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"is not a checkpoint's|holds a"):
+            Journal(tmp_path, IDENTITY)
 
 
 def test_what_waited_is_written_when_there_is_room(target, tmp_path: Path, full_disk) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from targets import SKEWED
 
@@ -158,16 +159,17 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
 def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
-    short = [*arguments, "--draws", "8", "--warmup", "150", "--set", "bootstrap=0", "--quiet"]
+    short = [*arguments, "--draws", "8", "--warmup", "150", "--method", "joint", "--quiet"]
+    short += ["--set", "bootstrap=0"]
     assert main([*short, "--report", str(tmp_path / "short.html")]) == 0
     captured = capsys.readouterr()
     assert "Warning, effective_size" in captured.err and "Warning" not in captured.out
     assert "Not to be trusted" in (tmp_path / "short.html").read_text(encoding="utf-8")
     assert main([*short, "--strict"]) == 3
     assert capsys.readouterr().out.startswith("log Z = ")
-    good = [*arguments, "--draws", "1000", "--strict", "--quiet"]
-    assert main(good) == 0
-    assert main([*good, "--report", str(tmp_path)]) == 1
+    assert main([*arguments, "--draws", "1000", "--strict", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main([*short, "--report", str(tmp_path)]) == 1
     assert "is a folder" in capsys.readouterr().err
 
 
@@ -185,3 +187,51 @@ def test_the_same_command_goes_on_from_its_checkpoint(
     assert found[0] == found[1]
     assert main([*command, "--seed", "1"]) == 1
     assert "belongs to another run: its seed is" in capsys.readouterr().err
+
+
+def fit_of_counts(folder: Path, shift: float = 0.0) -> list[str]:
+    """CSV files of exact draws of the posterior, with lp__ of the program or of another one."""
+    rng = np.random.default_rng(5)
+    files = []
+    for chain in range(2):
+        r = rng.gamma(2.5, 1 / 2.5, 600)
+        lp = 2.5 * np.log(r) - 2.5 * r + shift * r
+        rows = [f"{a:.8g},{b:.8g}" for a, b in zip(lp, r, strict=True)]
+        files.append(folder / f"counts_{chain}.csv")
+        files[-1].write_text("\n".join(["# model = counts", "lp__,r", *rows]) + "\n")
+    return list(map(str, files))
+
+
+def test_bridge(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, files = str(tmp_path / "counts.data.json"), fit_of_counts(tmp_path)
+    save, page = tmp_path / "run", tmp_path / "bridge.html"
+    arguments = ["bridge", str(model), data, *files, "--seed", "1", "--json"]
+    assert main([*arguments, "--save", str(save), "--report", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert abs(found["log_z"] - SKEWED.log_z) < 4 * found["std_error"] < 0.1
+    assert found["gradients"] == 0 and found["warnings"] == [] and found["draws"] == 600
+    saved = stanct.load(save)
+    assert isinstance(saved, stanct.BridgeRun) and saved.lp.shape == (2, 600)
+    assert "plain bridge" in page.read_text(encoding="utf-8")
+
+
+def test_bridge_warns_and_escalates(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lp__ of another program fails a check; --strict makes that the exit status."""
+    data, files = str(tmp_path / "counts.data.json"), fit_of_counts(tmp_path, shift=1)
+    arguments = ["bridge", str(model), data, *files, "--seed", "1", "--no-search", "--quiet"]
+    assert main([*arguments, "--strict"]) == 3
+    captured = capsys.readouterr()
+    assert "Warning, program: " in captured.err and "  bridge, Warp-III" in captured.out
+    assert main([*arguments, "--escalate", "--method", "gibbs"]) == 0
+    assert "  gibbs, bridge" in capsys.readouterr().out
+
+
+def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "normal.stan"
+    path.write_text("parameters { real x; } model { x ~ std_normal(); }")
+    x = np.random.default_rng(1).standard_normal(400)
+    (tmp_path / "x.csv").write_text("\n".join(["x", *map(str, x)]) + "\n")
+    assert main(["bridge", str(path), "-", str(tmp_path / "x.csv"), "--seed", "1"]) == 0
+    assert capsys.readouterr().out.startswith("log Z = ")

@@ -26,7 +26,8 @@ from stanct.bases.fits import fit_base
 from stanct.bases.modes import FitSeeds, find_modes
 from stanct.cli import main
 from stanct.engines import cmdstan, homes
-from stanct.engines.cmdstan import CACHE_VARIABLE, CmdStan
+from stanct.engines.cache import CACHE_VARIABLE
+from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
 from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
@@ -34,6 +35,7 @@ from stanct.model import temper
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.resources import resource_folder
+from stanct.samplers.auto import Auto
 from stanct.samplers.joint import Joint
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
@@ -176,6 +178,24 @@ def test_the_cache_lies_where_the_system_keeps_caches(
     assert CmdStan(home).compiled(SOURCE).parents[1] == tmp_path / "me/.cache/stanct/cmdstan"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="other systems have other rights")
+@pytest.mark.parametrize("planted", ["folder", "executable", "owner"])
+def test_what_someone_else_could_have_written_is_not_run(
+    home: Home, planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(monkeypatch, [])
+    executable = CmdStan(home).compiled(SOURCE)
+    assert executable.stat().st_mode & 0o077 == executable.parent.stat().st_mode & 0o077 == 0
+    if planted == "owner":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        owner = os.stat_result((0o700, *executable.stat()[1:4], 54321, *executable.stat()[5:]))
+        monkeypatch.setattr(Path, "lstat", lambda self: owner)
+    else:
+        (executable if planted == "executable" else executable.parent).chmod(0o770)
+    with pytest.raises(EngineError, match=r"is not run, because another user.*(?s:.)*STANCT_CACHE"):
+        CmdStan(home).compiled(SOURCE)
+
+
 def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An official CmdStan outranks the assembled one; a home without stanc is none."""
     monkeypatch.delenv("CMDSTAN", raising=False)
@@ -205,11 +225,14 @@ def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
         model.sample(data, method="ais", engine="cmdstan")
     asked: list[object] = []
     monkeypatch.setattr(Joint, "run", lambda _method, job: asked.append(job.engine))
-    model.sample(data)
+    monkeypatch.setattr(Auto, "run", lambda _method, job: asked.append(job.engine))
+    model.sample(data, "joint")
     monkeypatch.setattr(homes, "find", lambda: home)
-    model.sample(data)
-    model.sample(data, engine="embedded")
-    assert asked == [None, CmdStan(home), None]
+    model.sample(data, "joint")
+    model.sample(data, "joint", engine="embedded")
+    model.sample(data)  # the default takes CmdStan only if told
+    model.sample(data, engine=CmdStan(home))
+    assert asked == [None, CmdStan(home), None, None, CmdStan(home)]
 
 
 def test_without_cmdstanpy(monkeypatch: pytest.MonkeyPatch) -> None:

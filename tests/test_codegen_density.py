@@ -359,3 +359,28 @@ def test_correlations_stay_finite_far_out(x: float) -> None:
     saved = saved_values(source, 3, np.full(3, x))
     # log sech^2 is 2 log 2 - 2 |x| to all digits; the weights of the three are 1, 1.5, 1.
     assert saved["ct_log_jacobian"] == pytest.approx(3.5 * (2 * np.log(2) - 2 * abs(x)), rel=1e-12)
+
+
+def test_lines_that_continue_a_statement_stay_below_its_first_argument() -> None:
+    program = Program.from_source(
+        "data { vector[3] y; }\n"
+        "parameters { real mu; real s; }\n"
+        "model {\n"
+        "  y ~ normal(mu,\n"
+        "             // wide\n"
+        "             exp(s));\n"
+        "  mu ~ normal(0,\n"
+        "    5);\n"
+        "  s ~ normal(0,\n"
+        "             1) T[-2,\n"
+        "                  2];\n"
+        "}\n"
+    )
+    lines = generate(program, "density").splitlines()
+    first = next(k for k, line in enumerate(lines) if "normal_lpdf(y | mu," in line)
+    column = lines[first].index("mu,")
+    assert [line.index(line.strip()) for line in lines[first + 1 : first + 3]] == [column, column]
+    hanging = next(k for k, line in enumerate(lines) if "normal_lpdf(mu | 0," in line)
+    assert lines[hanging + 1] == "    5);"  # not below an argument, so it stays
+    cut = next(k for k, line in enumerate(lines) if "normal_lpdf(s | 0," in line)
+    assert lines[cut + 1].index("1") == lines[cut].index("0,")

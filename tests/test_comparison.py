@@ -126,8 +126,8 @@ def test_nested_regressions(comparison: Comparison) -> None:
 
 def test_eight_schools_centred_or_not() -> None:
     # NUTS enters the centred program's funnel too rarely for its short-run error to be believed.
-    centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=800, progress=False)
-    found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model"), names=["c", "n"])
+    centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)
+    found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model", 2000), names=["c", "n"])
     factor = found.bayes_factor("c", "n")
     assert abs(factor.log) < 4 * factor.std_error < 0.6
     assert "The data hardly tell" in found.verdict
@@ -257,3 +257,80 @@ def test_page(nested: list[stanct.TemperedRun]) -> None:
     assert not re.findall(r'(?:src|href)="(?!#|data:)', page)
     assert len(page.encode()) < 300_000
     assert "iframe" in found._repr_html_()
+
+
+def exact_average(prior: np.ndarray) -> tuple[np.ndarray, float]:
+    """Posterior probabilities of the nested regressions, and the averaged mean of s2."""
+    x, y = design()
+    weights = prior * np.exp([regression_log_z(x[:, :k], y) for k in (1, 2, 3)])
+    means = []
+    for k in (1, 2, 3):
+        covariance = np.eye(20) + 4 * x[:, :k] @ x[:, :k].T
+        means.append((1 + y @ np.linalg.solve(covariance, y) / 2) / (2 + 10 - 1))
+    share = weights / weights.sum()
+    return share, float(share @ means)
+
+
+class TestAveraging:
+    PRIOR = (20.0, 1.0, 1.0)
+
+    @pytest.fixture
+    def weighted(self, nested: list[stanct.TemperedRun]) -> Comparison:
+        """A prior that gives the smallest model weight, so that two models count."""
+        return compare(*nested, observed="y", prior=self.PRIOR)
+
+    def test_average_over_models(self, weighted: Comparison) -> None:
+        share, mean = exact_average(np.array(self.PRIOR))
+        assert share.max() < 0.95
+        assert weighted.probability == pytest.approx(share, abs=0.1)
+        found = weighted.average("s2")
+        assert abs(found.value - mean) < 4 * found.std_error < 0.1
+        same = weighted.average(lambda variables: variables["s2"])
+        assert same.value == found.value and same.std_error == found.std_error
+
+    def test_the_error_knows_the_models(self, weighted: Comparison) -> None:
+        """It is more than that of the averages alone, because probabilities err as well."""
+        alone = [run.expect("s2").std_error for run in weighted.runs]
+        least = np.sqrt(np.square(weighted.probability * alone).sum())
+        assert least < weighted.average("s2").std_error < 10 * least
+
+    def test_averaged_draws(self, weighted: Comparison) -> None:
+        found = weighted.draws(3000, seed=2)
+        assert set(found) == {"s2", "model"}
+        counts = np.bincount(found["model"], minlength=3)
+        assert counts.sum() == 3000
+        assert counts / 3000 == pytest.approx(weighted.probability, abs=1e-3)
+        mean = weighted.average("s2")
+        assert found["s2"].mean() == pytest.approx(float(mean.value), abs=0.03)
+        again = weighted.draws(3000, seed=2)
+        assert np.array_equal(again["s2"], found["s2"])
+
+    def test_what_has_no_average(self, weighted: Comparison) -> None:
+        with pytest.raises(StanctError, match="different shapes in the models"):
+            weighted.average("b")
+        with pytest.raises(StanctError, match="no variable 'a'"):
+            weighted.average("a")
+
+    def test_loo_beside(self, comparison: Comparison) -> None:
+        table = comparison.loo()
+        assert set(table.index) == set(comparison.names)
+        assert table.index[-1] == "columns1"
+        assert table["weight"].to_numpy().sum() == pytest.approx(1, abs=0.02)
+
+
+def test_runs_bridges_and_folders_together(
+    nested: list[stanct.TemperedRun], tmp_path: Path
+) -> None:
+    """A bridge of one run's draws stands beside that run, and beside a saved one."""
+    x, y = design()
+    model = stanct.TemperedModel(
+        target_of(REGRESSION, {"N": 20, "K": 2, "X": x[:, :2], "y": y}).program
+    )
+    data = {"N": 20, "K": 2, "X": x[:, :2], "y": y}
+    bridge = stanct.bridge(model, data, nested[1].resample(400, seed=1), search=False, seed=1)
+    nested[2].save(tmp_path / "three")
+    found = compare(nested[0], bridge, tmp_path / "three", names=["a", "b", "c"], observed="y")
+    for first, second, k, j in (("a", "b", 1, 2), ("b", "c", 2, 3)):
+        factor = found.bayes_factor(first, second)
+        exact = regression_log_z(x[:, :k], y) - regression_log_z(x[:, :j], y)
+        assert abs(factor.log - exact) < 4 * factor.std_error < 0.5

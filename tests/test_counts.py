@@ -108,6 +108,43 @@ def test_impossible_counts_and_rates() -> None:
     assert not np.isfinite(load(code, data | base).log_density(np.zeros(13)))
 
 
+@pytest.mark.parametrize(
+    ("statement", "condition"),
+    [
+        ("if (use) y ~ binomial_logit(trials, v);", "use"),
+        ("if (!use) { s ~ normal(0, 1); } else y ~ binomial_logit(trials, v);", "!(!use)"),
+        ("if (use == 2) s ~ std_normal(); else if (N > 2) { profile(\"a\") "
+         "{ if (use) y ~ binomial_logit(trials, v); } }", "!(use == 2) && (N > 2) && use"),
+        ("if (use) for (n in 1 : N) y[n] ~ binomial_logit(trials[n], v[n]);", "use"),
+    ],
+)  # fmt: skip
+def test_sums_heed_their_branch(statement: str, condition: str) -> None:
+    """Counts that no branch looks at may be impossible."""
+    code = program(statement).replace("data {", "data { int use;")
+    generated = generate(Program.from_source(code), "joint")
+    assert f"= {condition} ? sum(lchoose(trials, y)) : 0;" in generated
+    data = {"N": 3, "y": [9, 9, 9], "trials": [1, 1, 1], "X": np.ones((3, 2)).tolist()}
+    model = load(generated, data | base_data(12) | {"use": 0})
+    assert np.isfinite(model.log_density(np.zeros(13)))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "if (s > 0) y ~ binomial_logit(trials, v);",
+        "{ int k = N; if (k > 5) y ~ binomial_logit(trials, v); }",
+        "for (k in 1 : 0) y ~ binomial_logit(trials, v);",
+        "while (N > 3) y ~ binomial_logit(trials, v);",
+        "if (s > 0) s ~ normal(0, 1); else if (N > 5) y ~ binomial_logit(trials, v);",
+    ],
+)
+def test_sums_stay_where_data_do_not_decide(statement: str) -> None:
+    assert calls(program(statement)) == 0
+    data = {"N": 3, "y": [9, 9, 9], "trials": [1, 1, 1], "X": np.ones((3, 2)).tolist()}
+    model = load(generate(Program.from_source(program(statement)), "joint"), data | base_data(12))
+    assert np.isfinite(model.log_density(np.zeros(13)))
+
+
 def test_sizes_are_checked_as_before() -> None:
     code = generate(Program.from_source(program("y ~ poisson_log(b);")), "joint")
     data = {"N": 3, "y": [1, 2, 3], "trials": [1, 1, 1], "X": np.ones((3, 2)).tolist()}

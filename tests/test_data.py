@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,14 @@ def test_good_data_from_mapping_and_file(tmp_path: Path) -> None:
         ({"S": [[1, 0, 0]]}, 6, r"size \[2, 2\], but data has an array of 1 x 3"),
         ({"w": [1, "a"]}, 7, "array of numbers"),
         ({"w": [1, -0.5]}, 7, r"`w\[2\]` is -0.5"),
+        ({"w": [1, np.nan]}, 7, r"`w\[2\]` is NaN in data"),
+        ({"w": np.array([np.inf, 1])}, 7, r"`w\[1\]` is infinite in data"),
+        ({"w": ["-Infinity", 1]}, 7, r"`w\[1\]` is infinite in data"),
+        ({"w": [1, 10**400]}, 7, r"`w\[2\]` is a number too large"),
+        ({"N": np.nan}, 2, "`N` is NaN in data"),
+        ({"N": 3_000_000_000}, 2, "`N` is declared int, but data has 3000000000.*(?s:.)*end at"),
+        ({"X": [[1, 2], [3, None]]}, 5, r"`X\[2,2\]` is null in data"),
+        ({"X": [[1, 2], [None]]}, 5, r"`X\[2,1\]` is null in data"),
     ],
 )
 def test_wrong_variable(change: dict, line: int, words: str) -> None:
@@ -83,6 +92,11 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
     [
         ('{"N": 2,\n "K": }', r"data.json:2:\d+: This is not JSON"),
         ("[1, 2]", "holds a JSON list, not an object"),
+        ('{"N": 2, "other": [1, NaN]}', r"`other\[2\]` is NaN.*\nLeave `other` out"),
+        ('{"N": 2, "other": {"a": null}}', r"`other\[a\]` is null"),
+        ('{"N": ' + "9" * 5000 + "}", "an integer of thousands of digits"),
+        ('{"N": ' + "[" * 900 + "]" * 900 + "}", r"counts.stan:2:.*`N\[1,1,1\]` is a list nested"),
+        ('{"N": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
 )
 def test_bad_file(tmp_path: Path, text: str, words: str) -> None:
@@ -90,6 +104,17 @@ def test_bad_file(tmp_path: Path, text: str, words: str) -> None:
     file.write_text(text)
     with pytest.raises(DataError, match=words):
         read_data(file, PROGRAM)
+
+
+def test_what_is_not_finite_in_tuples_and_complex_numbers_is_named() -> None:
+    source = "data { tuple(int, vector[2]) t; complex c; } parameters { real x; } model { }"
+    program = Program.from_source(source)
+    good = {"t": {"1": 1, "2": [1, 2]}, "c": [1, 2]}
+    read_data(good, program)
+    with pytest.raises(DataError, match=r"`t\[2,1\]` is infinite"):
+        read_data(good | {"t": {"1": 1, "2": [np.inf, 2]}}, program)
+    with pytest.raises(DataError, match=r"`c\[2\]` is NaN"):
+        read_data(good | {"c": [1, np.nan]}, program)
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -103,3 +128,33 @@ def test_extended_data_keep_every_digit() -> None:
     assert json.loads(text) == GOOD | {"ct_x": [0.1 + 0.2, 1 / 3]}
     empty = read_data(None, Program.from_source("parameters { real x; } model {}"))
     assert json.loads(empty.extended({"ct_D": 1})) == {"ct_D": 1}
+
+
+def test_names_that_the_program_does_not_declare() -> None:
+    program = Program.from_source("data { int count; } parameters { real x; }")
+    data = read_data({"count": 3, "extra": 1}, program)
+    assert data.unused(program) == ("extra",)
+    with pytest.raises(DataError, match=r"Did you mean `counts`, which data has\?"):
+        read_data({"counts": 3}, program)
+    with pytest.raises(DataError, match="type 'int' cannot be read"):
+        read_data(3, program)  # pyright: ignore[reportArgumentType]
+
+
+def test_python_s_tuples_are_arrays() -> None:
+    data = read_data(GOOD | {"y": (0, 3), "X": ((1, 2), [3, 4])}, PROGRAM)
+    assert data.values["y"] == [0, 3] and data.values["X"] == [[1, 2], [3, 4]]
+    pair = Program.from_source("data { tuple(int, real) t; } parameters { real x; } model { }")
+    assert read_data({"t": (1, 2.5)}, pair).values["t"] == {"1": 1, "2": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (5, "Data of the type 'int' cannot be read"),
+        ([1, 2], "Data of the type 'list' cannot be read"),
+        ('{"N": 1}', "The data are JSON text"),
+    ],
+)
+def test_what_is_neither_file_nor_mapping(source: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_data(source, PROGRAM)

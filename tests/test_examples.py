@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -48,8 +50,23 @@ def test_bimodal_draws_its_picture(tmp_path: Path) -> None:
 
 
 def test_calibration_in_short(tmp_path: Path) -> None:
-    out = run("calibration/run.py", "--repeats", "3", "--targets", "gaussian", cwd=tmp_path)
-    assert "gaussian" in out and "log Z" in out
+    """Seven families pass, and the file of runs gives the same table in Markdown."""
+    arguments = ("--quick", "--repeats", "1", "--first", "1", "--out", "a.csv")
+    out = run("calibration/run.py", *arguments, cwd=tmp_path)
+    assert "7 of 7 runs" in out and out.endswith("PASSED\n"), out
+    table = run("calibration/run.py", "--table", "a.csv", cwd=tmp_path)
+    assert table.startswith("| family | method | n |") and table.count("\n") == 9, table
+
+
+def test_bridge_in_short(tmp_path: Path) -> None:
+    """Two fits of two posteriors, without R."""
+    arguments = ("--fits", "2", "--only", "poisson", "normal", "--rscript", "")
+    out = run("bridge/run.py", *arguments, cwd=tmp_path)
+    rows = re.findall(r"^(\w+) +\d+ +(-[\d.]+) +(-[\d.]+) ± ([\d.]+) .* (\d)/2 +(\d)/2", out, re.M)
+    assert [row[0] for row in rows] == ["poisson", "normal"]
+    for _, exact, found, error, covered, passed in rows:
+        assert abs(float(found) - float(exact)) < 4 * float(error) < 0.04
+        assert int(covered) >= 1 and passed == "2"
 
 
 def test_exact_radon(tmp_path: Path) -> None:
@@ -215,3 +232,30 @@ def test_table_of_errors_in_short(tmp_path: Path) -> None:
     assert [name for name, *_ in lines] == ["parallel_tempering", "gibbs"], out
     assert all(float(error) < 4 * float(std_error) < 0.4 for _, error, std_error in lines), out
     assert "dynesty" in out
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="no R here: apt install r-base-core")
+def test_the_script_for_r(tmp_path: Path) -> None:
+    """Two programs of one model give log Z, and a comparison that hardly tells them apart."""
+    has_json = subprocess.run(["Rscript", "-e", "library(jsonlite)"], check=False).returncode == 0
+    if not has_json:
+        pytest.skip("R has no jsonlite: apt install r-cran-jsonlite")
+    schools = ROOT / "examples" / "eight_schools"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [
+            *("Rscript", str(ROOT / "examples" / "from_r" / "evidence.R")),
+            *(str(schools / "non_centred.stan"), str(schools / "eight_schools.data.json")),
+            str(schools / "centred.stan"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    values = re.findall(r"log Z = (-[\d.]+), standard error ([\d.]+)", done.stdout)
+    assert len(values) == 2
+    for log_z, error in values:
+        assert abs(float(log_z) + 31.3113) < 4 * float(error) < 0.6
+    assert "probability" in done.stdout

@@ -41,10 +41,8 @@ def run(case: Analytic, **settings: Any) -> TemperedRun:
 @pytest.mark.parametrize("bias", [Bias.linear(-3.0), TABLE], ids=["linear", "table"])
 def test_compiled_beta_is_the_library_s_beta(bias: Bias, delta: float, rng) -> None:
     uniforms = rng.random((2, 200))
-    masses = np.empty(bias.beta.size - 1)
-    found = [
-        kernels.draw_beta(delta, bias.beta, bias.value, masses, one, two) for one, two in uniforms.T
-    ]
+    law = kernels.make_law(bias.beta, bias.value, bias.atom)
+    found = [kernels.draw_beta(delta, law, one, two) for one, two in uniforms.T]
     assert found == pytest.approx(bias.sample_beta(np.full(200, delta), uniforms), abs=1e-9)
 
 
@@ -53,7 +51,7 @@ def test_compiled_beta_is_the_library_s_beta(bias: Bias, delta: float, rng) -> N
     ("make", "log_z_bound", "mean_bound"),
     [
         (lambda: gaussian(1), 0.01, 0.02),
-        (lambda: gaussian(20), 0.04, 0.1),
+        (lambda: gaussian(20), 0.06, 0.1),
         (skewed, 0.03, 0.06),
         (bimodal, 0.12, 1.0),
     ],
@@ -77,6 +75,8 @@ def test_exact_answers(
 
 def test_beta_is_uniform_under_the_learned_bias(seed: int) -> None:
     beta = run(skewed(), seed=seed, draws=1000).beta
+    assert abs(np.mean(beta == 0) - 0.1) < 0.03
+    beta = beta[beta > 0]
     counts = np.histogram(beta, bins=5, range=(0, 1))[0] / beta.size
     assert np.all(np.abs(counts - 0.2) < 0.06)
 
@@ -159,7 +159,7 @@ def test_faults_are_counted_and_the_rest_is_right(fault: str, seed: int) -> None
     assert abs(evidence.log_z - np.log(0.5)) < 4 * evidence.std_error < 0.2
     assert done.statistics["rejected__"].sum() > 100
     assert "rejections" in evidence.warnings
-    assert np.all(done.variables["x"] <= 0)
+    assert np.all(done.variables["x"][done.beta > 0] <= 0)
 
 
 def test_error_bars_are_calibrated() -> None:

@@ -163,3 +163,18 @@ def test_simplexes_share_the_centred_vector() -> None:
     assert code.count("= ct_sum_to_zero(") == 2
     assert "w = softmax(ct_centred);" in code
     assert code.count("ct_log_jacobian += ct_softmax_lj(ct_centred);") == 2
+
+
+@pytest.mark.parametrize("ending", ["; // last", "\n      ; // last", ";\n"])
+def test_a_comment_behind_a_term_leaves_no_empty_loop(ending: str) -> None:
+    text = f"for (n in 1 : N) {{\n    target += normal_lpdf(y[n] | b, s){ending}\n  }}"
+    target = target_of(PROGRAM % text, DATA)
+    code = target.code("joint")
+    assert "for (n in 1 : N)" not in code and "normal_lpdf(y | b, s)" in code
+    assert verify(target, "joint").passed
+
+
+@pytest.mark.parametrize("own", ["// own\n    ", "/* own */ "])
+def test_a_comment_of_the_loops_own_stays(own: str) -> None:
+    text = f"for (n in 1 : N) {{\n    {own}target += normal_lpdf(y[n] | b, s);\n  }}"
+    assert own.strip() in target_of(PROGRAM % text, DATA).code("joint")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -63,6 +65,34 @@ def test_the_wheel_works_alone(tmp_path: Path) -> None:
     file, program, models = json.loads(done.stdout)
     assert file.startswith(str(site)) and models.startswith(str(site))
     assert "ct_log_weight_target" in program
+
+
+def test_the_sdist_makes_the_same_wheel(tmp_path: Path) -> None:
+    """Whoever builds from the sdist must find all that the wheel from the checkout has."""
+
+    def built(kind: str, source: Path, out: Path) -> Path:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
+        return next(out.iterdir())
+
+    with tarfile.open(built("sdist", ROOT, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    found = {path.name for path in source.iterdir()}
+    assert {"CITATION.cff", "LICENSE", "README.md", "tests", "docs"} <= found
+    names = []
+    for number, folder in enumerate((ROOT, source)):
+        with zipfile.ZipFile(built("wheel", folder, tmp_path / f"wheel{number}")) as wheel:
+            names.append(sorted(n for n in wheel.namelist() if "__pycache__" not in n))
+    assert names[0] == names[1]
+    assert f"stanct-{stanct.__version__}.dist-info/METADATA" in names[0]
+
+
+def test_one_version_everywhere() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", changes, re.M)[0] in (stanct.__version__, "Unreleased")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {stanct.__version__}\n" in citation
 
 
 @pytest.mark.parametrize("folder", sorted((ROOT / "stan_models").iterdir()), ids=lambda p: p.name)

@@ -10,7 +10,7 @@ import pytest
 from generated import BIAS, DATA, KNOTS, PROGRAMS, SEED, Array, load, numerical_gradient
 from scipy import integrate, special, stats
 
-from stanct.errors import ProgramError
+from stanct.errors import ProgramError, UnsupportedError
 from stanct.stan.codegen import generate
 from stanct.stan.dependence import Dependence
 from stanct.stan.program import Program
@@ -297,3 +297,49 @@ def test_an_annotated_call_is_prior() -> None:
         f"{PRIOR}model {{ f_lp(m, y); // stanct: prior\n y ~ normal(m, 1); }}"
     )
     assert "f_lp(m, y);" in generate(Program.from_source(source), "prior_likelihood")
+
+
+DECOV = """
+functions {{
+  real decov_{suffix}(vector z_b, vector z_T, data vector shape) {{
+    real lp = normal_lpdf(z_b | 0, 1) + sum(shape);
+    lp += normal_lpdf(z_T[1 : 3] | 0, shape[1]);
+    return lp;
+  }}
+}}
+data {{ int N; vector[N] y; vector[3] shape; }}
+parameters {{ real<lower=0> sigma; vector[3] z_b; vector[3] z_T; }}
+model {{
+  y ~ normal(z_b[1] + z_T[1], sigma);
+  target += {call};
+  sigma ~ exponential(1);
+}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["prior_likelihood", "weighted"])
+@pytest.mark.parametrize(
+    ("suffix", "call"),
+    [("lpdf", "decov_lpdf(z_b | z_T, shape)"), ("prior", "decov_prior(z_b, z_T, shape)")],
+)
+def test_a_users_function_gives_priors_to_all_its_variates(
+    suffix: str, call: str, kind: str
+) -> None:
+    """As decov_lpdf of rstanarm does, which has data for its hyperparameters."""
+    code = generate(Program.from_source(DECOV.format(suffix=suffix, call=call)), kind)
+    assert f"ct_log_prior += {call};" in code
+
+
+def test_weighted_refuses_what_it_cannot_attribute() -> None:
+    source = """
+    functions { real loss(vector y, real mu) { return -sum(abs(y - mu)); } }
+    data { int N; vector[N] y; } parameters { real mu; }
+    model { mu ~ normal(0, 1); target += loss(y, mu);%s
+    }
+    """
+    with pytest.raises(UnsupportedError, match=r"and no density tells which part it is(?s:.)*Mark"):
+        generate(Program.from_source(source % ""), "weighted")
+    for part in ("prior", "likelihood"):
+        marked = source.replace("mu ~ normal(0, 1);", "mu ~ normal(0, 1); y ~ normal(mu, 1);\n")
+        code = generate(Program.from_source(marked % f" // stanct: {part}"), "weighted")
+        assert f"ct_log_{part} += loss(y, mu);" in code

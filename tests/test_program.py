@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import stanct
 from stanct.errors import ProgramError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
@@ -62,6 +63,38 @@ def test_include_paths_come_before_the_files_own_folder(tmp_path: Path) -> None:
     assert Program.from_file(main).data_names == ("own",)
     chosen = Program.from_file(main, include_paths=[tmp_path / "first"])
     assert chosen.data_names == ("first",)
+
+
+@pytest.mark.parametrize(
+    "written", ['"/parts/data.stan"', "/parts/data.stan", "</parts/data.stan>"]
+)
+def test_a_leading_slash_is_looked_up_in_the_include_folders(tmp_path: Path, written: str) -> None:
+    """As stanc does; packages for rstan write their includes so."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "data.stan").write_text("data { int N; }\n#include /parts/more.stan\n")
+    (tmp_path / "parts" / "more.stan").write_text("transformed data { int M = N; }\n")
+    (tmp_path / "models").mkdir()
+    for main in (tmp_path / "main.stan", tmp_path / "models" / "main.stan"):
+        main.write_text(f"#include {written}\n" + BODY)
+        program = Program.from_file(main, include_paths=[tmp_path])
+        assert program.data_names == ("N",) and "transformed data" in program.blocks
+
+
+def test_no_error_quotes_a_file_outside_the_programs_folders(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("root:$6$hash\n")
+    inner = tmp_path / "project"
+    inner.mkdir()
+    main = inner / "main.stan"
+    main.write_text(f"#include {secret}\n" + BODY)
+    with pytest.raises(ProgramError, match="was not found; searched"):
+        Program.from_file(main)
+    (inner / "link.stan").symlink_to(secret)
+    for name in ("../secret.txt", "link.stan"):
+        main.write_text(f"#include {name}\n" + BODY)
+        with pytest.raises(ProgramError, match=r"(secret\.txt|link\.stan):1:") as caught:
+            Program.from_file(main)
+        assert "hash" not in str(caught.value)
 
 
 def test_includes_in_comments_and_strings_are_left_alone() -> None:
@@ -141,3 +174,10 @@ def test_else_if_chains_may_be_long() -> None:
     chain = " else ".join(f"if (x > {k}) x ~ normal({k}, 1);" for k in range(400))
     program = Program.from_source("parameters { real x; } model { " + chain + " }")
     assert generate(program, "density").count("normal_lpdf") == 400
+
+
+def test_a_program_is_a_path() -> None:
+    with pytest.raises(stanct.StanctError, match="not of the type 'int'"):
+        stanct.temper(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(stanct.SavedRunError, match=r"the path of a folder, not 3\."):
+        stanct.load(3)  # pyright: ignore[reportArgumentType]

@@ -97,11 +97,11 @@ def test_resampled_copies_have_equal_weights(run: PseudoExtendedRun) -> None:
 
 def test_arviz(run: PseudoExtendedRun) -> None:
     data = run.to_arviz()
-    assert data.posterior["r"].shape == (4, 1800)
-    assert data.sample_stats["log_weight"].shape == (4, 1800)
-    assert data.sample_stats["diverging"].dtype == bool
-    equal = run.to_arviz(resample=True, seed=1)
-    assert equal.posterior["r"].shape == (4, 600) and equal.posterior.attrs["weighted"] == 0
+    assert data["tempered"]["r"].shape == (4, 1800)
+    assert data["tempered_stats"]["log_weight"].shape == (4, 1800)
+    assert data["sample_stats"]["diverging"].dtype == bool
+    assert data["posterior"]["r"].shape == data["log_prior"]["log_prior"].shape == (4, 600)
+    assert np.array_equal(data["posterior"]["r"].values, run.resample(seed=0)["r"])
 
 
 def test_saved_and_loaded(run: PseudoExtendedRun, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def unknown_page(run: TemperedRun) -> HtmlPage:
 
 def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> None:
     reader = Reader(page)
-    assert f"Reliable: all {len(run.diagnostics)} checks passed." in reader.text
+    assert f"All {len(run.diagnostics)} checks passed." in reader.text
     assert f"log Z = {with_error(run.evidence.log_z, run.evidence.std_error)}" in reader.text
     assert "first-remedy" not in page and "Do not use" not in reader.text
     assert "Rao–Blackwell, tempered chains alone" in reader.text
@@ -209,9 +209,9 @@ def test_its_first_remedy_makes_the_next_page_reliable(failing_page: HtmlPage) -
     advice = first_advice(failing_page)
     assert advice == {"bootstrap": 2, "draws": 400}
     good = far_run(**advice)
-    assert abs(good.evidence.log_z - LINE.log_z) < 4 * good.evidence.std_error < 0.1
+    assert abs(good.evidence.log_z - LINE.log_z) < 4 * good.evidence.std_error < 0.2
     page = good.report()
-    assert "Reliable" in page and not first_remedy(page)
+    assert "checks passed." in page and not first_remedy(page)
 
 
 LEAST = "The parameters least like one mode"
@@ -336,7 +336,7 @@ def test_causes_come_before_symptoms() -> None:
     assert names == ["support", "round_trips", "pareto_k", "effective_size", "new_one"]
     assert remedies(checks)[0] == "Mend support."
     assert verdict(checks) == "Not to be trusted: 5 checks of 6 failed."
-    assert verdict(checks[2:3]) == "Reliable: all 1 checks passed."
+    assert verdict(checks[2:3]) == "All 1 checks passed."
     same = (check("a", False, "Same."), check("b", False, "Same."))
     assert remedies(same) == ["Same."]
 
@@ -361,12 +361,17 @@ def test_numbers() -> None:
 
 def test_reproduction_lines(run: TemperedRun) -> None:
     assert command_line(run) is None  # its data were in memory
-    record = {**run.provenance, "program": "my model.stan", "data_origin": "it's.json"}
+    record = {
+        **run.provenance,
+        "program": "my model.stan",
+        "from_text": False,
+        "data_origin": "it's.json",
+    }
     stored = dataclasses.replace(run, provenance=record)
     command = command_line(stored)
     assert command is not None
     assert command.startswith(
-        "stanct evidence 'my model.stan' 'it'\"'\"'s.json' --draws 300 --warmup 300"
+        "stanct evidence 'my model.stan' 'it'\"'\"'s.json' --method joint --draws 300 --warmup 300"
     )
     assert f"--seed {run.provenance['settings']['seed']}" in command
     python = python_lines(stored)
@@ -376,11 +381,19 @@ def test_reproduction_lines(run: TemperedRun) -> None:
     assert "base=base," in (python_lines(far_run()) or "")
 
 
+def test_a_program_from_text_is_repeated_from_text(run: TemperedRun) -> None:
+    record = {**run.provenance, "data_origin": "data.json"}
+    of_text = dataclasses.replace(run, provenance=record)
+    assert command_line(of_text) is None
+    assert "model = stanct.temper(text)\n" in (python_lines(of_text) or "")
+
+
 def made_by(run: Any, method: str, common: dict[str, Any], own: dict[str, Any]) -> Any:
     """A run as a method with settings of its own would leave it."""
     record = {
         **run.provenance,
         "program": "m.stan",
+        "from_text": False,
         "data_origin": "d.json",
         "settings": common,
         "method_settings": own,
@@ -443,7 +456,7 @@ def test_report_command(run: TemperedRun, tmp_path: Path, capsys: Any) -> None:
     run.save(tmp_path / "line")
     assert main(["report", str(tmp_path / "line")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'line'}.html\n"
-    assert "Reliable" in (tmp_path / "line.html").read_text(encoding="utf-8")
+    assert "checks passed." in (tmp_path / "line.html").read_text(encoding="utf-8")
     assert main(["report", str(tmp_path / "line"), "--out", str(tmp_path / "x.html")]) == 0
     assert (tmp_path / "x.html").exists()
     assert main(["report", str(tmp_path)]) == 1

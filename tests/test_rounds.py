@@ -74,7 +74,7 @@ def test_refit_bias_follows_the_round_s_own_curve(rng: np.random.Generator) -> N
 def test_a_bias_that_keeps_chains_where_the_path_is_fast(rng: np.random.Generator) -> None:
     done = round_of(base_of(0.0, 1.0), Bias.linear(-4.0), rng)
     bias = refit_bias(done, 0.5)
-    fine = np.linspace(0, 1, 20_001)
+    fine = np.linspace(0, 1, 1001)
     stay = PATH.speed(fine) ** 1.3
     density = 0.5 + 0.5 * stay / trapezoid(stay, fine)
     wanted = PATH.curve(fine) - np.log(density / density[0])

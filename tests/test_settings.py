@@ -303,7 +303,13 @@ WAYS = pytest.mark.parametrize("way", [by_sample, by_model])
             "a whole number of at least 2, or None, not 3.5",
             "rungs=4",
         ),
-        ("joint", {}, {"base": None}, "'advi' or a base of your own, not None", "base='auto'"),
+        (
+            "joint",
+            {},
+            {"base": None},
+            "'advi' or a base or a fit of your own, not None",
+            "base='auto'",
+        ),
     ],
     ids=lambda value: next(iter(value), None) if isinstance(value, dict) else None,
 )
@@ -329,6 +335,34 @@ def test_refusals_read_alike(
     [
         ("joint", {"chians": 4}, "There is no option 'chians'. Did you mean chains=...?"),
         ("joint", {"Draws": 4}, "There is no option 'Draws'. Did you mean draws=...?"),
+        ("joint", {"iter_sampling": 4}, "There is no option 'iter_sampling'. Did you mean draws="),
+        (
+            "gibbs",
+            {"show_progress": 0},
+            "There is no option 'show_progress'. Did you mean pro",
+        ),
+        (
+            "joint",
+            {"parallel_chains": 2},
+            "There is no option 'parallel_chains'. Did you mean t",
+        ),
+        (
+            "joint",
+            {"adapt_delta": 0.9},
+            "There is no option 'adapt_delta'. Did you mean stanct.Joint(target_accept=...)?",
+        ),
+        (
+            "joint",
+            {"max_treedepth": 9},
+            "There is no option 'max_treedepth'. Did you mean stanct.Joint(max_depth=...)?",
+        ),
+        (
+            "ais",
+            {"init": {}},
+            "There is no option 'init'. Did you mean inits=..., from which the search for modes "
+            "starts?",
+        ),
+        ("ais", {"max_treedepth": 9}, "There is no option 'max_treedepth'."),
         (
             "gibbs",
             {"transitions": 8},
@@ -390,7 +424,7 @@ def test_a_method_is_frozen_and_takes_its_own_settings_by_name() -> None:
     ("arguments", "words"),
     [
         (["transition=8"], "There is no gibbs setting 'transition'. Did you mean 'transitions'?"),
-        (["draws=8"], "There is no gibbs setting 'draws'."),
+        (["draws=8"], "Did you mean --draws?"),
         (["transitions=many"], "transitions must be a whole number of at least 1, not 'many'."),
         (["bootstrap=1.5"], "bootstrap must be a whole number of at least 0, not 1.5. Did you mea"),
         (["transitions"], "--set takes NAME=VALUE, not 'transitions'. Use e.g. --set bootstrap=2."),

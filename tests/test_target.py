@@ -10,6 +10,7 @@ import pytest
 from conftest import target_of
 from scipy.stats import kstest, norm
 
+from stanct import sample
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, compile_program
 from stanct.errors import EngineError, ProgramError
 from stanct.path.bias import Bias
@@ -123,14 +124,29 @@ def test_a_fault_of_ours_says_so() -> None:
         make_density(broken, target.program, target.data)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "transformed data { matrix[2, 2] Q = qr_thin_Q([[1, 2], [3, 5]]); }\n"
-        "parameters { real x; } model { x ~ normal(Q[1, 1], 1); }",
-        "parameters { tuple(real, real) t; } model { t.1 ~ normal(0, 1); }",
-    ],
-)
-def test_what_the_engine_lacks_is_not_blamed_on_the_data(source: str) -> None:
-    with pytest.raises(EngineError, match="cannot run model"):
-        _ = target_of(source).density
+LACKING = {
+    "qr_thin_Q": "transformed data { matrix[2, 2] Q = qr_thin_Q([[1, 2], [3, 5]]); }\n"
+    "parameters { real x; } model { x ~ normal(Q[1, 1], 1); }",
+    "tuple": "parameters {\n  tuple(real, real) t;\n} model { t.1 ~ normal(0, 1); }",
+    "complex": "parameters {\n  complex z;\n} model { get_real(z) ~ normal(0, 1); }",
+    "complex_vector": "parameters {\n  complex_vector[2] z;\n} model { }",
+    "column_stochastic_matrix": "parameters {\n  column_stochastic_matrix[2, 2] S;\n} model { }",
+    "row_stochastic_matrix": "parameters {\n  row_stochastic_matrix[2, 2] S;\n} model { }",
+    "hmm_marginal": "parameters {\n  simplex[2] p;\n} model {\n  target += "
+    "hmm_marginal(rep_matrix(-1, 2, 3), rep_matrix(0.5, 2, 2), p);\n}",
+    "jacobian": "functions {\n  real up_jacobian(real x) { jacobian += x; return exp(x); }\n}\n"
+    "parameters { real x; } transformed parameters { real y = up_jacobian(x); }\n"
+    "model { y ~ lognormal(0, 1); }",
+}
+
+
+@pytest.mark.parametrize("construct", LACKING)
+def test_what_the_engine_lacks_is_an_error_before_any_work(construct: str) -> None:
+    """It names the construct and its place, and blames neither the data nor the starts."""
+    target = target_of(LACKING[construct])
+    line = next(k for k, row in enumerate(LACKING[construct].split("\n"), 1) if construct in row)
+    words = rf"model\.stan:{line}:\d+: The embedded engine cannot run `{construct}`(?s:.)*CmdStan"
+    with pytest.raises(EngineError, match=words):
+        _ = target.density
+    with pytest.raises(EngineError, match=words):
+        sample(target, "joint", engine="embedded", progress=False)

@@ -29,11 +29,11 @@ def run() -> TemperedRun:
 
 def test_shapes(run: TemperedRun) -> None:
     assert (run.chains, run.draws) == (4, 400)
-    assert run.z.shape == (4, 400, 2) and run.base_delta.shape == (4 * 1600,)
+    assert run.z.shape == (4, 400, 2) and run.base_delta.shape == (8 * 1600,)
     assert run.variables["b"].shape == (4, 400, 2)
     assert set(run.variables) == {"b", "sum_b"}
     assert run.gradients > 4 * (300 + 400)
-    assert np.all((run.beta > 0) & (run.beta < 1))
+    assert np.all((run.beta >= 0) & (run.beta < 1))
 
 
 def test_frozen(run: TemperedRun) -> None:
@@ -79,13 +79,15 @@ def test_resample_has_the_posterior_s_mean(run: TemperedRun) -> None:
 
 def test_arviz(run: TemperedRun) -> None:
     container = run.to_arviz()
-    assert container["posterior"]["b"].shape == (4, 400, 2)
-    statistics = container["sample_stats"]
-    assert np.array_equal(statistics["log_weight"].values, run.log_weights())
-    assert statistics["diverging"].values.dtype == bool
+    assert container["posterior"]["b"].shape == (4, 100, 2)
+    assert np.array_equal(container["tempered"]["b"].values, run.variables["b"])
+    weights = container["tempered_stats"]["log_weight"].values
+    assert np.array_equal(weights, run.log_weights())
+    assert container["sample_stats"]["diverging"].values.dtype == bool
+    assert container["sample_stats"]["diverging"].shape == (4, 100)
     posterior = container["posterior"]
     assert float(posterior.attrs["log_z"]) == run.evidence.log_z
-    assert run.to_arviz(resample=True, seed=1)["posterior"]["b"].shape == (4, 100, 2)
+    assert run.to_arviz(draws=50)["posterior"]["b"].shape == (4, 50, 2)
 
 
 def test_save_and_load(run: TemperedRun, tmp_path: Path) -> None:

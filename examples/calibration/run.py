@@ -1,174 +1,216 @@
-"""Are the error bars honest? Repeated runs of a sampler where the exact answer is known.
+"""Are the error bars honest? Every repetition draws a new target whose answers are exact.
 
-Each repetition has its own seed. The table has two lines for each target, one for log Z and one for
-a posterior mean. A line shows the root mean square error, the standard error that the runs
-reported, and the share of errors within 1.96 standard errors. That share is 95 % if the error bars
-are right.
+The table has a line for each family and method. Its columns are explained in README.md. The exit
+status is 0 if each method passes: its error bars cover, few runs warn, and hardly any run is wrong
+without a warning. Finished runs are added to the file of `--out` at once, and the same command goes
+on from there.
 
-    python run.py                                  # joint CT, three targets, 100 repetitions each
-    python run.py --methods gibbs ais --targets two_modes funnel wide
-    python run.py --targets radon --repeats 20     # 92 parameters, minutes
+    python run.py --out runs.csv                        # all families, hours
+    python run.py --families mixture labels --methods joint gibbs ais
+    python run.py --quick                               # a minute
+    python run.py --plant base --families mixture       # a fault that must be found
+    python run.py --table runs.csv                      # the table in Markdown
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
+import multiprocessing
+import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import multivariate_normal
+import plants
+import scoring
+from families import FAMILIES, FIXED, drawn
+from scoring import Limits, Row
 from tqdm import tqdm
 
 import stanct
 
-ROOT = Path(__file__).resolve().parents[2]
-# Short runs: the method, and the length of its chains.
-SHORT: dict[str, tuple[stanct.Method, dict[str, int]]] = {
-    "joint": (stanct.Joint(), {"draws": 500, "warmup": 300}),
-    "gibbs": (stanct.Gibbs(), {"draws": 500, "warmup": 300}),
-    "simulated_tempering": (stanct.SimulatedTempering(), {"draws": 500, "warmup": 300}),
-    "parallel_tempering": (stanct.ParallelTempering(), {"draws": 500}),
-    "ais": (stanct.AIS(temperatures=100), {"draws": 64}),
+METHODS: dict[str, stanct.Method[Any] | None] = {
+    "default": None,
+    "joint": stanct.Joint(),
+    "gibbs": stanct.Gibbs(),
+    "simulated_tempering": stanct.SimulatedTempering(),
+    "parallel_tempering": stanct.ParallelTempering(),
+    "pseudo_extended": stanct.PseudoExtended(),
+    "ais": stanct.AIS(),
 }
+QUICK = ("hierarchy_raw", "mixture", "labels", "banana", "regression", "separation", "rates")
+QUICK_LENGTH: dict[str, Any] = {"draws": 500, "warmup": 300}
+# So few runs can only show what is badly wrong.
+QUICK_LIMITS = Limits(least=0.75, calm=0.6, silent=0.1)
 
 
 @dataclass(frozen=True)
-class Target:
-    """A program with its exact answers.
+class Task:
+    """A run that is wanted. The seed draws the target and is that of the run."""
 
-    Attributes
-    ----------
-    model, data
-        The program and its data.
-    log_z, mean
-        The exact log Z, and the exact posterior mean of a scalar.
-    label, scalar
-        The scalar's name in the table, and the function that takes it from a run's variables.
-    short
-        Whether the runs are those of `SHORT`. Otherwise they have each method's defaults.
-    """
+    family: str
+    method: str
+    seed: int
+    plant: str | None = None
+    quick: bool = False
 
-    model: stanct.TemperedModel
-    data: Mapping[str, Any] | None
-    log_z: float
-    mean: float
-    label: str
-    scalar: Callable[[Mapping[str, np.ndarray]], np.ndarray]
-    short: bool = True
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What identifies its row."""
+        return self.family, self.label, self.seed
+
+    @property
+    def label(self) -> str:
+        """The method's name in the table."""
+        notes = [*([self.plant] if self.plant else []), *["quick"] * self.quick]
+        return f"{self.method} ({', '.join(notes)})" if notes else self.method
 
 
-def shipped(folder: str, name: str, *, short: bool = True) -> Target:
-    """A folder with program, data and truth.json. The scalar is the first element of `name`."""
-    path = ROOT / folder
-    data = path / f"{path.name}.data.json"
-    truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
-    return Target(
-        stanct.temper(path / f"{path.name}.stan"),
-        json.loads(data.read_text(encoding="utf-8")) if data.exists() else None,
-        truth["log_z"],
-        float(np.ravel(truth["mean"][name])[0]),
-        name,
-        lambda draws: draws[name].reshape(*draws[name].shape[:2], -1)[..., 0],
-        short,
-    )
-
-
-def wide() -> Target:
-    """The regression in `stan_models/gaussian`, with 100 slopes."""
-    rng = np.random.default_rng(1)
-    design, noise = rng.normal(size=(150, 100)), 2.0
-    y = design @ rng.normal(size=100) + noise * rng.normal(size=150)
-    covariance = design @ design.T + noise**2 * np.eye(150)
-    return Target(
-        stanct.temper(ROOT / "stan_models/gaussian/gaussian.stan"),
-        {"N": 150, "K": 100, "design": design, "y": y, "noise": noise, "prior_scale": 1.0},
-        float(multivariate_normal(cov=covariance).logpdf(y)),
-        float(design[:, 0] @ np.linalg.solve(covariance, y)),
-        "slope",
-        lambda draws: draws["slope"][..., 0],
-    )
-
-
-TARGETS: dict[str, Callable[[], Target]] = {
-    "gaussian": lambda: shipped("stan_models/gaussian", "slope"),
-    "skewed": lambda: shipped("stan_models/skewed", "rate"),
-    "two_modes": lambda: shipped("stan_models/two_modes", "x"),
-    "funnel": lambda: shipped("stan_models/funnel", "log_variance"),
-    "wide": wide,
-    "radon": lambda: shipped("examples/radon", "beta", short=False),
-}
-
-
-def repeat(target: Target, method: str, seeds: np.ndarray) -> dict[str, np.ndarray]:
-    """Run a target once for each seed.
-
-    Returns
-    -------
-    dict
-        Arrays over the runs by name: errors and standard errors of both quantities, gradients,
-        seconds, and whether a diagnostic failed.
-    """
-    rows = []
-    chosen, length = SHORT[method] if target.short else (method, {})
-    for seed in tqdm(seeds, desc=method, unit="run", leave=False, disable=None):
-        started = time.perf_counter()
-        run = target.model.sample(
-            target.data, chosen, seed=int(seed), engine="embedded", progress=False, **length
-        )  # fmt: skip
-        mean = run.expect(target.scalar)
-        rows.append(
-            {
-                "log_z_error": run.evidence.log_z - target.log_z,
-                "log_z_std_error": run.evidence.std_error,
-                "mean_error": float(mean.value) - target.mean,
-                "mean_std_error": float(mean.std_error),
-                "gradients": run.gradients,
-                "seconds": time.perf_counter() - started,
-                "warned": bool(run.warnings),
-            }
+def run(task: Task) -> Row:
+    """Draw the target, sample it, and compare. A failure is a row too."""
+    started = time.process_time()
+    try:
+        target = drawn(task.family, task.seed)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{task.family}.stan"
+            path.write_text(target.stan, encoding="utf-8")
+            model = stanct.temper(path)
+            options = plants.options_of(
+                task.plant, METHODS[task.method], model.density(target.data).dimension
+            )
+            if task.quick and task.method != "ais":
+                options |= QUICK_LENGTH
+            made: Any = model.sample(
+                target.data, seed=task.seed, engine="embedded", progress=False, **options
+            )
+            if made.provenance["interrupted"]:
+                raise KeyboardInterrupt
+            evidence, mean = plants.evidence_of(task.plant, made), made.expect(target.quantity)
+        numbers = {
+            "log_z_error": evidence.log_z - target.log_z,
+            "log_z_se": evidence.std_error,
+            "mean_error": float(mean.value) - target.mean,
+            "mean_se": float(mean.std_error),
+        }
+        if not np.isfinite(list(numbers.values())).all():
+            return Row(*task.key, failed=f"not finite: {numbers}")
+        return Row(
+            *task.key,
+            **numbers,
+            tolerance=target.tolerance,
+            warnings=" ".join(made.warnings),
+            gradients=made.gradients,
+            cpu_seconds=round(time.process_time() - started, 2),
         )
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    except Exception as problem:
+        words = " ".join(f"{type(problem).__name__}: {problem}".split())
+        return Row(*task.key, failed=words[:300])
 
 
-def report(heading: str, label: str, runs: dict[str, np.ndarray], within: float) -> None:
-    """Print the two lines of a method on a target."""
-    for key, quantity in (("log_z", "log Z"), ("mean", label)):
-        error, std_error = runs[f"{key}_error"], runs[f"{key}_std_error"]
-        covered = np.mean(np.abs(error) <= within * std_error)
-        print(
-            f"{heading:<30} {quantity:<12} {np.sqrt(np.mean(error**2)):8.4f} {error.mean():+8.4f} "
-            f"{std_error.mean():8.4f} {std_error.max():8.4f} {covered:7.0%}   "
-            f"{runs['gradients'].mean():11,.0f} {runs['seconds'].mean():7.2f} "
-            f"{runs['warned'].mean():7.0%}",
-            flush=True,
-        )
+def finished(tasks: Sequence[Task], jobs: int) -> Iterator[Row]:
+    """The rows of the tasks, in the order in which they finish."""
+    if jobs == 1:
+        yield from map(run, tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as workers:
+        futures = [workers.submit(run, task) for task in tasks]
+        try:
+            yield from (future.result() for future in as_completed(futures))
+        finally:
+            workers.shutdown(wait=False, cancel_futures=True)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, with those filled in that the others imply."""
+    parser = argparse.ArgumentParser(description="Calibration of stanct's error bars.")
+    add = parser.add_argument
+    add("--methods", nargs="+", choices=METHODS, default=["default"])
+    add("--families", nargs="+", choices=[*FAMILIES, *FIXED], help="all random ones by default")
+    add("--repeats", type=int, help="targets of each family; 8 by default")
+    add("--first", type=int, help="seed of the first repetition; by default one nobody has seen")
+    add("--quick", action="store_true", help="few families and short runs")
+    add("--jobs", type=int, default=1, help="processes")
+    add("--out", type=Path, help="CSV file of finished runs")
+    add("--plant", choices=plants.PLANTS, help="a fault that must be found")
+    add("--table", type=Path, metavar="FILE", help="print the table of a CSV file and do no runs")
+    for name, text in (
+        ("least", "share of errors within 1.96 SE, of runs without a warning"),
+        ("calm", "share of runs without a warning"),
+        ("silent", "largest share of runs off by more than 3 SE without a warning"),
+    ):
+        add(f"--{name}", type=float, help=text)
+    options = parser.parse_args(arguments)
+    limits = QUICK_LIMITS if options.quick else Limits()
+    given = {name: getattr(options, name) for name in ("least", "calm", "silent")}
+    options.limits = Limits(**{n: getattr(limits, n) if v is None else v for n, v in given.items()})
+    options.families = options.families or (QUICK if options.quick else tuple(FAMILIES))
+    options.repeats = options.repeats or (2 if options.quick else 8)
+    return options
+
+
+def first_seed(options: argparse.Namespace, known: Sequence[Row]) -> int:
+    """The asked seed, or that of the file, or a fresh one."""
+    if options.first is not None:
+        return options.first
+    if known:
+        return min(row.seed for row in known)
+    return int.from_bytes(os.urandom(3), "big") * 100
+
+
+def calibrate(options: argparse.Namespace) -> bool:
+    """Do the runs that the file lacks, print the table, and say whether every method passes."""
+    known = [] if options.out is None else scoring.read_rows(options.out)
+    first = first_seed(options, known)
+    groups = [
+        [
+            Task(family, method, first + k, options.plant, options.quick)
+            for k in range(options.repeats)
+        ]
+        for family in options.families
+        for method in options.methods
+    ]
+    done = {(row.family, row.method, row.seed): row for row in known}
+    wanted = [task for group in groups for task in group if task.key not in done]
+    print(f"Seeds {first} to {first + options.repeats - 1}.")
+    print(scoring.as_text(scoring.HEADINGS), flush=True)
+    shown = 0
+    with (
+        scoring.appending(options.out) as add,
+        tqdm(total=len(wanted), unit="run", disable=None) as bar,
+    ):
+        for row in itertools.chain([None], finished(wanted, options.jobs)):
+            if row is not None:
+                add(row)
+                done[row.family, row.method, row.seed] = row
+                bar.update()
+            while shown < len(groups) and all(task.key in done for task in groups[shown]):
+                own = [done[task.key] for task in groups[shown]]
+                line = scoring.cells(scoring.score(own, options.limits.calm))
+                bar.write(scoring.as_text(line), file=sys.stdout)
+                sys.stdout.flush()
+                shown += 1
+    passed = True
+    for label in dict.fromkeys(group[0].label for group in groups):
+        own = [done[task.key] for group in groups for task in group if task.label == label]
+        found = scoring.verdict(own, options.limits)
+        passed &= found.passed
+        print("\n".join([*found.lines, "PASSED" if found.passed else "FAILED"]))
+    return passed
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Coverage of stanct's error bars.")
-    parser.add_argument("--repeats", type=int, default=100, help="runs of a method on a target")
-    parser.add_argument("--seed", type=int, default=1, help="seed of all seeds")
-    parser.add_argument("--methods", nargs="+", choices=SHORT, default=["joint"])
-    parser.add_argument(
-        "--targets", nargs="+", choices=TARGETS, default=["gaussian", "skewed", "two_modes"]
-    )
-    parser.add_argument(
-        "--within", type=float, default=1.96, help="standard errors that count as covered"
-    )
-    options = parser.parse_args()
-    print(
-        f"{'':<30} {'quantity':<12} {'RMSE':>8} {'bias':>8} {'mean SE':>8} {'max SE':>8} "
-        f"{f'≤{options.within:g} SE':>7}   {'gradients':>11} {'seconds':>7} {'warned':>7}"
-    )
-    spawned = np.random.SeedSequence(options.seed).spawn(len(TARGETS))
-    streams = dict(zip(TARGETS, spawned, strict=True))
-    for name in options.targets:
-        target, seeds = TARGETS[name](), streams[name].generate_state(options.repeats)
-        for method in options.methods:
-            runs = repeat(target, method, seeds)
-            report(f"{name}, {method}", target.label, runs, options.within)
+    options = parsed(None)
+    if options.table is not None:
+        scores = scoring.scores_of(scoring.read_rows(options.table), options.limits.calm)
+        print(scoring.as_markdown(scores))
+        sys.exit()
+    np.seterr(all="ignore")
+    sys.exit(0 if calibrate(options) else 1)

@@ -60,7 +60,9 @@ def examine() -> tuple[str, bool]:
     lines.append(f"  cmdstan: {_cmdstan(home)}")
     lines.append(f"  OpenCL: {_opencl()}")
     chosen = "embedded" if home is None else "cmdstan"
-    methods = " and ".join([name for name, kind in METHODS.items() if kind.by_nuts])
+    methods = " and ".join(
+        [name for name, kind in METHODS.items() if kind.by_nuts and kind.cmdstan_first]
+    )
     lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
     return "\n".join(lines), healthy and works
 

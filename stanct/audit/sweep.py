@@ -21,6 +21,7 @@ import pandas as pd
 from stanct.audit.verify import verify
 from stanct.engines import embedded
 from stanct.engines.embedded import CompilerMessageError
+from stanct.engines.homes import Home
 from stanct.errors import (
     DataError,
     EngineError,
@@ -52,11 +53,14 @@ class Case:
         Name in the report: the path in the folder, or the name of the posterior.
     program, data
         Files; `data` is JSON or a zip archive of it.
+    includes
+        Folders in which ``#include`` looks before the program's own folder.
     """
 
     name: str
     program: Path
     data: Path | None = None
+    includes: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ def find_cases(folder: str | os.PathLike[str], *, with_data: bool = False) -> li
     ----------
     folder
         Folder that is searched recursively for ``*.stan``. A checkout of posteriordb is recognised.
+        Includes are looked up in the program's folder and in those above it, up to this one, as
+        packages for R keep them.
     with_data
         List only programs with data, and pair them: the posteriors of posteriordb; elsewhere
         ``<stem>.data.json`` beside the program, or, if there is none, the first ``*.data.json``
@@ -115,7 +121,9 @@ def find_cases(folder: str | os.PathLike[str], *, with_data: bool = False) -> li
     if with_data:
         posteriors = sorted((root / "posteriors").glob("*.json"))
         cases = [case for path in posteriors for case in _posterior(root, path)]
-        cases = cases or [case for path in sorted(root.rglob("*.stan")) for case in _beside(path)]
+        cases = cases or [
+            case for path in sorted(root.rglob("*.stan")) for case in _beside(path, root)
+        ]
     else:
         cases = [Case("", path) for path in sorted(root.rglob("*.stan"))]
     if not cases:
@@ -125,9 +133,18 @@ def find_cases(folder: str | os.PathLike[str], *, with_data: bool = False) -> li
             + (", and <name>.data.json beside them." if with_data else "."),
         )
     return [
-        Case(case.name or str(case.program.relative_to(root)), case.program, case.data)
+        replace(
+            case,
+            name=case.name or str(case.program.relative_to(root)),
+            includes=_above(case.program, root),
+        )
         for case in cases
     ]
+
+
+def _above(program: Path, root: Path) -> tuple[Path, ...]:
+    """The program's folder and those above it up to the root."""
+    return tuple(folder for folder in program.parents if folder.is_relative_to(root))
 
 
 def _posterior(root: Path, path: Path) -> Iterator[Case]:
@@ -138,10 +155,10 @@ def _posterior(root: Path, path: Path) -> Iterator[Case]:
         yield Case(path.stem, program, data)
 
 
-def _beside(program: Path) -> Iterator[Case]:
+def _beside(program: Path, root: Path) -> Iterator[Case]:
     own = program.with_suffix(".data.json")
     try:
-        needed = set(Program.from_file(program).data_names)
+        needed = set(Program.from_file(program, include_paths=_above(program, root)).data_names)
     except ProgramError:
         return
     for data in [own] if own.is_file() else sorted(program.parent.glob("*.data.json")):
@@ -155,6 +172,7 @@ def sweep(
     kinds: Sequence[str] = KINDS,
     *,
     seconds: float = 120,
+    second: Home | None = None,
 ) -> Iterator[Verdict]:
     """Transform every program to every kind, check it with stanc, and compare it if it has data.
 
@@ -167,8 +185,10 @@ def sweep(
     seconds
         Time in seconds after which a case counts as failed. A case with data is then transformed
         once more without data.
+    second
+        The CmdStan that evaluates one side of every comparison; see `stanct.audit.verify.verify`.
     """
-    with Worker(partial(examine, kinds=tuple(kinds)), seconds) as worker:
+    with Worker(partial(examine, kinds=tuple(kinds), second=second), seconds) as worker:
         for case in cases:
             try:
                 yield from worker(case)
@@ -194,27 +214,29 @@ def _without_numbers(
             yield verdict
 
 
-def examine(case: Case, kinds: Sequence[str]) -> list[Verdict]:
+def examine(case: Case, kinds: Sequence[str], second: Home | None = None) -> list[Verdict]:
     """Transform and compare one case in this process; see `sweep`."""
     try:
         text = case.program.read_text(encoding="utf-8")
-        expanded = SourceText.expand(text, str(case.program), [case.program.parent]).text
+        folders = [*case.includes, case.program.parent]
+        expanded = SourceText.expand(text, str(case.program), folders).text
     except (ProgramError, OSError, UnicodeDecodeError) as error:
         return [Verdict(case.name, "", "rejected", _INCLUDE_MISSING, str(error))]
     try:
         embedded.compile_program(expanded)
     except CompilerMessageError as error:
         return [Verdict(case.name, "", "rejected", "stanc", str(error))]
-    return [_transform(case, kind) for kind in kinds]
+    return [_transform(case, kind, second) for kind in kinds]
 
 
-def _transform(case: Case, kind: str) -> Verdict:
+def _transform(case: Case, kind: str, second: Home | None) -> Verdict:
     try:
-        program = Program.from_file(case.program)
+        program = Program.from_file(case.program, include_paths=case.includes)
         embedded.compile_program(generate(program, kind))
         if case.data is None:
             return Verdict(case.name, kind, "transformed")
-        comparison = verify(ProgramTarget(program, read_data(load_data(case.data), program)), kind)
+        target = ProgramTarget(program, read_data(load_data(case.data), program))
+        comparison = verify(target, kind, second=second)
     except UnsupportedError as error:
         return Verdict(case.name, kind, "refused", error.reason, str(error))
     except (DataError, SamplingError) as error:
@@ -229,9 +251,11 @@ def _transform(case: Case, kind: str) -> Verdict:
         return Verdict(case.name, kind, "failed", type(error).__name__, str(error))
     if comparison.points == 0:
         return Verdict(case.name, kind, "not compared", "no finite point", str(comparison))
-    outcome = "equal" if comparison.passed else "differs"
-    reason = "" if comparison.passed else "not its formula"
-    return Verdict(case.name, kind, outcome, reason, str(comparison))
+    if comparison.passed:
+        return Verdict(case.name, kind, "equal", "", str(comparison))
+    if comparison.engines_differ:
+        return Verdict(case.name, kind, "not compared", "the engines differ", str(comparison))
+    return Verdict(case.name, kind, "differs", "not its formula", str(comparison))
 
 
 def load_data(path: Path) -> Any:

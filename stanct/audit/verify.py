@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,16 @@ from scipy import special
 
 from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
+from stanct.engines.homes import Home
 from stanct.errors import StanctError
 from stanct.path.bias import Bias
 from stanct.stan.codegen import KINDS
+from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density, whitening_data
 
 _COPIES = 2
-_GRADIENT_TOLERANCE = 1e-7
+_TOLERANCE, _GRADIENT_TOLERANCE = 1e-9, 1e-7
 _Pair = tuple[tuple[float, Array], tuple[float, Array]]
 """Log density and gradient of the program, and those of its formula."""
 
@@ -50,6 +52,14 @@ class Verification:
         Largest such difference of the density program's gradient when the last digit of every
         parameter changes. It is computed only if the gradients differ. If it is large, rounding
         makes the numerical gradient meaningless, as it can in programs with eigenvectors.
+    truncation
+        Line of a truncated statement that the embedded engine may compute wrongly as it stands in
+        the user's program: it drops the normaliser of a vector (stanli 0.24). None without one.
+    by_cmdstan
+        Whether CmdStan evaluated one of the two.
+    engines
+        Largest relative difference of the embedded engine and CmdStan on one and the same program,
+        the density program. It is computed only if the two log densities differ.
     """
 
     kind: str
@@ -57,12 +67,20 @@ class Verification:
     error: float
     gradient_error: float
     gradient_rounding: float = 0.0
+    truncation: int | None = None
+    by_cmdstan: bool = False
+    engines: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether the two agree up to rounding, at one point at least."""
         tolerance = max(_GRADIENT_TOLERANCE, 10 * self.gradient_rounding)
-        return self.points > 0 and self.error < 1e-9 and self.gradient_error < tolerance
+        return self.points > 0 and self.error < _TOLERANCE and self.gradient_error < tolerance
+
+    @property
+    def engines_differ(self) -> bool:
+        """Whether the embedded engine and CmdStan differ on the density program itself."""
+        return self.engines > _TOLERANCE
 
     def __str__(self) -> str:
         verdict = "agrees with its formula" if self.passed else "DOES NOT agree with its formula"
@@ -76,10 +94,35 @@ class Verification:
             f"The {self.kind} program {verdict}; {self.points} random points, largest relative "
             f"difference {self.error:.1e}, of gradients {self.gradient_error:.1e}"
             f"{own if self.gradient_rounding else ''}."
+            f"{' CmdStan evaluated one of the two.' if self.by_cmdstan else ''}"
+            f"{'' if self.passed else self._doubt}"
+        )
+
+    @property
+    def _doubt(self) -> str:
+        if self.engines_differ:
+            return (
+                " The embedded engine and CmdStan differ by "
+                f"{self.engines:.1e} on the density program itself, so this is a fault of one of "
+                "the engines, and not of the generated program."
+            )
+        if self.by_cmdstan or self.truncation is None:
+            return ""
+        return (
+            " The embedded engine computed both, and it drops the normaliser of a truncated vector "
+            f"in your own program, such as that of line {self.truncation}. The generated program "
+            "writes the normaliser out, so it may well be right."
         )
 
 
-def verify(target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1) -> Verification:
+def verify(
+    target: ProgramTarget,
+    kind: str,
+    *,
+    points: int = 20,
+    seed: int = 1,
+    second: Home | None = None,
+) -> Verification:
     """Compare a generated program with its formula at random points.
 
     The `density` program is compared with the user's own program up to a constant. The other kinds
@@ -96,17 +139,21 @@ def verify(target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1)
         Number of random points.
     seed
         Seed of the random points.
+    second
+        The CmdStan that evaluates one of the two: the user's own program for the kind `density`,
+        and the generated program for the others. Without it, the embedded engine evaluates both.
     """
     if kind not in KINDS:
         raise StanctError(
             f"There is no kind {kind!r} of generated program.",
             remedy="The kinds are " + ", ".join(map(repr, KINDS)) + ".",
         )
+    home = target.density.recipe.home if second is None else str(second.path)
     rng = np.random.default_rng(seed)
     formulas = {"density": _original, "prior_likelihood": _prior_likelihood, "weighted": _weighted}
     formula = formulas.get(kind, _whitened)
     with np.errstate(invalid="ignore", over="ignore"):
-        pairs = list(formula(target, kind, rng, points))
+        pairs = list(formula(target, kind, rng, points, home))
         found, wanted = (np.array([pair[side][0] for pair in pairs]) for side in (0, 1))
         both = np.isfinite(found) & np.isfinite(wanted)
         if kind == "density" and both.any():
@@ -122,7 +169,37 @@ def verify(target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1)
     error = np.inf if differ else float(gap.max(initial=0.0))
     gradient_error = float(np.max(gaps, initial=0.0))
     rounding = 0.0 if gradient_error < _GRADIENT_TOLERANCE else _rounding(target, rng, points)
-    return Verification(kind, int(both.sum()), error, gradient_error, rounding)
+    truncation = _truncated_line(target) if kind == "density" else None
+    found = Verification(
+        kind, int(both.sum()), error, gradient_error, rounding, truncation, bool(home)
+    )
+    if found.passed or second is None:
+        return found
+    return replace(found, engines=_engines(target, second, np.random.default_rng(seed), points))
+
+
+def _engines(target: ProgramTarget, second: Home, rng: np.random.Generator, points: int) -> float:
+    """Return the largest relative difference of two engines on the density program."""
+    own = target.density
+    recipe = replace(target.density_recipe, home=str(second.path))
+    other = make_density(recipe, target.program, target.data)
+    gaps = [0.0]
+    for x in rng.normal(size=(points, own.dimension)) / 2:
+        one, two = own.log_density(x), other.log_density(x)
+        if np.isfinite(one) != np.isfinite(two):
+            return np.inf
+        if np.isfinite(one):
+            gaps.append(abs(one - two) / (1 + abs(two)))
+    return max(gaps)
+
+
+def _truncated_line(target: ProgramTarget) -> int | None:
+    syntax = target.program.syntax
+    model = target.program.blocks.get("model")
+    for statement in walk(model.statements if model else ()):
+        if isinstance(statement, Tilde) and statement.truncated:
+            return syntax.source.place(syntax.start(statement.tokens.first)).line
+    return None
 
 
 def _gap(found: Array, wanted: Array) -> float:
@@ -143,24 +220,24 @@ def _rounding(target: ProgramTarget, rng: np.random.Generator, points: int) -> f
 
 
 def _original(
-    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int, home: str
 ) -> Iterator[_Pair]:
     """Yield values of the density program and of the user's own program."""
     density = target.density
-    recipe = Recipe(target.program.expanded, target.data.text)
+    recipe = Recipe(target.program.expanded, target.data.text, home=home)
     original = make_density(recipe, target.program, target.data)
     for x in rng.normal(size=(points, density.dimension)) / 2:
         yield density.log_density_gradient(x), original.log_density_gradient(x)
 
 
-def _generated(target: ProgramTarget, kind: str, extra: dict[str, object]) -> Density:
+def _generated(target: ProgramTarget, kind: str, extra: dict[str, object], home: str) -> Density:
     named = {target.prefix + name: value for name, value in extra.items()}
-    recipe = Recipe(target.code(kind), target.data.extended(named))
+    recipe = Recipe(target.code(kind), target.data.extended(named), home=home)
     return make_density(recipe, target.program, target.data)
 
 
 def _whitened(
-    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int, home: str
 ) -> Iterator[_Pair]:
     """Yield values of a whitened program and of its formula, from log p(z) and its gradient."""
     density, dimension = target.density, target.density.dimension
@@ -169,14 +246,14 @@ def _whitened(
     extra = whitening_data(mean, diagonal)
     copies = 1
     if kind == "extended_hamiltonian":
-        programs = [_generated(target, kind, extra | coupling) for coupling in _COUPLINGS]
+        programs = [_generated(target, kind, extra | coupling, home) for coupling in _COUPLINGS]
     else:
         extra |= _bias_data()
         if kind == "pseudo_extended":
             copies = _COPIES
             extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
             extra |= {"log_g": _LOG_PRIOR.value}
-        programs = [_generated(target, kind, extra)]
+        programs = [_generated(target, kind, extra, home)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
         evaluated = [density.log_density_gradient(mean + diagonal * row) for row in z]
@@ -246,11 +323,11 @@ def _extended_hamiltonian(
 
 
 def _prior_likelihood(
-    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int, home: str
 ) -> Iterator[_Pair]:
     """Yield the path extrapolated to β = 1, where it is linear in β, and the density program."""
     density = target.density
-    program = _generated(target, kind, _bias_data())
+    program = _generated(target, kind, _bias_data(), home)
     u = np.array([-1.0, 1.0])
     beta = special.expit(u)
     jacobian = special.log_expit(u) + special.log_expit(-u)
@@ -277,11 +354,11 @@ def _bias_data() -> dict[str, object]:
 
 
 def _weighted(
-    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int, home: str
 ) -> Iterator[_Pair]:
     """Yield the log density at weight 1, in which it is linear, and the density program."""
     density = target.density
-    light, heavy = (_generated(target, kind, {"weight": weight}) for weight in (0.5, 2.0))
+    light, heavy = (_generated(target, kind, {"weight": weight}, home) for weight in (0.5, 2.0))
     for x in rng.normal(size=(points, density.dimension)) / 2:
         low, high = light.log_density_gradient(x), heavy.log_density_gradient(x)
         found = (2 * low[0] + high[0]) / 3, (2 * low[1] + high[1]) / 3

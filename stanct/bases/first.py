@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from stanct.bases.fits import GAUSSIAN_BASES, MIXTURE_METHODS, FittedBase, fit_base
+from stanct.bases.fits import GAUSSIAN_BASES, MIXTURE_METHODS, MODES, FittedBase, fit_base
+from stanct.bases.modes import Hints
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.path.base import Base
 from stanct.targets.program_target import ProgramTarget, refuse_random_data
 from stanct.work.execution import Executed, Execution
+from stanct.work.interrupts import in_threads
 
 # Number of draws of a given base for the guess of log ζ.
 ROUGH_DRAWS = 200
@@ -28,6 +30,7 @@ def first_base(
     engine: CmdStan | None = None,
     bootstrap: int = 0,
     sampled: bool = False,
+    hints: Hints | None = None,
 ) -> FittedBase:
     """Fit the base that `base` names, or check a given base and guess a missing log ζ.
 
@@ -43,6 +46,8 @@ def first_base(
         Number of rounds that will refit the base, which a mixture does not allow.
     sampled
         Whether the method draws from its base at β = 0, which makes a mixture possible.
+    hints
+        As in `fit_base`.
 
     Raises
     ------
@@ -53,7 +58,7 @@ def first_base(
     """
     if isinstance(target, ProgramTarget):
         refuse_random_data(target.program)
-    if base == "mixture" if isinstance(base, str) else not base.is_gaussian:
+    if base in ("mixture", MODES) if isinstance(base, str) else not base.is_gaussian:
         check_mixture(bootstrap, sampled, named=isinstance(base, str))
     if isinstance(base, str):
         if log_zeta is not None:
@@ -75,6 +80,7 @@ def first_base(
                 nuts=nuts,
                 engine=engine,
                 progress=execution.progress,
+                hints=hints,
             ),
         )
     if base.dimension != target.density.dimension:
@@ -83,8 +89,12 @@ def first_base(
             f"{target.density.dimension} unconstrained parameters."
         )
     if log_zeta is not None:
-        return FittedBase(base, log_zeta)
-    return FittedBase(base, _rough_log_zeta(target, base, seed), evaluations=ROUGH_DRAWS)
+        return FittedBase(base, log_zeta, given=True)
+    # In a thread, because a slow Python function would keep the deadline from being heard.
+    (rough,) = execution.once(
+        "log zeta", lambda: in_threads(lambda _: _rough_log_zeta(target, base, seed), 1, 1)
+    )
+    return FittedBase(base, rough, evaluations=ROUGH_DRAWS, given=True)
 
 
 def check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.local import LocalFit, mixture_of, moment_match
-from stanct.bases.modes import FitSeeds, find_modes
+from stanct.bases.modes import FitSeeds, Hints, Modes, find_modes
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -21,9 +22,15 @@ from stanct.work.progress import Bar
 
 GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
 """Names of bases for every method and every engine; see `fit_base`."""
-BASES = (*GAUSSIAN_BASES, "mixture")
+MODES = "modes"
+"""The fit by which a method that draws from its base gets a mixture where all modes are known."""
+BASES = (*GAUSSIAN_BASES, "mixture", MODES)
 """Names of bases for every engine."""
-MIXTURE_METHODS = ("simulated_tempering", "parallel_tempering", "ais")
+SEARCHED = ("pilot", "low_rank", "mixture", MODES)
+"""The fits that begin with a search for modes, and can therefore heed `Hints`."""
+MIXTURE_METHODS = (
+    "gibbs", "simulated_tempering", "parallel_tempering", "ais", "independence", "auto"
+)  # fmt: skip
 """Methods that draw from their base, and can therefore use a mixture."""
 
 # Number of annealed scouts for each dimension where pilots stay apart, and its bounds.
@@ -34,6 +41,9 @@ SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
 # times.
 FEW, MOST_LOOKS = 4, 4
 
+# A low-rank base is fitted to at least so many points.
+LOW_RANK_DRAWS = 600
+
 # A refit never shrinks the base's variance in any direction below this factor, because a round that
 # missed a corner must not lock it out.
 LEAST_SHRINKAGE = 0.2
@@ -41,6 +51,63 @@ LEAST_SHRINKAGE = 0.2
 # Share of the density of β that is uniform where modes lie apart; the rest follows the speed of the
 # path. Elsewhere all of it is uniform: draws near β = 1 are worth more than trips to the base.
 UNIFORM = 0.5
+
+
+# Share of a mixture base that is one wide Gaussian, and its covariance relative to the mixture's. A
+# mode that was missed is within its reach.
+WIDE_SHARE, WIDTH = 0.1, 2.0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The modes that a search found and pilots measured, K of them, best first.
+
+    Attributes
+    ----------
+    place, spread : shape (K, D)
+        Means and standard deviations of the modes, unconstrained.
+    log_evidence : shape (K,)
+        Their log masses, natural log, with errors of about a tenth.
+    unseen
+        Estimated probability that one more start finds a new mode (Good 1953).
+    starts, radius
+        Number of starts behind that probability, and the largest radius at which they began.
+    complete
+        Whether every mode that was found was measured, and `unseen` is small.
+    """
+
+    place: Array
+    spread: Array
+    log_evidence: Array
+    unseen: float
+    starts: int
+    radius: float
+    complete: bool
+
+    @classmethod
+    def of(cls, modes: Modes) -> Survey:
+        """The survey of these modes."""
+        return cls(
+            np.array([fit.mean for fit in modes.fits]),
+            np.array([np.sqrt(np.diag(fit.covariance)) for fit in modes.fits]),
+            np.array([fit.log_evidence for fit in modes.fits]),
+            modes.unseen,
+            modes.starts,
+            modes.radius,
+            modes.complete,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The survey for provenance, JSON values only."""
+        return {
+            "place": self.place.tolist(),
+            "spread": self.spread.tolist(),
+            "log_evidence": self.log_evidence.tolist(),
+            "unseen": self.unseen,
+            "starts": self.starts,
+            "radius": self.radius,
+            "complete": self.complete,
+        }
 
 
 @dataclass(frozen=True)
@@ -57,6 +124,10 @@ class FittedBase:
         Gradients spent, and log densities without a gradient.
     separated
         Whether pilots stayed in modes of their own.
+    survey
+        The modes behind a base that pilots fitted.
+    given
+        Whether the base is the user's own.
     """
 
     base: Base
@@ -64,15 +135,17 @@ class FittedBase:
     gradients: int = 0
     evaluations: int = 0
     separated: bool = False
+    survey: Survey | None = None
+    given: bool = False
 
     @property
     def least_shrinkage(self) -> float:
         """The smallest factor by which refits may shrink the base's variance in any direction.
 
         The factor is 1 where modes lie apart, because a round that missed some of them would lock
-        them out.
+        them out. Nor does a refit narrow a base that the user gave, who may know of more modes.
         """
-        return 1.0 if self.separated else LEAST_SHRINKAGE
+        return 1.0 if self.separated or self.given else LEAST_SHRINKAGE
 
     @property
     def uniform(self) -> float:
@@ -89,6 +162,7 @@ def fit_base(
     nuts: Nuts,
     engine: CmdStan | None = None,
     progress: bool = False,
+    hints: Hints | None = None,
 ) -> FittedBase:
     """Fit the base that a name stands for, and log ζ.
 
@@ -105,6 +179,8 @@ def fit_base(
         covariance, from the pilots' draws or the endpoints of the scouts.
         ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass. No scouts
         search for more modes. Only for methods that draw from their base.
+        ``"modes"``: ``"mixture"`` with a wide part where pilots stay apart and no further modes
+        are likely, and otherwise ``"pilot"``. Only for methods that draw from their base.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
@@ -115,6 +191,8 @@ def fit_base(
         Settings of the pilots. Their acceptance target is Stan's own 0.8.
     progress
         Whether a bar on stderr counts the starts.
+    hints
+        Where the search for modes starts besides, for the fits of `SEARCHED`.
 
     Raises
     ------
@@ -123,31 +201,46 @@ def fit_base(
     EngineError
         No start worked.
     """
-    _check_name(name, engine)
-    method = "pilot" if name in ("low_rank", "mixture") else name
+    _check_name(name, engine, target)
+    method = "pilot" if name in SEARCHED else name
     seeds = FitSeeds.of(seed)
     modes = find_modes(
-        target, method, chains=chains, seeds=seeds, nuts=nuts, engine=engine, progress=progress
-    )
+        target, method, chains=chains, seeds=seeds, nuts=nuts, engine=engine, progress=progress,
+        hints=hints,
+    )  # fmt: skip
     fits, best, gradients = modes.fits, modes.fits[0], modes.gradients
     separated = method == "pilot" and len(fits) > 1
     base: Base
     if name == "mixture":
         base, log_zeta = mixture_of(fits)
+    elif name == MODES and separated and modes.complete:
+        base, log_zeta = mixture_of(fits, wide_share=WIDE_SHARE, width=WIDTH)
     elif separated:
         scouts = _scouted(
-            target, fits, unseen=modes.unseen, seed=seeds.scouts, nuts=nuts, progress=progress
+            target,
+            fits,
+            unseen=not modes.complete,
+            seed=seeds.scouts,
+            nuts=nuts,
+            progress=progress,
         )
         base, log_zeta = _around(scouts.points, name), scouts.log_z
         gradients += scouts.gradients
     elif name == "low_rank":
-        base, log_zeta = _around(best.points, name), best.log_evidence
+        base, log_zeta = LowRankBase.from_points(_enough(best)), best.log_evidence
     else:
         base, log_zeta = moment_match(fits)
-    return FittedBase(base, log_zeta, gradients, modes.evaluations, separated)
+    survey = Survey.of(modes) if method == "pilot" else None
+    return FittedBase(base, log_zeta, gradients, modes.evaluations, separated, survey)
 
 
-def _check_name(name: str, engine: CmdStan | None) -> None:
+def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:
+    if name in ("pathfinder", "laplace") and engine is None and target.by_cmdstan:
+        raise SamplingError(
+            f"The base {name!r} is fitted by the embedded engine, which cannot run "
+            f"{target.program.label}.",
+            remedy="Use base='pilot', or method 'joint' with engine='cmdstan'.",
+        )
     if name == "advi" and engine is None:
         raise SamplingError(
             "The base 'advi' is fitted by CmdStan, and this run is on the embedded engine.",
@@ -157,7 +250,7 @@ def _check_name(name: str, engine: CmdStan | None) -> None:
         raise SamplingError(
             f"There is no base {name!r}.",
             remedy=f"Use one of {', '.join(GAUSSIAN_BASES)}, or a GaussianBase; with the methods "
-            f"{', '.join(MIXTURE_METHODS)} also mixture.",
+            f"{', '.join(MIXTURE_METHODS)} also mixture and modes.",
         )
 
 
@@ -166,6 +259,15 @@ def _around(points: Array, name: str) -> Base:
     if name == "low_rank":
         return LowRankBase.from_points(points)
     return GaussianBase.from_covariance(*gaussian_moments(points))
+
+
+def _enough(fit: LocalFit) -> Array:
+    """Points of a fit, or draws of its Gaussian where its points are few, shape (n, D)."""
+    if len(fit.points) >= LOW_RANK_DRAWS:
+        return fit.points
+    q = GaussianBase.from_covariance(fit.mean, fit.covariance)
+    rng = np.random.default_rng(0)
+    return q.unwhiten(rng.standard_normal((LOW_RANK_DRAWS, fit.mean.size)))
 
 
 def _scouted(

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from stanct.bases.fits import FittedBase
+from stanct.bases.pilots import half_width
 from stanct.targets.program_target import ProgramTarget
 
 # Draws of each base at which δ is computed.
 DRAWS = 1000
+# A form with a smaller misfit is taken without a look at the next.
+FITS = 2.0
 
 
 def misfit(target: ProgramTarget, base: FittedBase, seed: np.random.SeedSequence) -> float:
@@ -24,10 +27,9 @@ def misfit(target: ProgramTarget, base: FittedBase, seed: np.random.SeedSequence
     """
     z = base.base.draw(np.random.default_rng(seed), DRAWS)
     delta = base.base.delta(z, target.density.log_densities(base.base.unwhiten(z)))
-    low, high = np.quantile(delta, [0.16, 0.84], method="inverted_cdf")
-    return float(high - low) / 2 if np.isfinite(high) else np.inf
+    return half_width(delta)
 
 
 def nearest(misfits: Sequence[float]) -> int:
-    """Which form to sample; the program as written where none is better."""
+    """Which form to sample; the first where none is better."""
     return int(np.argmin(misfits))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.path.gaussian import GaussianBase, mixture_moments
+from stanct.path.gaussian import LOG_2PI, GaussianBase, mixture_moments
 from stanct.path.mixture import MixtureBase
+from stanct.targets.protocols import SampledDensity
 
 # Fits whose means differ by less than this many standard deviations in every coordinate are of one
 # mode. Two fits of one mode must not count its evidence twice.
@@ -52,8 +54,18 @@ def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:
     return GaussianBase.from_covariance(mean, covariance), log_zeta
 
 
-def mixture_of(fits: Sequence[LocalFit]) -> tuple[MixtureBase, float]:
-    """The mixture of local fits weighted by their evidences, and log ζ as in `moment_match`."""
+def mixture_of(
+    fits: Sequence[LocalFit], *, wide_share: float = 0.0, width: float = 1.0
+) -> tuple[MixtureBase, float]:
+    """The mixture of local fits weighted by their evidences, and log ζ as in `moment_match`.
+
+    Parameters
+    ----------
+    wide_share
+        Share of one further Gaussian, which has the moments of the modes at equal weights.
+    width
+        Factor on its covariance.
+    """
     log_evidence = np.array([fit.log_evidence for fit in fits])
     log_zeta = float(log_sum_exp(log_evidence))
     weights = np.exp(log_evidence - log_zeta)
@@ -63,7 +75,16 @@ def mixture_of(fits: Sequence[LocalFit]) -> tuple[MixtureBase, float]:
         for fit, keep in zip(fits, kept, strict=True)
         if keep
     ]
-    return MixtureBase.of(weights[kept], components), log_zeta
+    weights = weights[kept]
+    if wide_share:
+        mean, covariance, _ = mixture_moments(
+            np.zeros(len(components)),
+            [one.mean for one in components],
+            [one.covariance for one in components],
+        )
+        components.append(GaussianBase.from_covariance(mean, width * covariance))
+        weights = np.append((1 - wide_share) * weights / weights.sum(), wide_share)
+    return MixtureBase.of(weights, components), log_zeta
 
 
 def distinct_modes(fits: Sequence[LocalFit]) -> list[list[int]]:
@@ -90,6 +111,22 @@ def _distance(one: LocalFit, other: LocalFit) -> float:
     return float(np.max(np.abs(one.mean - other.mean) / np.sqrt(variance)))
 
 
+def explains(one: LocalFit, other: LocalFit) -> bool:
+    """Whether another fit's points lie where draws of one Gaussian do, and it adds nothing.
+
+    The mean square of whitened coordinates is 1 for the Gaussian's own draws.
+    """
+    scale = np.linalg.cholesky(one.covariance)
+    z = solve_triangular(scale, (other.points - one.mean).T, lower=True)
+    return bool(np.mean(np.median(np.square(z), axis=1)) < 1.0 and np.square(z).mean() < 2.0)
+
+
+def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:
+    """The fit with those of its points at which the density is finite, or its mean if none is."""
+    points = fit.points[np.isfinite(density.log_densities(fit.points))]
+    return replace(fit, points=points if len(points) else fit.mean[None])
+
+
 def hessian(gradient_at: Callable[[Array], Array], point: Array) -> Array:
     """Symmetric matrix of second derivatives from central differences of a gradient function."""
     dimension = point.size
@@ -99,6 +136,25 @@ def hessian(gradient_at: Callable[[Array], Array], point: Array) -> Array:
         offset[k] = 1e-4 * max(1.0, abs(point[k]))
         result[k] = (gradient_at(point + offset) - gradient_at(point - offset)) / (2 * offset[k])
     return 0.5 * (result + result.T)
+
+
+def laplace_fit(
+    mode: Array, log_density: float, precision: Array, rng: np.random.Generator, draws: int = 25
+) -> LocalFit:
+    """The Gaussian of a mode's curvature, its evidence, and draws of it.
+
+    Parameters
+    ----------
+    mode, precision : shapes (D,) and (D, D)
+        Place, and minus the second derivatives there.
+    log_density
+        Log density at the mode.
+    """
+    covariance = positive_covariance(precision)
+    log_evidence = log_density + 0.5 * (np.linalg.slogdet(covariance)[1] + mode.size * LOG_2PI)
+    scale = np.linalg.cholesky(covariance)
+    points = mode + rng.standard_normal((draws, mode.size)) @ scale.T
+    return LocalFit(mode, covariance, float(log_evidence), points)
 
 
 def positive_covariance(precision: Array) -> Array:

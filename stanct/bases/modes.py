@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -15,17 +15,21 @@ from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
     distinct_modes,
+    explains,
     hessian,
-    positive_covariance,
+    inside,
+    laplace_fit,
 )
+from stanct.bases.pilots import NEGLIGIBLE, TRIAL, annealed, measured, most_pilots, piloted
+from stanct.bases.search import UNSEEN, search
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import DrawBlock, Nuts
 from stanct.errors import EngineError
-from stanct.path.bridge import bridge_log_evidence
-from stanct.path.gaussian import LOG_2PI, GaussianBase, gaussian_moments
+from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
+from stanct.work.interrupts import in_threads
 from stanct.work.progress import Bar
 
 # Makes the draws of one local approximation from recipe, seed, draws, and radius of the start.
@@ -36,12 +40,26 @@ Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 # programs. Larger radii find modes that lie further out.
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
-PILOT_WARMUP, PILOT_DRAWS, MOST_PILOTS = 300, 300, 8
-# A mode this many nats below the best is ignored. By Pathfinder's bounds, it gets no pilot while
-# those of the best modes agree. By the pilots' own evidences, it is dropped. A pilot that drifts
-# along a ridge, or into a neck where coordinates are rounding noise, would otherwise widen the base
-# by tens of standard deviations.
-NEGLIGIBLE = 7.0
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the user knows of where modes may lie.
+
+    Attributes
+    ----------
+    radius
+        Largest radius around the origin of the unconstrained space at which the search starts; None
+        for the search's own.
+    places
+        Unconstrained points, each of shape (D,), from which it also starts.
+    """
+
+    radius: float | None = None
+    places: tuple[Array, ...] = field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        return self.radius is not None or bool(self.places)
 
 
 class FitSeeds(NamedTuple):
@@ -53,13 +71,15 @@ class FitSeeds(NamedTuple):
     pilots: np.random.SeedSequence
     more_pilots: np.random.SeedSequence
     scouts: np.random.SeedSequence
+    search: np.random.SeedSequence
+    particles: np.random.SeedSequence
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts = seed.spawn(4)
+        starts, chains, points, more_starts, search, particles = seed.spawn(6)
         pilots, more_pilots, scouts = chains.spawn(3)
-        return cls(starts, more_starts, points, pilots, more_pilots, scouts)
+        return cls(starts, more_starts, points, pilots, more_pilots, scouts, search, particles)
 
 
 @dataclass(frozen=True)
@@ -71,14 +91,21 @@ class Modes:
     fits
         One fit for each distinct mode, best first.
     unseen
-        Whether some mode was reached from only one start, so that further modes are likely.
+        Estimated probability that one more start finds a new mode (Good 1953).
+    starts, radius
+        Number of ascents behind that probability, and the largest radius at which they began.
+    complete
+        Whether every mode that was found has a fit, and `unseen` is small.
     gradients, evaluations
-        Gradients spent, and log densities without a gradient. L-BFGS and Pathfinder runs count by
-        the draws they return, because the engine does not report their iterations.
+        Gradients spent, and log densities without a gradient. Pathfinder runs count by the draws
+        they return, because the engine does not report their iterations.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
-    unseen: bool = False
+    unseen: float = 1.0
+    starts: int = 0
+    radius: float = 0.0
+    complete: bool = False
     gradients: int = 0
     evaluations: int = 0
 
@@ -92,6 +119,7 @@ def find_modes(
     nuts: Nuts,
     engine: CmdStan | None = None,
     progress: bool = False,
+    hints: Hints | None = None,
 ) -> Modes:
     """Fit a Gaussian to each mode of a target.
 
@@ -99,7 +127,7 @@ def find_modes(
     ----------
     method
         ``"pilot"``, ``"pathfinder"``, ``"laplace"`` or, by CmdStan, ``"advi"``; see `fit_base`.
-    chains, nuts, engine, progress
+    chains, nuts, engine, progress, hints
         As in `fit_base`.
 
     Raises
@@ -109,26 +137,24 @@ def find_modes(
     """
     rng = np.random.default_rng(seeds.points)
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
+        if method == "pilot":
+            return _piloted(target, chains, seeds, rng, nuts, bar, hints=hints or Hints())
         if method == "laplace" and engine is None:
             look = partial(_laplace_fits, target, bar)
             return Modes(best_of_each_mode(_found(look, seeds, rng, bar)[0]))
-        draws = 25 if method == "pilot" else max(100, 4 * target.density.dimension)
-        if engine is not None and method != "pilot":
+        draws = max(100, 4 * target.density.dimension)
+        if engine is not None:
             way = {
                 "pathfinder": engine.pathfinder,
                 "laplace": engine.laplace,
                 "advi": engine.advi,
             }[method]
-            found = _approximate(target, way, draws, bar, seeds.starts, rng)
+            found = approximations(target, way, draws, bar, seeds.starts, rng)
             cost = _points(found)
         else:
-            look = partial(_approximate, target, embedded.pathfinder, draws, bar)
+            look = partial(approximations, target, embedded.pathfinder, draws, bar)
             found, cost = _found(look, seeds, rng, bar)
-        if method != "pilot":
-            return Modes(best_of_each_mode(found), evaluations=cost)
-        bar.note("pilot chains")
-        modes = _piloted(target, found, chains, seeds, rng, nuts)
-        return replace(modes, evaluations=modes.evaluations + cost)
+        return Modes(best_of_each_mode(found), evaluations=cost)
 
 
 def _found(
@@ -154,22 +180,135 @@ def _found(
     return (found + more if new else found), cost + _points(more)
 
 
+def _piloted(
+    target: ProgramTarget,
+    chains: int,
+    seeds: FitSeeds,
+    rng: np.random.Generator,
+    nuts: Nuts,
+    bar: Bar,
+    *,
+    hints: Hints,
+) -> Modes:
+    """Search for modes, and measure each: by its curvature where that suffices, or by a pilot.
+
+    Ascents find local modes, and find them at every scale. Pathfinder stops on its way up where the
+    bulk of the mass is, which ascents in funnels miss.
+    """
+    density, most = target.density, most_pilots(target.density.dimension)
+    bar.note("searching")
+    # In a thread, because a density that does not return would keep an interrupt from being heard.
+    look = partial(
+        search,
+        density.log_density_gradient,
+        density.dimension,
+        seeds.search,
+        radius=hints.radius,
+        places=hints.places,
+    )
+    (looked,) = in_threads(lambda _: look(), 1, 1)
+    near: list[LocalFit] = []
+    others: list[LocalFit] = []
+    gradients = looked.gradients
+    tried = looked.fits[:most]
+    for fit, child in zip(tried, seeds.particles.spawn(len(tried)), strict=True):
+        found = measured(target, fit, child, threads=nuts.threads, known=looked.fits)
+        gradients += found.gradients
+        if found.fit is None:
+            others += [fit, *([found.strays] if found.strays else [])]
+        else:
+            near.append(found.fit)
+    evaluations = TRIAL * len(tried)
+    fits, unseen = list(near), 1.0
+    if target.by_cmdstan and (others or not near):
+        # No Pathfinder and no pilots, which the embedded engine runs.
+        bar.note("scouts")
+        scouted = annealed(target, near + others, seeds.scouts, rng=rng, threads=nuts.threads)
+        fits = [*scouted.fits]
+        gradients += scouted.gradients
+        evaluations += scouted.evaluations
+    elif not target.by_cmdstan and (others or looked.astray or not near):
+        draw = partial(approximations, target, embedded.pathfinder, 25, bar)
+        approximate, cost = _found(draw, seeds, rng, bar)
+        # Without a search, the ends of Pathfinder must tell how likely further modes are.
+        if not looked.ascents:
+            once = sum(len(group) == 1 for group in distinct_modes(approximate))
+            unseen = once / len(approximate)
+        # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
+        floor = max(fit.log_evidence for fit in approximate) - NEGLIGIBLE
+        others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
+        if not looked.ascents:  # too many dimensions for a search
+            others += [_around(place, approximate) for place in hints.places]
+        wanted = [*approximate, *others]
+        wanted = [fit for fit in wanted if not any(explains(one, fit) for one in near)]
+        if wanted:
+            bar.note("pilot chains")
+            pilots = piloted(
+                target, wanted, chains=chains, seeds=(seeds.pilots, seeds.more_pilots), rng=rng,
+                nuts=nuts,
+            )  # fmt: skip
+            fits += [fit for fit in pilots.fits if not any(explains(one, fit) for one in near)]
+            gradients += pilots.gradients
+            evaluations += pilots.evaluations
+        evaluations += cost
+    best = max(fit.log_evidence for fit in fits)
+    kept = sorted(
+        (fit for fit in fits if fit.log_evidence > best - NEGLIGIBLE),
+        key=lambda fit: -fit.log_evidence,
+    )
+    # Spikes that ascents found far below the mass are no modes that a start could find.
+    known = [
+        seen
+        for fit, seen in zip(looked.fits, looked.seen, strict=True)
+        if fit.log_evidence > best - NEGLIGIBLE
+    ]
+    if looked.ascents:
+        unseen = known.count(1) / looked.ascents
+    complete = len(known) <= most and unseen <= UNSEEN
+    return Modes(
+        tuple(kept), unseen, looked.ascents, looked.radius, complete, gradients, evaluations
+    )
+
+
+def _around(place: Array, fits: list[LocalFit]) -> LocalFit:
+    """A fit at a place of which nothing else is known, so that a pilot starts there."""
+    best = max(fit.log_evidence for fit in fits)
+    return LocalFit(place, np.eye(place.size), best, place[None])
+
+
 def _points(fits: list[LocalFit]) -> int:
     return sum(len(fit.points) for fit in fits)
 
 
-def _approximate(
+def approximations(
     target: ProgramTarget,
     way: Approximation,
     draws: int,
     bar: Bar,
     seed: np.random.SeedSequence,
     rng: np.random.Generator,
+    *,
+    starts: int = STARTS,
 ) -> list[LocalFit]:
-    """From each start, a Gaussian with the moments of an approximation's draws, and its bound."""
+    """From each start, a Gaussian with the moments of an approximation's draws, and its bound.
+
+    Parameters
+    ----------
+    way, draws
+        The approximation, and the number of its draws from each start.
+    seed, rng
+        Random streams of the starts, and of what draws do not tell of their unconstrained points.
+    starts
+        Number of starts, at the `RADII` in turn.
+
+    Raises
+    ------
+    EngineError
+        No start led to two points with a finite density.
+    """
     fits = []
     failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
+    for child, radius in zip(seed.spawn(starts), itertools.cycle(RADII), strict=False):
         bar.update()
         try:
             block = way(target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius)
@@ -189,91 +328,12 @@ def _approximate(
         fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
     if not fits:
         raise EngineError(
-            f"The local fit ({way.__name__}) failed from all of {STARTS} starts."
+            f"The local fit ({way.__name__}) failed from all of {starts} starts."
             + (f" The last one said: {failure.message}" if failure else ""),
             remedy="Check that the density is finite and smooth near the origin of the "
             "unconstrained space, or pass base='laplace' or a GaussianBase.",
         )
     return fits
-
-
-def _piloted(
-    target: ProgramTarget,
-    found: list[LocalFit],
-    chains: int,
-    seeds: FitSeeds,
-    rng: np.random.Generator,
-    nuts: Nuts,
-) -> Modes:
-    """The modes of pilot chains that start at the modes of local fits."""
-    every = distinct_modes(found)
-    # The share of starts that alone reached their mode estimates the chance that the next start
-    # finds a new mode (Good 1953).
-    unseen = any(len(group) == 1 for group in every)
-    modes = every[:MOST_PILOTS]
-    starts = []
-    for k in range(chains):
-        group = modes[k % len(modes)]
-        fit = found[group[(k // len(modes)) % len(group)]]
-        starts.append(fit.points[rng.integers(len(fit.points))])
-    pilots, gradients = _pilots(target, starts, seeds.pilots, rng, nuts)
-    rest = [found[group[0]] for group in modes[chains:]]
-    if len(distinct_modes(pilots)) == 1:
-        floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
-        rest = [fit for fit in rest if fit.log_evidence > floor]
-    if rest:
-        starts = [fit.points[rng.integers(len(fit.points))] for fit in rest]
-        more, spent = _pilots(target, starts, seeds.more_pilots, rng, nuts)
-        pilots, gradients = pilots + more, gradients + spent
-    fits, evaluations = [], 0
-    for group in distinct_modes(pilots):
-        points = np.concatenate([pilots[i].points for i in group])
-        fits.append(_bridged(target, points, rng))
-        evaluations += 2 * len(points)
-    best = max(fit.log_evidence for fit in fits)
-    kept = tuple(fit for fit in fits if fit.log_evidence > best - NEGLIGIBLE)
-    return Modes(kept, unseen, gradients, evaluations)
-
-
-def _pilots(
-    target: ProgramTarget,
-    starts: list[Array],
-    seed: np.random.SeedSequence,
-    rng: np.random.Generator,
-    nuts: Nuts,
-) -> tuple[list[LocalFit], int]:
-    """Local fits with the moments of short NUTS chains, and the gradients spent."""
-    block, gradients = embedded.run_nuts(
-        target.density.recipe,
-        np.array(starts),
-        seed=stan_seed(seed),
-        warmup=PILOT_WARMUP,
-        draws=PILOT_DRAWS,
-        nuts=replace(nuts, target_accept=0.8),
-    )
-    pilots = []
-    for chain in range(len(starts)):
-        points = target.unconstrain(block, chain, rng)
-        if len(points) > 1:
-            mean, covariance = gaussian_moments(points)
-            pilots.append(LocalFit(mean, covariance, 0.0, points))
-    if not pilots:
-        raise EngineError("No pilot chain gave points that the transform can invert.")
-    return pilots, gradients
-
-
-def _bridged(target: ProgramTarget, points: Array, rng: np.random.Generator) -> LocalFit:
-    """Fit a Gaussian to a mode's points, and estimate the mode's mass by bridge sampling."""
-    mean, covariance = gaussian_moments(points)
-    q = GaussianBase.from_covariance(mean, covariance)
-    x = q.unwhiten(rng.standard_normal(points.shape))
-    log_evidence = bridge_log_evidence(
-        target.density.log_densities(points),
-        q.log_density(points),
-        target.density.log_densities(x),
-        q.log_density(x),
-    )
-    return LocalFit(mean, covariance, log_evidence, points)
 
 
 def _laplace_fits(
@@ -292,11 +352,7 @@ def _laplace_fits(
         precision = -hessian(lambda x: density.log_density_gradient(x)[1], mode)
         if not np.isfinite(precision).all():
             continue
-        covariance = positive_covariance(precision)
-        log_evidence = value + 0.5 * (np.linalg.slogdet(covariance)[1] + mode.size * LOG_2PI)
-        scale = np.linalg.cholesky(covariance)
-        points = mode + rng.standard_normal((25, mode.size)) @ scale.T
-        fits.append(LocalFit(mode, covariance, float(log_evidence), points))
+        fits.append(laplace_fit(mode, value, precision, rng))
     if not fits:
         raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
     return fits

@@ -9,7 +9,6 @@ only one mode.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +28,7 @@ from stanct.kernels import (
 )
 from stanct.path.gaussian import GaussianBase
 from stanct.work.execution import Borrow
+from stanct.work.interrupts import in_threads
 
 STREAMS = 4
 TEMPERATURES = 100
@@ -61,6 +61,7 @@ def annealed_scouts(
     particles: int,
     seed: np.random.SeedSequence,
     threads: int,
+    temperatures: int = TEMPERATURES,
 ) -> Scouts:
     """Cool particles from a base to the target.
 
@@ -76,13 +77,15 @@ def annealed_scouts(
         Smallest number of particles, rounded up to a multiple of `STREAMS`.
     threads
         Number of streams that run at once. The particles do not depend on it.
+    temperatures
+        Number of steps from the base to the target, with a move after each.
 
     Raises
     ------
     EngineError
         The target vanishes at all but a few particles.
     """
-    betas = np.linspace(0, 1, TEMPERATURES + 1) ** 2
+    betas = np.linspace(0, 1, temperatures + 1) ** 2
 
     def stream(child: np.random.SeedSequence) -> tuple[Array, Array, float]:
         rng = np.random.Generator(np.random.PCG64(child))
@@ -97,8 +100,8 @@ def annealed_scouts(
             kernels.anneal(problem, population, Schedule(betas, 1), mover, rng, tally)
         return population.z, population.log_weights, tally.counts[0] + len(population.z)
 
-    with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(stream, seed.spawn(STREAMS)))
+    children = seed.spawn(STREAMS)
+    found = in_threads(lambda k: stream(children[k]), STREAMS, threads)
     z = np.concatenate([z for z, _, _ in found])
     log_weights = np.concatenate([weights for _, weights, _ in found])
     inside = np.isfinite(log_weights)

@@ -8,10 +8,8 @@ Pathfinder, ADVI and Laplace, from which `stanct.bases.fits` makes bases. A prog
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
+import functools
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from platformdirs import user_cache_path
 
 from stanct.arrays import Array
+from stanct.deadline import heed, seconds_left
 from stanct.engines.assemble import processor_flags
+from stanct.engines.cache import kept
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.engines.homes import INSTALL, Home, find, require_cmdstanpy, using
 from stanct.errors import EngineError
@@ -31,7 +30,6 @@ from stanct.errors import EngineError
 if TYPE_CHECKING:
     from cmdstanpy import CmdStanMCMC, CmdStanModel
 
-CACHE_VARIABLE = "STANCT_CACHE"
 # Significant digits that reproduce every double exactly.
 _DIGITS = 17
 # Step size of trajectories that are only timed.
@@ -85,19 +83,14 @@ class CmdStan:
         Raises
         ------
         EngineError
-            stanc or the C++ compiler rejects the program; the error has its message.
+            stanc or the C++ compiler rejects the program; the error has its message. Or someone
+            else could have written the executable that is in the cache.
         """
         flags = self._flags(source)
         optimise = self.optimise and not self.opencl
-        told = "\0".join(
-            [source, *sorted(flags), *["O1"] * optimise, str(self.home.path), self.home.version]
-        )
-        key = hashlib.sha256(told.encode()).hexdigest()[:24]
-        folder = _cache_folder() / key
-        executable = folder / "model"
-        if not executable.exists():
-            _build(source, flags, folder, self.home, optimise=optimise)
-        return executable
+        told = [source, *sorted(flags), *["O1"] * optimise, str(self.home.path), self.home.version]
+        build = functools.partial(_build, source, flags, self.home, optimise=optimise)
+        return kept(told, "model", build)
 
     def adapt(
         self,
@@ -191,7 +184,7 @@ class CmdStan:
         with self._model(recipe) as (model, data):
             fit = model.pathfinder(
                 data, seed=seed, inits=radius, draws=draws, num_paths=1, psis_resample=False,
-                calculate_lp=False, sig_figs=_DIGITS,
+                calculate_lp=False, sig_figs=_DIGITS, timeout=seconds_left(),
             )  # fmt: skip
             return _one_chain(fit.stan_variables())
 
@@ -200,7 +193,7 @@ class CmdStan:
         with self._model(recipe) as (model, data):
             fit = model.variational(
                 data, seed=seed, inits=radius, algorithm="fullrank", draws=draws,
-                require_converged=False, sig_figs=_DIGITS,
+                require_converged=False, sig_figs=_DIGITS, timeout=seconds_left(),
             )  # fmt: skip
             return _one_chain(fit.stan_variables(mean=False))
 
@@ -211,11 +204,13 @@ class CmdStan:
         """
         with self._model(recipe) as (model, data):
             mode = model.optimize(
-                data, seed=seed, inits=radius, algorithm="lbfgs", jacobian=True, sig_figs=_DIGITS
-            )
+                data, seed=seed, inits=radius, algorithm="lbfgs", jacobian=True, sig_figs=_DIGITS,
+                timeout=seconds_left(),
+            )  # fmt: skip
             fit = model.laplace_sample(
-                data, mode=mode, seed=seed, draws=draws, jacobian=True, sig_figs=_DIGITS
-            )
+                data, mode=mode, seed=seed, draws=draws, jacobian=True, sig_figs=_DIGITS,
+                timeout=seconds_left(),
+            )  # fmt: skip
             return _one_chain(fit.stan_variables())
 
     def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
@@ -271,6 +266,7 @@ class CmdStan:
                 show_progress=False,
                 output_dir=Path(data).parent,
                 force_one_process_per_chain=True,
+                timeout=seconds_left(),
                 **settings,
             )
 
@@ -280,6 +276,7 @@ class CmdStan:
         import cmdstanpy
 
         executable = self.compiled(recipe.source)
+        heed()
         with (
             tempfile.TemporaryDirectory(prefix="stanct-") as folder,
             cmdstanpy.disable_logging(),
@@ -289,6 +286,9 @@ class CmdStan:
             data.write_text(recipe.data)
             try:
                 yield cmdstanpy.CmdStanModel(exe_file=executable), str(data)
+            except TimeoutError:
+                heed()
+                raise
             except (RuntimeError, ValueError) as error:
                 raise EngineError(
                     f"CmdStan failed.\n{_failure(Path(folder), str(error))}\n",
@@ -297,40 +297,19 @@ class CmdStan:
                 ) from error
 
 
-def _cache_folder() -> Path:
-    if CACHE_VARIABLE in os.environ:
-        return Path(os.environ[CACHE_VARIABLE])
-    return user_cache_path("stanct", appauthor=False) / "cmdstan"
-
-
-def _build(source: str, flags: list[str], folder: Path, home: Home, *, optimise: bool) -> None:
-    """Compile beside `folder` and rename, so that the folder exists only with a finished program.
-
-    If two processes build the same program at the same time, the first to finish wins.
-    """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-    except OSError as error:
-        raise EngineError(
-            f"The cache of compiled programs cannot be written: {error}.",
-            remedy=f"Set {CACHE_VARIABLE} to a folder that you can write.",
-        ) from error
+def _build(source: str, flags: list[str], home: Home, workshop: Path, *, optimise: bool) -> None:
+    """Compile a program to `model` in a folder."""
     try:
         program = workshop / "model.stan"
         program.write_text(source, encoding="utf-8")
         _compile(program, flags, home, optimise=optimise)
         (workshop / "model.hpp").unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # another build of the same program was faster
-            workshop.rename(folder)
     except (ValueError, RuntimeError) as error:
         raise EngineError(
             f"{home} could not compile the program.\n{error}\n",
             remedy="If its own examples fail too, install it again: "
             "stanct install-cmdstan --replace.",
         ) from error
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
 
 
 def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> None:

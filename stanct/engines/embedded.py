@@ -8,31 +8,29 @@ constants itself (`target += …_lpdf`), as the generated programs do.
 
 Threads (observed with stanli 0.24): log densities through BridgeStan work from any thread. NUTS,
 Pathfinder and L-BFGS need an autodiff tape, which exists only in the thread that loaded the library
-and in the engine's own threads. Chains therefore run together in one call, and a call from any
-other thread runs in a separate process.
+and in the engine's own threads. Chains therefore run together in one call, and `tape` makes it
+where there is one.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import hashlib
-import multiprocessing
 import os
 import signal
 import socket
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import stanli
 
 from stanct.arrays import Array
+from stanct.engines.tape import on_tape, stanli
 from stanct.errors import EngineError
 
 ParameterShapes = Mapping[str, tuple[int, ...]]
@@ -41,8 +39,6 @@ NAME = "embedded"
 
 # NUTS statistics in the engine's order, under their CmdStan names.
 STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
-
-_library_thread = threading.get_ident()
 
 # The compiler inside the engine is one OCaml runtime, which serves one thread at a time.
 _compiler_lock = threading.Lock()
@@ -65,16 +61,21 @@ class Recipe:
         JSON text of the data block's variables.
     constant
         Constant that is added to the program's log density.
+    home
+        Folder of the CmdStan that compiles the program's log density; empty for the embedded
+        engine.
     """
 
     source: str = field(repr=False)
     data: str = field(repr=False)
     constant: float = 0.0
+    home: str = ""
 
     @functools.cached_property
     def key(self) -> str:
-        """SHA-256 of source, data and constant."""
-        return hashlib.sha256(f"{self.source}\0{self.data}\0{self.constant}".encode()).hexdigest()
+        """SHA-256 of source, data, constant and home."""
+        told = f"{self.source}\0{self.data}\0{self.constant}\0{self.home}"
+        return hashlib.sha256(told.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,9 @@ class _Models(threading.local):
     """The last four models of this thread; a handle must not be used by two calls at once."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[str, stanli.Model] = OrderedDict()
+        self.kept: OrderedDict[str, Any] = OrderedDict()
 
-    def get(self, recipe: Recipe) -> stanli.Model:
+    def get(self, recipe: Recipe) -> Any:
         model = self.kept.pop(recipe.key, None)
         if model is None:
             mir = compile_program(recipe.source)
@@ -241,7 +242,7 @@ def mode(recipe: Recipe, *, seed: int, radius: float) -> tuple[Array, float]:
 
     The start is uniform within `radius` of the origin in every unconstrained coordinate.
     """
-    return _on_library_thread(_mode, recipe, seed, radius)
+    return on_tape(_mode, recipe, seed, radius)
 
 
 @dataclass(frozen=True)
@@ -261,16 +262,7 @@ class _Fit:
 
 
 def _sample(recipe: Recipe, **settings: Any) -> _Fit:
-    return _on_library_thread(_sample_here, recipe, settings)
-
-
-def _on_library_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where the engine has an autodiff tape, see the module's docstring."""
-    if threading.get_ident() == _library_thread:
-        return function(*arguments)
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
-        return process.submit(function, *arguments).result()
+    return on_tape(_sample_here, recipe, settings)
 
 
 @contextmanager

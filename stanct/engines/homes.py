@@ -65,7 +65,7 @@ def find() -> Home | None:
             os.environ.pop("CMDSTAN", None)
     if not (path / "bin" / "stanc").exists():
         return None
-    return _home_at(path)
+    return home_at(path)
 
 
 def install(
@@ -108,14 +108,14 @@ def install(
     else:
         path = assemble(folder, wheel=wheel, jobs=jobs, replace=replace, report=report)
         if folder is not None:
-            return _home_at(path)
+            return home_at(path)
     installed = find()
     if installed is None:
         raise EngineError(f"The installation was not found. {INSTALL}")
     return installed
 
 
-def _home_at(path: Path) -> Home:
+def home_at(path: Path) -> Home:
     found = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
     return Home(path, found[1] if found else "unknown", is_assembled(path))
 

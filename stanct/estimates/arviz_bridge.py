@@ -8,20 +8,36 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import platformdirs
 
 from stanct.arrays import Array
+from stanct.errors import StanctError
 
 
 @functools.cache
 def _arviz() -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module("arviz")
+        try:
+            return importlib.import_module("arviz")
+        except OSError:
+            # ArviZ 0.x notes in the user's cache when it last warned, and fails if it cannot.
+            with tempfile.TemporaryDirectory() as folder:
+                original = platformdirs.user_cache_dir
+                platformdirs.user_cache_dir = lambda *_, **__: folder
+                try:
+                    return importlib.import_module("arviz")
+                finally:
+                    platformdirs.user_cache_dir = original
 
 
 def effective_size(values: Array, *, method: str = "mean") -> float:
@@ -69,7 +85,41 @@ def pareto_k(log_weights: Array) -> float:
         return float(array_stats.psislw(-log_weights)[1])
 
 
-def inference_data(groups: dict[str, dict[str, Array]], attributes: dict[str, Any]) -> Any:
+def compare_by_loo(containers: Mapping[str, Any]) -> pd.DataFrame:
+    """ArviZ's comparison of containers with pointwise log likelihoods, by stacking weights."""
+    with warnings.catch_warnings():
+        # Every container holds its own large Pareto k, which the caller can look up.
+        warnings.simplefilter("ignore")
+        return _arviz().compare(dict(containers))
+
+
+def read_netcdf(file: os.PathLike[str]) -> Any:
+    """Read ArviZ's container from a netCDF file, whole and without keeping the file open.
+
+    Raises
+    ------
+    StanctError
+        This is no netCDF file of draws.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _arviz().from_netcdf(os.fspath(file)).load()
+    except Exception as cause:  # each backend raises errors of its own
+        raise StanctError(
+            f"{os.fspath(file)} cannot be read: {cause}.",
+            remedy="Pass a file that ArviZ's to_netcdf wrote, and install h5netcdf.",
+        ) from cause
+
+
+def inference_data(
+    groups: Mapping[str, Mapping[str, Array]],
+    attributes: Mapping[str, Any],
+    *,
+    data: Mapping[str, Mapping[str, Array]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+) -> Any:
     """Build ArviZ's container: `InferenceData` in 0.x, a `DataTree` in 1.x.
 
     Parameters
@@ -78,9 +128,22 @@ def inference_data(groups: dict[str, dict[str, Array]], attributes: dict[str, An
         Group name to variables, each of shape (chains, draws, ...).
     attributes
         Attributes attached to every group.
+    data
+        Group name to variables without chains and draws.
+    coords, dims
+        Coordinates by dimension, and dimensions by variable.
     """
-    arviz = _arviz()
+    arviz, data = _arviz(), data or {}
+    names = {"coords": dict(coords or {}), "dims": {n: list(d) for n, d in (dims or {}).items()}}
     if int(arviz.__version__.split(".")[0]) >= 1:
-        attrs = {group: attributes for group in groups}
-        return arviz.from_dict(groups, attrs=attrs)
-    return arviz.from_dict(**groups, **{f"{group}_attrs": attributes for group in groups})
+        every = {name: dict(group) for name, group in {**groups, **data}.items()}
+        return arviz.from_dict(every, attrs={name: dict(attributes) for name in every}, **names)
+    sets = {
+        name: arviz.dict_to_dataset(dict(group), attrs=dict(attributes), **own, **names)
+        for kind, own in ((groups, {}), (data, {"default_dims": []}))
+        for name, group in kind.items()
+    }
+    with warnings.catch_warnings():
+        # ArviZ 0.x warns of groups that it does not know.
+        warnings.simplefilter("ignore")
+        return arviz.InferenceData(**sets)

@@ -75,7 +75,7 @@ class LadderEstimator:
             elif way == "backward":
                 inside = np.isfinite(up) if k == 0 else np.ones_like(up)
                 share = inside.mean()
-                result[..., k] = 1 - np.exp(-down) * share + inside / share - 1
+                result[..., k] = inside / share - np.exp(-down) / share
             else:
                 rises, falls = _logistic(up), _logistic(-down)
                 slope = (rises * (1 - rises)).mean() + (falls * (1 - falls)).mean()

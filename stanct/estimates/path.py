@@ -20,14 +20,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.tours import Tours
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
+
+# Relative error of log densities, which are sums of many terms. A base that is the target leaves no
+# other error.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,9 @@ class Evidence:
         normalised joint density of data and parameters.
     std_error
         Standard error of `log_z`: the larger of the within-chain and the between-chain error of the
-        tempered chains, combined in quadrature with that of the base draws.
+        tempered chains, combined in quadrature with that of the base draws. No error falls below
+        that of rounding, 10⁻¹⁰ times 1 + the size of log Z. On a ladder, the within-chain error
+        comes from tours, the stretches between independent draws of the base.
     method
         Sampler and estimator, e.g. ``"joint, bridge"``.
     within_error, between_error
@@ -80,6 +88,27 @@ class Evidence:
             f"Pareto k {self.pareto_k:.2f}{doubt}"
         )
 
+    @property
+    def base_error(self) -> float:
+        """The part of `std_error` that is due neither to chains nor to autocorrelation."""
+        chains = np.fmax(self.within_error, self.between_error)
+        return float(np.sqrt(max(self.std_error**2 - chains**2, 0.0)))
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval
+        parts = (
+            ("within chains", self.within_error),
+            ("between chains", self.between_error),
+            ("base", self.base_error),
+        )
+        rows = "".join(f"<tr><td>{name}</td><td>{value:.4f}</td></tr>" for name, value in parts)
+        doubt = f"<p>Warnings: {', '.join(self.warnings)}</p>" if self.warnings else ""
+        return (
+            f"<p><b>log Z = {self.log_z:.4f} ± {self.std_error:.4f}</b> "
+            f"(95 %: {low:.3f} to {high:.3f}); {self.method}</p>{doubt}"
+            f"<table><caption>Standard error</caption><tbody>{rows}</tbody></table>"
+        )
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -104,10 +133,19 @@ class Expectation:
                 f"{float(self.value):.6g} ± {float(self.std_error):.2g} at β = {self.beta:g} "
                 f"(effective size {float(self.effective_size):.0f})"
             )
-        return (
-            f"Expectation of shape {np.shape(self.value)} at β = {self.beta:g}: "
-            f"value, std_error, effective_size"
-        )
+        value, error = _in_line(self.value, 5), _in_line(self.std_error, 2)
+        shape = np.shape(self.value)
+        return f"Expectation of shape {shape} at β = {self.beta:g}:\n  {value}\n± {error}"
+
+    def _repr_html_(self) -> str:
+        words = repr(self).replace("\n", "<br>")
+        return f"<p>{words}</p>"
+
+
+def _in_line(values: Array, digits: int) -> str:
+    """The first and the last of some numbers in one line."""
+    form = {"float_kind": lambda value: f"{value:.{digits}g}"}
+    return np.array2string(np.ravel(values), threshold=6, max_line_width=90, formatter=form)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 @dataclass(frozen=True)
@@ -142,17 +180,20 @@ class PathEstimator:
     Parameters
     ----------
     delta : shape (chains, draws)
-        δ = φ − ψ of every draw; +inf only under a `LadderBias`, for draws at β = 0.
+        δ = φ − ψ of every draw; +inf only for draws at β = 0.
     base_delta : shape (base draws,)
         δ of independent draws of the base, +inf where the target vanishes; empty for the
         Rao–Blackwell estimator.
     bias
         The bias under which the chain ran, of a continuous path or of a ladder.
+    tours
+        The tours of the chain, if it regenerates. The error is then at least that of their totals.
     """
 
     delta: Array
     base_delta: Array
     bias: AnyBias
+    tours: Tours | None = None
 
     @cached_property
     def log_mass(self) -> Array:
@@ -278,8 +319,12 @@ class PathEstimator:
         if not (np.isfinite(chain).all() and np.isfinite(base).all()):
             return np.inf, np.inf, 0.0
         size = effective_size(chain)
-        base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
-        return float(chain.std() / np.sqrt(size)), float(base_error), size
+        with np.errstate(over="ignore"):  # influences of runs that must fail may be that large
+            base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
+            chain_error = chain.std() / np.sqrt(size)
+        if self.tours is not None:
+            chain_error = max(chain_error, self.tours.error(chain))
+        return float(chain_error), float(base_error), size
 
     def _weighted_deltas(self) -> tuple[Array, Array]:
         """Log weights that turn all draws into draws of the base, and their δ."""
@@ -324,9 +369,10 @@ class PathEstimator:
         by_chain = self.chain_log_z()
         between = between_error(by_chain)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
+        log_z = self.log_z(1.0)
         return Evidence(
-            log_z=self.log_z(1.0),
-            std_error=float(np.hypot(np.fmax(within, between), base)),
+            log_z=log_z,
+            std_error=_total(within, between, base, log_z),
             method=f"{method}, {estimator}",
             within_error=within,
             between_error=float(between),
@@ -339,18 +385,34 @@ class PathEstimator:
     def curve(self, beta: Array) -> Curve:
         """log z at each value of `beta`, shape (points,), with errors as in `evidence`."""
         beta = np.asarray(beta, float)
-        errors = []
-        for b in beta:
+        log_z, errors = np.array([self.log_z(b) for b in beta]), []
+        for b, value in zip(beta, log_z, strict=True):
             within, base, _ = self.error(b)
-            errors.append(np.hypot(np.fmax(within, between_error(self.chain_log_z(b))), base))
-        return Curve(beta, np.array([self.log_z(b) for b in beta]), np.array(errors))
+            errors.append(_total(within, between_error(self.chain_log_z(b)), base, value))
+        return Curve(beta, log_z, np.array(errors))
 
     def log_weights(self, beta: float) -> Array:
         """Rao–Blackwell log weights of the draws at `beta`, shape (chains, draws), unnormalised."""
         return self.bias.log_weights(self.delta, beta, self.log_mass)
 
 
-def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1) -> Expectation:
+def _total(within: float, between: Any, base: float, log_z: float) -> float:
+    """The standard error of an estimate from those of its parts and that of rounding.
+
+    Nothing is lost by rounding where base and target are one at β = 0.
+    """
+    rounding = ROUNDING * (1 + abs(log_z)) if log_z else 0.0
+    return float(np.hypot(np.hypot(np.fmax(within, between), base), rounding))
+
+
+def expectation(
+    values: Array,
+    log_weights: Array,
+    beta: float,
+    copies: int = 1,
+    *,
+    tours: Tours | None = None,
+) -> Expectation:
     """Self-normalised weighted average of `values` ([GS] 21, 22).
 
     With weights w and average f̂, a draw contributes w (f − f̂) / mean(w). The error is that of the
@@ -367,6 +429,8 @@ def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1)
     copies
         Number of consecutive values that belong to one draw. Their contributions are added before
         autocorrelations are estimated.
+    tours
+        Tours of the chains, if they regenerate. The error is then at least that of their totals.
     """
     values = np.asarray(values, float)
     chains, draws = log_weights.shape
@@ -378,6 +442,9 @@ def expectation(values: Array, log_weights: Array, beta: float, copies: int = 1)
     contribution = contribution.reshape(chains, draws // copies, copies, -1).mean(axis=2)
     size = np.array([effective_size(contribution[..., k]) for k in range(flat.shape[-1])])
     within = contribution.std(axis=(0, 1)) / np.sqrt(size)
+    if tours is not None:
+        by_tours = [tours.error(contribution[..., k]) for k in range(flat.shape[-1])]
+        within = np.fmax(within, by_tours)
     by_chain = np.einsum("cd,cdk->ck", weights, flat) / weights.sum(axis=1)[:, None]
     shape = values.shape[2:]
     return Expectation(

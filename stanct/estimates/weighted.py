@@ -10,6 +10,7 @@ import pandas as pd
 from stanct.arrays import Array
 from stanct.errors import StanctError
 from stanct.estimates.path import Expectation, expectation, weighted_quantile
+from stanct.estimates.tours import Tours
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]
 
@@ -29,6 +30,8 @@ def expect(
     quantity: Quantity,
     beta: float = 1.0,
     copies: int = 1,
+    *,
+    tours: Tours | None = None,
 ) -> Expectation:
     """Weighted average of a variable or of a function of all variables ([GS] 21, 22).
 
@@ -43,6 +46,8 @@ def expect(
         Inverse temperature of the weights.
     copies
         Number of consecutive values that belong to one draw.
+    tours
+        As in `expectation`.
 
     Raises
     ------
@@ -50,7 +55,7 @@ def expect(
         The variable does not exist, or the result's shape does not begin with (chains, draws).
     """
     if not callable(quantity):
-        return expectation(variable(variables, quantity), log_weights, beta, copies)
+        return expectation(variable(variables, quantity), log_weights, beta, copies, tours=tours)
     values = np.asarray(quantity(variables), float)
     if values.shape[:2] != log_weights.shape:
         raise StanctError(
@@ -58,7 +63,7 @@ def expect(
             f"{log_weights.shape}, chains and draws.",
             remedy="Keep the first two axes, e.g. lambda v: v['alpha'].max(axis=-1).",
         )
-    return expectation(values, log_weights, beta, copies)
+    return expectation(values, log_weights, beta, copies, tours=tours)
 
 
 def summary(
@@ -67,6 +72,8 @@ def summary(
     names: Sequence[str] | None = None,
     beta: float = 1.0,
     copies: int = 1,
+    *,
+    tours: Tours | None = None,
 ) -> pd.DataFrame:
     """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
 
@@ -75,12 +82,11 @@ def summary(
     rows = {}
     for name in variables if names is None else names:
         values = variable(variables, name)
-        mean = expectation(values, log_weights, beta, copies)
+        mean = expectation(values, log_weights, beta, copies, tours=tours)
         variance = expectation(np.square(values - mean.value), log_weights, beta).value
         quantiles = weighted_quantile(values, log_weights, np.array([0.05, 0.5, 0.95]))
         for index in np.ndindex(values.shape[2:]):
-            label = f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name
-            rows[label] = {
+            rows[label(name, index)] = {
                 "mean": mean.value[index],
                 "std_error": mean.std_error[index],
                 "sd": np.sqrt(variance[index]),
@@ -92,15 +98,11 @@ def summary(
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def resample(
-    variables: Mapping[str, Array], log_weights: Array, draws: int | None, seed: int | None
-) -> dict[str, Array]:
-    """Equally weighted draws, by systematic resampling within each chain.
+def resampled_rows(log_weights: Array, draws: int | None, seed: int | None) -> Array:
+    """Positions of equally weighted draws, by systematic resampling within each chain.
 
     Parameters
     ----------
-    variables
-        Name to shape (chains, draws, ...).
     log_weights : shape (chains, draws)
     draws
         Number of draws from each chain; by default a quarter of those available.
@@ -109,8 +111,8 @@ def resample(
 
     Returns
     -------
-    dict
-        Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
+    shape (chains, draws)
+        Copies of a draw are adjacent.
     """
     chains, kept = log_weights.shape
     count = max(1, kept // 4) if draws is None else draws
@@ -120,5 +122,35 @@ def resample(
         cumulative = np.exp(row - row.max()).cumsum()
         comb = (np.arange(count) + rng.random()) / count * cumulative[-1]
         picked[chain] = np.minimum(np.searchsorted(cumulative, comb), kept - 1)
-    rows = np.arange(chains)[:, None]
-    return {name: values[rows, picked] for name, values in variables.items()}
+    return picked
+
+
+def rows_of(variables: Mapping[str, Array], picked: Array) -> dict[str, Array]:
+    """The picked draws, shape (chains, draws), of variables of shape (chains, all draws, ...)."""
+    chains = np.arange(len(picked))[:, None]
+    return {name: values[chains, picked] for name, values in variables.items()}
+
+
+def frame(variables: Mapping[str, Array]) -> pd.DataFrame:
+    """Draws as a DataFrame: one row for each draw, one column for each scalar.
+
+    Parameters
+    ----------
+    variables
+        Name to shape (chains, draws, ...).
+    """
+    chains, draws = next(iter(variables.values())).shape[:2]
+    columns: dict[str, Array] = {
+        "chain__": np.repeat(np.arange(1, chains + 1), draws),
+        "iter__": np.tile(np.arange(1, draws + 1), chains),
+        "draw__": np.arange(1, chains * draws + 1),
+    }
+    for name, values in variables.items():
+        for index in np.ndindex(values.shape[2:]):
+            columns[label(name, index)] = values[(..., *index)].ravel()
+    return pd.DataFrame(columns)
+
+
+def label(name: str, index: Sequence[int]) -> str:
+    """Name of one scalar with Stan's indices, which begin at 1, such as ``b[1,2]``."""
+    return f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name

@@ -60,6 +60,7 @@ from stanct.kernels.hmc import (
     tempered_move,
     transition,
 )
+from stanct.kernels.inversion import BetaLaw, draw_beta, draw_rung, make_law
 from stanct.kernels.nuts import (
     DELTA,
     GRADIENT,
@@ -80,8 +81,6 @@ from stanct.kernels.tempering import (
     LadderOut,
     Rungs,
     Scanning,
-    draw_beta,
-    draw_rung,
     gibbs_draws,
     ladder_scans,
     make_gibbs_out,
@@ -100,6 +99,7 @@ __all__ = [
     "SIGNATURE",
     "STATE",
     "Alternation",
+    "BetaLaw",
     "CallableDensity",
     "Components",
     "Extended",
@@ -143,6 +143,7 @@ __all__ = [
     "make_extended",
     "make_gibbs_out",
     "make_ladder_out",
+    "make_law",
     "make_nuts_out",
     "make_population",
     "make_problem",

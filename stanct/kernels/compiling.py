@@ -5,8 +5,8 @@ file whose code or records were compiled in, and would run the old machine code.
 the text of every file of the package, so a change in any of them recompiles all loops.
 
 The environment variable `NUMBA_CACHE_DIR` chooses the cache folder, as elsewhere in numba. The
-default is the user's cache folder. If the folder cannot be written, all loops are compiled in
-memory.
+default is the user's cache folder. If the folder cannot be written, or another user could have
+written it, all loops are compiled in memory.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ import platformdirs
 from numba.core import cgutils, config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
+
+from stanct.resources import is_private
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
@@ -57,7 +59,9 @@ def _prepared_folder() -> Path | None:
         return None
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(folder):
+            return None
         tempfile.TemporaryFile(dir=folder).close()
         os.utime(folder)
     except OSError:

@@ -111,6 +111,9 @@ class Extended(NamedTuple):
         Knots of β, and at the knots b(β) and the log prior density of β minus b(β).
     room : shape (N,)
         For the evaluation.
+    atom
+        p₀, the weight of β = 0 against all other β; only without hand-overs. The density itself is
+        that of the other β.
     """
 
     problem: Problem
@@ -120,6 +123,7 @@ class Extended(NamedTuple):
     value: Array
     path: Array
     room: Array
+    atom: float
 
 
 def make_problem(density: CallableDensity, base: Base) -> Problem:
@@ -174,4 +178,5 @@ def make_extended(
     path = bias.log_prior - bias.value if handover else -bias.value
     problem = make_problem(density, base)
     fixed, room = np.array(fixed, float), np.zeros(copies)
-    return Extended(problem, handover, fixed, bias.beta, bias.value, path, room)
+    atom = 0.0 if isinstance(bias, CopyBias) else bias.atom
+    return Extended(problem, handover, fixed, bias.beta, bias.value, path, room, atom)

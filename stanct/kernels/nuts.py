@@ -17,6 +17,7 @@ from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import Scratch
 from stanct.kernels.extended import evaluate_extended, evaluated_extended
 from stanct.kernels.hmc import DIVERGENCE
+from stanct.kernels.inversion import BetaLaw, draw_beta
 
 # Columns of `Subtrees`' vectors and scalars.
 FIRST, LAST, TOTAL, POINT, GRADIENT = range(5)
@@ -34,6 +35,10 @@ STEPS, GRADIENTS, ACCEPTED, DIVERGENT, LOG_RATIO = range(5)
 # A step of NUTS is halved with probability min(1, (r / TOLERANCE)²), where r is the range of the
 # energy over the step. The halves are halved again likewise, at most HALVINGS times in all.
 TOLERANCE, HALVINGS = 1.0, 8
+
+
+# 1 − β is at least this, where β rounds to 1.
+ROUNDED = 1e-17
 
 
 class Subtrees(NamedTuple):
@@ -414,15 +419,23 @@ def nuts_draws(
 
     Row `STATE` of the trees is the whole trajectory as one part. The next two rows hold the points
     at its ends with their momenta. The rows from `PARTS` on hold the parts of a doubling. With
-    `halving`, steps are halved where the energy varies strongly.
+    `halving`, steps are halved where the energy varies strongly. If the density has an atom at
+    β = 0, where u = −∞, each draw ends with a draw of β given z, and z is drawn afresh at the atom.
     """
     orbit, rng, out = borrowed(orbit), borrowed(rng), borrowed(out)
-    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
+    vectors, scalars, extended = orbit.trees.vectors, orbit.trees.scalars, orbit.extended
+    control, atom = vectors.shape[2] - 1, extended.atom
+    law = BetaLaw(extended.knots, extended.value, atom, np.empty(extended.knots.size))
     counts = np.zeros(LOG_RATIO + 2)
     for n in range(out.w.shape[0]):
-        start = _begin(orbit, rng)
         depth, valid = 0, True
         counts[:] = 0.0
+        if atom > 0 and vectors[STATE, POINT, control] == -np.inf:
+            _refresh(orbit, rng)
+            counts[STEPS] = counts[GRADIENTS] = counts[ACCEPTED] = 1
+            start, valid = 0.0, False
+        else:
+            start = _begin(orbit, rng)
         while valid and depth < max_depth:
             forward = rng.random() > 0.5
             signed = step if forward else -step
@@ -430,6 +443,9 @@ def nuts_draws(
                 break
             depth += 1
             valid = _lengthen(orbit, forward, rng)
+        if atom > 0:
+            beta = draw_beta(scalars[STATE, DELTA], law, rng.random(), rng.random())
+            counts[GRADIENTS] += _go_to(orbit, beta)
         statistics = out.statistics[n]
         statistics[0] = scalars[STATE, LOG_DENSITY]
         statistics[1] = counts[ACCEPTED] / counts[STEPS]
@@ -440,6 +456,35 @@ def nuts_draws(
         statistics[6] = scalars[STATE, ENERGY]
         out.w[n] = vectors[STATE, POINT]
         out.delta[n] = scalars[STATE, DELTA:]
+
+
+@inlined
+def _refresh(orbit: Orbit, rng: np.random.Generator) -> None:
+    """Draw z of row `STATE` from the base; only its δ is of use."""
+    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
+    w = vectors[STATE, POINT]
+    for i in range(w.size - 1):
+        w[i] = rng.standard_normal()
+    w[w.size - 1] = 0.0
+    evaluate_extended(
+        orbit.extended, w, vectors[STATE, GRADIENT], scalars[STATE, DELTA:], orbit.scratch
+    )
+    scalars[STATE, LOG_DENSITY] = scalars[STATE, ENERGY] = 0.0
+
+
+@inlined
+def _go_to(orbit: Orbit, beta: float) -> int:
+    """Move row `STATE` to another β at the same z; return the gradients spent."""
+    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
+    w = vectors[STATE, POINT]
+    if beta == 0.0:
+        w[w.size - 1] = -np.inf
+        return 0
+    w[w.size - 1] = np.log(beta) - np.log(max(1 - beta, ROUNDED))
+    scalars[STATE, LOG_DENSITY] = evaluate_extended(
+        orbit.extended, w, vectors[STATE, GRADIENT], scalars[STATE, DELTA:], orbit.scratch
+    )
+    return 1
 
 
 @inlined

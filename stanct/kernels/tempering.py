@@ -11,6 +11,7 @@ from stanct.kernels.compiling import borrowed, compiled
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
 from stanct.kernels.hmc import Mover, refresh, step_at, tempered_move
+from stanct.kernels.inversion import BetaLaw, draw_beta, draw_rung
 
 # Acceptances are reported in this many equal bins of β.
 BETA_BINS = 10
@@ -22,18 +23,17 @@ class Alternation(NamedTuple):
     Attributes
     ----------
     beta
-        Where it begins.
-    knots, values : shape (K,)
-        The bias: knots of β, and b at the knots.
+        Where it begins. Whenever β = 0, x is drawn anew from the base.
+    law
+        The law of β given x.
     ladder
-        Whether β stays on the knots, and x is drawn anew from the base whenever β = 0.
+        Whether β stays on the knots.
     transitions
         Number of alternations for each draw.
     """
 
     beta: float
-    knots: Array
-    values: Array
+    law: BetaLaw
     ladder: bool
     transitions: int
 
@@ -164,54 +164,6 @@ def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
 
 
 @compiled
-def draw_beta(
-    delta: float, knots: Array, values: Array, masses: Array, choose: float, place: float
-) -> float:
-    """Draw β given x for a piecewise-linear bias by inversion of two uniforms ([GS] 17)."""
-    pieces = knots.size - 1
-    top = -np.inf
-    for k in range(pieces):
-        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
-        size = abs(end - start)
-        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
-        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
-        top = max(top, masses[k])
-    total = 0.0
-    for k in range(pieces):
-        total += np.exp(masses[k] - top)
-        masses[k] = total
-    piece = 0
-    while piece < pieces - 1 and masses[piece] <= choose * total:
-        piece += 1
-    width = knots[piece + 1] - knots[piece]
-    r = -width * delta - (values[piece + 1] - values[piece])
-    if abs(r) < 1e-12:
-        t = place
-    else:
-        v = 1 - place if r > 0 else place
-        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
-        t = 1 - t if r > 0 else t
-    return knots[piece] + width * min(max(t, 0.0), 1.0)
-
-
-@compiled
-def draw_rung(delta: float, betas: Array, values: Array, masses: Array, choose: float) -> int:
-    """Draw the rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
-    top = -values[0]
-    for n in range(betas.size):
-        masses[n] = -values[n] - (betas[n] * delta if n > 0 else 0.0)
-        top = max(top, masses[n])
-    total = 0.0
-    for n in range(betas.size):
-        total += np.exp(masses[n] - top)
-        masses[n] = total
-    rung = 0
-    while rung < betas.size - 1 and masses[rung] <= choose * total:
-        rung += 1
-    return rung
-
-
-@compiled
 def bin_of(beta: float, bins: Array) -> int:
     """Return the column of `bins`, equal parts of [0, 1], for a transition at β."""
     return min(int(beta * bins.shape[1]), bins.shape[1] - 1)
@@ -229,30 +181,29 @@ def gibbs_draws(
     """Fill `out` with draws, each after `transitions` alternations; return the last β."""
     problem, state, mover = borrowed(problem), borrowed(state), borrowed(mover)
     alternation, rng, out = borrowed(alternation), borrowed(rng), borrowed(out)
-    knots, values, ladder = alternation.knots, alternation.values, alternation.ladder
+    law, ladder = alternation.law, alternation.ladder
     beta, transitions, scratch = alternation.beta, alternation.transitions, mover.scratch
-    masses = np.empty(knots.size)
     delta = 0.0
     for n in range(out.beta.size):
         for _ in range(transitions):
-            if ladder and beta == 0.0:
+            if beta == 0.0:
                 refresh(problem, state, rng, scratch)
                 probability, status, gradients = 1.0, OK, 1
             else:
                 probability, status, gradients = tempered_move(problem, state, beta, mover, rng)
+                k = bin_of(beta, out.bins)
+                out.bins[0, k] += 1
+                out.bins[1, k] += probability
             out.accept[n] += probability / transitions
             out.gradients[n] += gradients
             out.step[n] += step_at(mover.table.log_step, beta) / transitions
             out.divergent[n] += status == DIVERGED
             out.rejected[n] += status == REJECTED
-            k = bin_of(beta, out.bins)
-            out.bins[0, k] += 1
-            out.bins[1, k] += probability
             delta = delta_of(problem, state.value[0], state.z, scratch)
             if ladder:
-                beta = float(knots[draw_rung(delta, knots, values, masses, rng.random())])
+                beta = float(law.knots[draw_rung(delta, law, rng.random())])
             else:
-                beta = draw_beta(delta, knots, values, masses, rng.random(), rng.random())
+                beta = draw_beta(delta, law, rng.random(), rng.random())
         out.z[n] = state.z
         out.beta[n] = beta
         out.delta[n] = delta

@@ -49,7 +49,7 @@ def report_page(run: Run) -> HtmlPage:
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
     tables = {"mixing": [_chain_table(run, evidence)]}
     if isinstance(run, EvidenceRun):
-        tables["evidence"] = [_estimate_table(run)]
+        tables["evidence"] = [_estimate_table(run), *_modes_table(run)]
     panels = panels_of(run)
     sections = [
         {
@@ -68,7 +68,7 @@ def report_page(run: Run) -> HtmlPage:
         evidence=evidence,
         answer=_answer(evidence),
         checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
-        verdict=verdict(run.diagnostics),
+        verdict=" ".join(filter(None, (verdict(run.diagnostics), searched(run)))),
         remedies=remedies(run.diagnostics),
         facts=_facts(run, evidence),
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
@@ -88,9 +88,26 @@ def verdict(checks: tuple[Check, ...]) -> str:
     """State in words whether all checks passed."""
     failed = sum(not check.passed for check in checks)
     if not failed:
-        return f"Reliable: all {len(checks)} checks passed."
+        return f"All {len(checks)} checks passed."
     what = "1 check" if failed == 1 else f"{failed} checks"
     return f"Not to be trusted: {what} of {len(checks)} failed."
+
+
+def searched(run: Run) -> str:
+    """State in words where modes were searched and how likely another is; empty without a search.
+
+    A run can only be right about the region that it has seen.
+    """
+    facts = run.provenance.get("survey")
+    if facts is None or not facts["starts"]:
+        return ""
+    count = len(facts["log_evidence"])
+    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
+    modes = f"{count} mode{'s' * (count != 1)}"
+    return (
+        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
+        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}."
+    )
 
 
 def remedies(checks: tuple[Check, ...]) -> list[str]:
@@ -161,6 +178,26 @@ def _estimate_table(run: EvidenceRun) -> Table:
         "estimator", "log Z", "std. error", "within chains", "between chains", "effective size"
     )  # fmt: skip
     return Table("Estimates of log Z", columns, rows)
+
+
+def _modes_table(run: Run) -> list[Table]:
+    """Make a table of the modes if pilots found several."""
+    modes: pd.DataFrame | None = getattr(run, "modes", None)
+    if modes is None or len(modes) < 2:
+        return []
+    columns = {
+        "weight": "weight",
+        "std_error": "std. error",
+        "log_z": "log Z",
+        "log_z_std_error": "its std. error",
+        "pilot_log_z": "log Z by pilots",
+        "chains": "chains",
+    }
+    rows = tuple(
+        Row(f"mode {place + 1}", tuple(cell(float(value), 4) for value in values))
+        for place, values in enumerate(modes[list(columns)].to_numpy(float))
+    )
+    return [Table("Modes, best first", ("mode", *columns.values()), rows)]
 
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:

@@ -38,13 +38,14 @@ def common_defaults(method: str) -> Mapping[str, object]:
         **DEFAULTS,
         "draws": kind.default_draws,
         "warmup": kind.default_warmup,
-        "base": kind.default_base,
+        "base": kind().automatic_base(),
     }
 
 
 def _method(run: Run) -> str | None:
-    """Return the method's name in `METHODS`; None for a user's own method."""
+    """Return the name in `METHODS` of the method that was asked for; None for a user's own."""
     name = _NAMES.get(run.method, run.method)
+    name = run.provenance.get("asked", {}).get("method", name)
     return name if name in METHODS else None
 
 
@@ -59,16 +60,20 @@ def data_file(run: Run) -> str | None:
 def command_line(run: Run) -> str | None:
     """Return the command that repeats the run; None if only Python can repeat it."""
     method, data = _method(run), data_file(run)
-    if not run.programs or data is None or method is None:
+    unlike = run.provenance.get("from_text") or "extended" in run.provenance
+    if not run.programs or data is None or method is None or unlike or _own_class(run):
         return None
     common, own = _chosen(run, method)
     scalars = all(isinstance(value, bool | int | float | str | None) for value in own.values())
     if GIVEN in (*common.values(), *own.values()) or not scalars or "log_zeta" in common:
         return None
     words = ["stanct", "evidence", run.provenance["program"], *([data] if data else [])]
-    words += ["--method", method] if method != "joint" else []
+    words += ["--method", method] if method != "auto" else []
     for name, value in _made(run).items():
-        words += [f"--{name.replace('_', '-')}", value]
+        if name == "include_paths":
+            words += [word for folder in value for word in ("--include-path", folder)]
+        else:
+            words += [f"--{name.replace('_', '-')}", value.replace("as written", "as-written")]
     for name, value in own.items():
         words += ["--set", f"{name}={value}"]
     for name, value in common.items():
@@ -86,18 +91,30 @@ def python_lines(run: Run) -> str | None:
         return None
     common, own = _chosen(run, method)
     usual = own_defaults(method)
-    settings = ", ".join(_setting(name, value, usual[name]) for name, value in own.items())
+    settings = ", ".join(_setting(name, value, usual.get(name)) for name, value in own.items())
     arguments = ["data" if data is None else repr(data or None)]
-    arguments.append(f"stanct.{class_name(method)}({settings})")
+    own_class = _own_class(run)
+    arguments.append(f"{own_class or f'stanct.{class_name(method)}'}({settings})")
     arguments += [_setting(name, value, None) for name, value in common.items()]
     passed = [name for name, value in {**own, **common}.items() if _is_passed(value, usual, name)]
     made = "".join(f", {name}={value!r}" for name, value in _made(run).items())
-    lines = ["import stanct", "", f"model = stanct.temper({run.provenance['program']!r}{made})"]
+    text = run.provenance.get("from_text", False)
+    program = "text" if text else repr(run.provenance["program"])
+    lines = ["import stanct", "", *["# text is that of your program"] * text]
+    lines += [f"model = stanct.temper({program}{made})"]
+    lines += [f"# {own_class} is the class of your method"] if own_class else []
     lines += [f"# {name} is the one that you passed" for name in passed]
-    return "\n".join([*lines, "run = model.sample(", *(f"    {a}," for a in arguments), ")"])
+    lines += ["run = model.sample(", *(f"    {a}," for a in arguments), ")"]
+    longer = run.provenance.get("extended", {"draws": ()})["draws"]
+    return "\n".join([*lines, *(f"run = run.extend({draws})" for draws in longer)])
 
 
-def _made(run: Run) -> Mapping[str, str]:
+def _own_class(run: Run) -> str:
+    """Return the name of the method's class if it is the user's own; empty otherwise."""
+    return run.provenance.get("method_class", "")
+
+
+def _made(run: Run) -> Mapping[str, Any]:
     """Return the arguments with which the model was made; saved runs may lack them."""
     return run.provenance.get("tempered", {})
 
@@ -123,6 +140,11 @@ def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
     common, own = common_defaults(method), own_defaults(method)
     # Older saved runs hold both in one mapping.
     found = {**run.settings, **run.method_settings}
+    if "extended" in run.provenance:  # the settings of its first draws
+        found |= run.provenance["extended"]["settings"]
+    if "asked" in run.provenance:  # the method that was asked for chose another
+        asked = run.provenance["asked"]
+        found = {**run.settings, **asked["options"], **asked["settings"]}
     return (
         {
             name: found[name]
@@ -131,10 +153,15 @@ def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
         },
         {
             name: found[name]
-            for name, default in own.items()
+            for name, default in {**_added(run, own), **own}.items()
             if name in found and _json(found[name]) != _json(default)
         },
     )
+
+
+def _added(run: Run, own: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that the user's own class adds; their defaults are not known."""
+    return {name: ... for name in run.method_settings if name not in own and _own_class(run)}
 
 
 def _json(value: Any) -> Any:

@@ -22,6 +22,10 @@ from stanct.errors import StanctError
 
 # Below this |r|, log((1 − e^{−r}) / r) is computed from its series, with error r⁴/2880.
 _SERIES = 1e-3
+# The least β that is no atom.
+SMALLEST = 1e-300
+ATOM = 0.1
+"""Weight of the atom at β = 0 in methods that have one, unless the user sets another."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,18 @@ class Bias(_Table):
         Knots, increasing from 0 to 1.
     value : shape (K,)
         b at the knots, natural log.
+    atom
+        p₀, the weight of an atom at β = 0 against all other β. With it, dβ becomes
+        p₀ δ₀(dβ) + (1 − p₀) dβ, and M(x) becomes p₀ + (1 − p₀) M(x). A chain that draws x afresh
+        from the base at the atom regenerates there.
     """
+
+    atom: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.atom < 1:
+            raise StanctError(f"The weight of an atom lies in [0, 1), and {self.atom!r} does not.")
 
     @classmethod
     def linear(cls, log_zeta: float) -> Bias:
@@ -71,8 +86,16 @@ class Bias(_Table):
         Parameters
         ----------
         delta : any shape
-            δ = φ − ψ, natural log; +inf (the target vanishes there) gives −inf.
+            δ = φ − ψ, natural log; +inf (the target vanishes there) gives −inf, or log p₀.
         """
+        return self._with_atom(self._log_path_mass(delta))
+
+    def _with_atom(self, log_mass: Array) -> Array:
+        if not self.atom:
+            return log_mass
+        return np.logaddexp(np.log(self.atom), np.log1p(-self.atom) + log_mass)
+
+    def _log_path_mass(self, delta: Array) -> Array:
         delta = np.asarray(delta, float)
         finite = np.isfinite(delta)
         safe = np.where(finite, delta, 0.0)
@@ -83,6 +106,12 @@ class Bias(_Table):
             + _log_mean_exp(np.abs(np.diff(at_knots, axis=-1)))
         )
         return np.where(finite, log_sum_exp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
+
+    def atom_shares(self, delta: Array) -> Array:
+        """The probability p₀ / M(x) of the atom given x, of the shape of `delta`."""
+        if not self.atom:
+            return np.zeros(np.shape(delta))
+        return np.exp(np.log(self.atom) - self.log_mass(delta))
 
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
         """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
@@ -102,16 +131,24 @@ class Bias(_Table):
     def sample_beta(self, delta: Array, uniforms: Array) -> Array:
         """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
 
-        The first uniform picks a linear piece by its mass. The second picks a point inside the
-        piece, where the density is a truncated exponential.
+        The first uniform picks the atom or a linear piece by its mass. The second picks a point
+        inside the piece, where the density is a truncated exponential.
 
         Parameters
         ----------
         delta : any shape
-            δ = φ − ψ, finite.
+            δ = φ − ψ; +inf only with an atom.
         uniforms : shape (2, ...), two of the shape of `delta`
             Independent and uniform on [0, 1).
         """
+        if self.atom:
+            share = self.atom_shares(delta)
+            there = uniforms[0] < share
+            rest = np.where(there, 0.5, (uniforms[0] - share) / np.where(there, 1, 1 - share))
+            inside = np.where(np.isfinite(delta), delta, 0.0)
+            plain = Bias(self.beta, self.value)
+            elsewhere = plain.sample_beta(inside, np.array([rest, uniforms[1]]))
+            return np.where(there, 0.0, np.maximum(elsewhere, SMALLEST))
         delta = np.asarray(delta, float)
         at_knots = -self.beta * delta[..., None] - self.value
         rise = np.diff(at_knots, axis=-1)
@@ -132,7 +169,8 @@ class Bias(_Table):
         cls, beta: Array, log_z: Array, *, tolerance: float = 0.3, most: int = 32
     ) -> Bias:
         """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β)."""
-        return cls(*_coarsest(beta, log_z, tolerance=tolerance, most=most))
+        knots, value = _coarsest(beta, log_z, tolerance=tolerance, most=most)
+        return cls(knots, value)
 
 
 @dataclass(frozen=True)
@@ -221,6 +259,11 @@ class LadderBias(_Table):
 
 
 AnyBias = Bias | LadderBias
+
+
+def regenerates(bias: AnyBias) -> bool:
+    """Whether chains under a bias visit β = 0, where x is drawn afresh from the base."""
+    return isinstance(bias, LadderBias) or bias.atom > 0
 
 
 def sigmoidal_ladder(temperatures: int) -> Array:

@@ -141,8 +141,14 @@ class MixtureBase:
         return self.whitening.whiten(x)
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Whitened draws, shape (count, D)."""
-        k = rng.choice(self.weights.size, size=count, p=self.weights)
+        """Whitened draws, shape (count, D).
+
+        Each component has its share of the draws to within one, in random order. Errors that take
+        the draws as independent are therefore too large rather than too small.
+        """
+        places = (np.arange(count) + rng.random()) / count
+        ends = self.weights.cumsum() / self.weights.sum()
+        k = rng.permutation(np.minimum(np.searchsorted(ends, places), ends.size - 1))
         noise = rng.standard_normal((count, self.dimension))
         return self.places[k] + np.einsum("nij,nj->ni", self.roots[k], noise)
 

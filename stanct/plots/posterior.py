@@ -67,12 +67,9 @@ def pair(
     torn = {(m.variable, m.index) for m in found if m.is_multimodal}
     axes = drawing(axes)
     axes.axis("off")
-    picked = weighted.resample(
-        {name: run.variables[name] for name, _ in names},
-        run.target_log_weights,
-        max(1, min(POINTS // run.chains, run.draws)),
-        seed=0,
-    )
+    count = max(1, min(POINTS // run.chains, run.draws))
+    rows = weighted.resampled_rows(run.target_log_weights, count, seed=0)
+    picked = weighted.rows_of({name: run.variables[name] for name, _ in names}, rows)
     columns = [picked[name][(..., *index)] for name, index in names]
     labels = [_label(name, index) for name, index in names]
     count = len(columns)

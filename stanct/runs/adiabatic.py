@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -50,10 +51,11 @@ class AdiabaticRun(EvidenceRun):
     """
 
     file_format: ClassVar[str] = "stanct trajectories 1"
-    arrays: ClassVar[tuple[str, ...]] = (
-        "z", "betas", "means", "delta", "kinetic", "flow_log_z", "node_log_weights",
-        "heated_delta", "heated_log_weights", "counts",
-    )  # fmt: skip
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "betas": "k", "means": "k", "delta": "c n k ?", "kinetic": "c n k ?",
+        "flow_log_z": "c n k ?", "node_log_weights": "c n k ?", "heated_delta": "c n k ?",
+        "heated_log_weights": "c n k ?", "counts": "c 2 5",
+    }  # fmt: skip
 
     betas: Array = field(repr=False)
     means: Array = field(repr=False)
@@ -171,7 +173,7 @@ class AdiabaticRun(EvidenceRun):
         kinetic = self._kinetic_score
         energy = self.energy_error
         return (
-            interrupted_check(self.draws, self.settings["draws"]),
+            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
             check("stalled", stalled.max(), 0.001, stalled.max() <= 0.001,
                   f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
                   f"stalled{self._stalling()}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,12 @@ from scipy.special import expit
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
+from stanct.estimates import weighted
+from stanct.estimates.path import Expectation
+from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
 from stanct.runs.loading import load
 from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.same_data import declared_data, refuse_other_data
 
 if TYPE_CHECKING:
     from stanct.pages.comparison import HtmlPage
@@ -165,6 +168,63 @@ class Comparison:
         rows = [[value(self.bayes_factor(a, b)) for b in self.names] for a in self.names]
         return pd.DataFrame(rows, index=list(self.names), columns=list(self.names))
 
+    def average(self, quantity: weighted.Quantity) -> Expectation:
+        """Average of a quantity over all models, weighted by their posterior probabilities.
+
+        With probabilities p_i, averages f_i and their mean f, the variance is
+        Σ p_i² var(f_i) + Σ p_i² (f_i − f)² var(log Z_i) to first order, for independent runs.
+
+        Parameters
+        ----------
+        quantity
+            Name of a variable that every model has, or a function of a run's variables that
+            returns an array of shape (chains, draws, ...); see `Run.expect`.
+
+        Raises
+        ------
+        StanctError
+            A model has no such variable, or shapes differ between models.
+        """
+        return averaged(self.runs, self.probability, quantity)
+
+    def draws(self, count: int = 4000, *, seed: int = 0) -> dict[str, Array]:
+        """Equally weighted draws from the average of the models.
+
+        A model gives as many draws as its posterior probability says.
+
+        Parameters
+        ----------
+        count
+            Number of draws.
+        seed
+            Seed of the resampling.
+
+        Returns
+        -------
+        dict
+            Variables that all models have, each of shape (count, ...), and ``"model"``, the
+            position of each draw's model in `names`.
+
+        Raises
+        ------
+        StanctError
+            No variable is common to all models with one shape.
+        """
+        return averaged_draws(self.runs, self.probability, count, seed)
+
+    def loo(self) -> pd.DataFrame:
+        """ArviZ's comparison by leave-one-out cross-validation, with stacking weights.
+
+        One row for each model, the best first; see ``az.compare``. It asks which model predicts
+        held-out observations better, and does not depend on the width of vague priors.
+
+        Raises
+        ------
+        StanctError
+            A run has no pointwise log likelihoods; see `Run.to_arviz`.
+        """
+        return compared_by_loo(self.names, self.runs)
+
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row for each model, the largest evidence first.
@@ -306,9 +366,9 @@ def compare(
     if improper == "refuse":
         for label, run in zip(labels, loaded, strict=True):
             _refuse_improper(label, run)
-    data = [_declared_data(run) for run in loaded]
+    data = [declared_data(run) for run in loaded]
     for i, j in _pairs(len(loaded)):
-        _refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
+        refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
     return Comparison(
         labels, loaded, _prior(prior, labels), tuple(_notes(labels, loaded, data, observed))
     )
@@ -373,58 +433,6 @@ def _refuse_improper(label: str, run: Run) -> None:
             remedy=f"Give {', '.join(names)} a proper prior and run again; or pass "
             'improper="allow" (--improper allow) if all models share the improper priors.',
         )
-
-
-def _declared_data(run: Run) -> dict[str, Any]:
-    """The data that a run's program declares, as JSON values."""
-    values = json.loads(run.data)
-    # A saved run may lack this record. Then everything in its data file counts.
-    declared = run.provenance.get("data_names", list(values))
-    return {name: values[name] for name in declared}
-
-
-def _refuse_other_data(
-    first: str,
-    a: Mapping[str, Any],
-    second: str,
-    b: Mapping[str, Any],
-    observed: Sequence[str] | None,
-) -> None:
-    both = f"{first!r} and {second!r}"
-    shared = [name for name in a if name in b]
-    if observed is not None:
-        for name in observed:
-            if name not in shared:
-                where = first if name not in a else second
-                raise StanctError(
-                    f"The program of {where!r} declares no data `{name}`, which observed= names.",
-                    remedy=f"{both} share: {', '.join(shared) or 'nothing'}.",
-                )
-        shared = list(observed)
-    if (a or b) and not shared:
-        raise StanctError(
-            f"{both} share no data: one declares {', '.join(a) or 'nothing'}, the other "
-            f"{', '.join(b) or 'nothing'}.",
-            remedy="Evidences of different data cannot be compared. Give the same observations the "
-            "same name in both programs.",
-        )
-    different = [name for name in shared if not _same(a[name], b[name])]
-    if different:
-        agree = [name for name in shared if name not in different]
-        raise StanctError(
-            f"{both} ran on different data: `{'`, `'.join(different)}` "
-            f"{'differ' if len(different) > 1 else 'differs'}"
-            f"{', `' + '`, `'.join(agree) + '` agree' if agree else ''}.",
-            remedy="Evidences of different data cannot be compared. If only covariates differ, "
-            "name the observations (observed=, or --observed).",
-        )
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are the same data; 1 and 1.0 are equal."""
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return a == b or (a != a and b != b)
 
 
 def _notes(

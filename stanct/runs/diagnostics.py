@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import t as student_t
 
-from stanct.arrays import Array
+from stanct.arrays import Array, even_share
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
 
@@ -32,8 +33,15 @@ LOOK_FOR_REJECTIONS = (
     "Look for reject(), overflow, or a support that the declarations do not state."
 )
 
+DECLARE = "Declare the target's support in the program, or pass a base inside it (base=)."
+# Share of the base's draws at which the target may vanish before that is the first thing to mend.
+MOST_HOLES = 0.01
+
 # With at least this effective share of the draws, weights hardly vary and their tail is irrelevant.
 EVEN_WEIGHTS = 0.5
+
+# The weight of a mode of at least this share must not be below a fourth of its pilots' share.
+WORTH, VANISHED = 0.02, 0.25
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ def check(
 _CAUSES_FIRST = (
     "support", "lost", "stalled", "round_trips", "rejections", "tempered", "swaps", "acceptance",
     "divergences", "max_depth", "pareto_k", "base", "estimators", "directions", "target_se",
-    "interrupted",
+    "interrupted", "max_seconds",
 )  # fmt: skip
 
 
@@ -95,15 +103,30 @@ def refit(settings: Mapping[str, Any]) -> str:
     return f"refit the base in more rounds (bootstrap={rounds}), or pass a wider one (base=)."
 
 
-def interrupted_check(draws: int, wanted: int) -> Check:
-    """Check that all requested draws have been made."""
+def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Check:
+    """Check that all requested draws have been made.
+
+    Parameters
+    ----------
+    time_limit
+        The run's `time_limit`.
+    """
+    kept = f"{draws} of {wanted} draws a chain were kept"
+    if time_limit is None:
+        remedy = "The estimates use the finished draws; run again for the rest."
+        return check("interrupted", draws, wanted, draws >= wanted, f"{kept}.", remedy)
+    if time_limit == 0:  # what a checkpoint holds
+        remedy = "The estimates use these draws; repeat the run's call for the rest."
+        return check("max_seconds", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
+    if draws >= wanted:
+        kept = "a further run, which failed checks asked for, was not finished"
     return check(
-        "interrupted",
+        "max_seconds",
         draws,
         wanted,
-        draws >= wanted,
-        f"{draws} of {wanted} draws a chain were kept.",
-        "The estimates use the finished draws; run again for the rest.",
+        False,
+        f"max_seconds={time_limit:g} passed: {kept}.",
+        "The estimates use the finished draws; allow more time for the rest.",
     )
 
 
@@ -113,6 +136,7 @@ def length_check(
     evidence: Evidence,
     stopped: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
+    time_limit: float | None,
 ) -> Check:
     """Check that the run is as long as requested, or as precise if a precision was requested.
 
@@ -126,7 +150,7 @@ def length_check(
         The method's own settings.
     """
     if stopped is None or stopped["target_se"] is None:
-        return interrupted_check(draws, wanted)
+        return interrupted_check(draws, wanted, time_limit)
     target, reason = stopped["target_se"], stopped["reason"]
     words, remedy = _STOPPED[reason]
     if reason == "stalled":
@@ -154,6 +178,7 @@ _STOPPED = {
         "Chains disagree, or a few draws dominate: ",
     ),
     "interrupted": ("the run was interrupted.", "Run it again."),
+    "max_seconds": ("the time was over (max_seconds=).", "Allow more time, or ask for less."),
 }
 
 
@@ -175,6 +200,28 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
         f"log Z and its thermodynamic integral differ by {gap:.3f}.",
         f"A stretch of the path has not converged. {MORE}",
     )
+
+
+def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> tuple[Check, ...]:
+    """Check that log Z agrees with that of a second method, where one was asked for.
+
+    Parameters
+    ----------
+    other
+        Method, log Z, standard error and failed checks of that method's run.
+    """
+    if other is None:
+        return ()
+    gap = abs(evidence.log_z - other["log_z"])
+    error = float(np.hypot(evidence.std_error, other["std_error"]))
+    found = check(
+        "confirmed",
+        *agreement(gap, error),
+        f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
+        f"differ by {gap:.3f}.",
+        f"One of the two misses part of the target. {MORE}",
+    )
+    return (found,)
 
 
 def round_trips(beta: Array) -> Array:
@@ -249,12 +296,6 @@ def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
     return BaseCheck(score(mean), score(excess), limit)
 
 
-def _even_share(log_weights: Array) -> float:
-    """Kish's effective share of the draws, (Σ w)² / (n Σ w²)."""
-    weights = np.exp(log_weights - log_weights.max())
-    return float(weights.mean() ** 2 / np.square(weights).mean())
-
-
 def path_checks(
     estimator: PathEstimator,
     evidence: Evidence,
@@ -275,7 +316,7 @@ def path_checks(
 
 
 def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
-    """The remedy for few trips. Without any trip, another base comes before longer chains."""
+    """The remedy for few trips. Without any, another base comes before longer chains."""
     if trips:
         return f"{MORE} If that does not help, {refit(settings)}"
     remedy = refit(settings).capitalize()
@@ -338,7 +379,10 @@ def _estimate_checks(
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
     gap_error = float(np.hypot(evidence.std_error, other.std_error))
-    kept = _even_share(estimator.log_weights(1.0))
+    kept = even_share(estimator.log_weights(1.0))
+    support = support_check(estimator.base_delta)
+    # Where the target vanishes there are no draws, however long the chains are.
+    remedy = DECLARE if support.value > MOST_HOLES else MORE
     return (
         Check(
             "pareto_k",
@@ -356,15 +400,15 @@ def _estimate_checks(
             base.worst <= base.limit,
             f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
             f"standard errors (limit {base.limit:.1f}).",
-            f"The chain does not explore the base's end. {MORE}",
+            f"The chain does not explore the base's end. {remedy}",
         ),
         Check(
             "estimators",
             *agreement(gap, gap_error),
             f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
-            MORE,
+            remedy,
         ),
-        support_check(estimator.base_delta),
+        support,
     )
 
 
@@ -377,7 +421,7 @@ def support_check(base_delta: Array) -> Check:
         0.5,
         outside <= 0.5,
         f"The target vanishes at {outside:.1%} of the base's draws.",
-        "The base lies mostly outside the target's support: pass one that fits.",
+        f"The base lies mostly outside the target's support. {DECLARE}",
     )
 
 
@@ -452,3 +496,22 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
             )
         )
     return tuple(checks)
+
+
+def modes_check(modes: pd.DataFrame) -> Check:
+    """Check that the run kept every mode that its pilots measured."""
+    weight, error, pilots = (
+        modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+    )
+    ratio = np.where(pilots >= WORTH, (weight + 3 * error) / pilots, np.inf)
+    worst = int(ratio.argmin())
+    return check(
+        "modes",
+        ratio[worst],
+        VANISHED,
+        ratio[worst] >= VANISHED,
+        f"Mode {worst + 1} has {weight[worst]:.2g} of the weight, {pilots[worst]:.2g} by its "
+        f"pilots; {len(modes)} known.",
+        "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
+        "that draws from its base.",
+    )

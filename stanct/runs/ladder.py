@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from stanct.runs.diagnostics import (
     agreement_check,
     check,
     interrupted_check,
+    refit,
     support_check,
 )
 from stanct.runs.run import EvidenceRun, scans
@@ -52,9 +53,10 @@ class LadderRun(EvidenceRun):
     """
 
     file_format: ClassVar[str] = "stanct ladder 1"
-    arrays: ClassVar[tuple[str, ...]] = (
-        "z", "betas", "delta", "rejection", "counts", "round_trips"
-    )  # fmt: skip
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "betas": "k", "delta": "c n k", "rejection": "c *", "counts": "c 4 k",
+        "round_trips": "c",
+    }  # fmt: skip
 
     base: Base = field(repr=False)
     betas: Array = field(repr=False)
@@ -152,6 +154,14 @@ class LadderRun(EvidenceRun):
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}
 
+    def _joined(self, more: Any) -> dict[str, Any]:
+        share = more.draws / (self.draws + more.draws)
+        return {
+            "rejection": (1 - share) * self.rejection + share * more.rejection,
+            "counts": self.counts + more.counts,
+            "round_trips": self.round_trips + more.round_trips,
+        }
+
     def _shape(self) -> str:
         return (
             f"{self.chains} ladders of {self.betas.size} rungs, {self.draws} draws, "
@@ -173,9 +183,10 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     low, high = float(run.acceptance.min()), float(run.acceptance.max())
 
     return (
-        interrupted_check(run.draws, run.settings["draws"]),
+        interrupted_check(run.draws, run.settings["draws"], run.time_limit),
         check("round_trips", trips, 5, trips >= 5,
-              f"The slowest ladder made {trips} trips from base to target and back.", MORE),
+              f"The slowest ladder made {trips} trips from base to target and back.",
+              MORE if trips else refit(run.method_settings).capitalize()),
         check("swaps", worst_swap, 0.9, worst_swap <= 0.9,
               f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
               "Use more rungs (rungs=) or a longer warm-up."),

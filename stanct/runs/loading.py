@@ -6,8 +6,10 @@ import os
 
 from stanct.errors import SavedRunError
 from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.bridge import BridgeRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
+from stanct.runs.power import PowerRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.storage import saved_head
@@ -16,7 +18,10 @@ from stanct.runs.tempered import TemperedRun
 
 _KINDS: dict[str, type[Run]] = {
     kind.file_format: kind
-    for kind in (TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun, AdiabaticRun, TactRun)
+    for kind in (
+        *(TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun, AdiabaticRun, TactRun),
+        *(BridgeRun, PowerRun),
+    )
 }
 
 
@@ -28,6 +33,11 @@ def load(folder: str | os.PathLike[str]) -> Run:
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise SavedRunError(
+            f"A saved run is the path of a folder, not {folder!r}.",
+            remedy='Did you mean stanct.load("folder")?',
+        )
     found = saved_head(folder)["format"]
     if found not in _KINDS:
         raise SavedRunError(

@@ -48,7 +48,9 @@ class ParticleRun(EvidenceRun):
     """
 
     file_format: ClassVar[str] = "stanct particles 1"
-    arrays: ClassVar[tuple[str, ...]] = ("z", "log_weights", "betas", "counts")
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "log_weights": "c n", "betas": "*", "counts": "c 5"
+    }  # fmt: skip
 
     base: Base = field(repr=False)
     log_weights: Array = field(repr=False)
@@ -82,7 +84,7 @@ class ParticleRun(EvidenceRun):
         more = "Use more temperatures, then more particles (draws=)."
 
         return (
-            interrupted_check(self.draws, self.settings["draws"]),
+            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
             *mean_weight_checks(evidence, "particles", more),
             check("tempered", spread, 1e-6, spread > 1e-6,
                   f"The log weights spread over {spread:.3g}.",
@@ -122,6 +124,9 @@ class ParticleRun(EvidenceRun):
             for name, values in self.variables.items()
         }
         return variables, self.log_weights.reshape(-1, self.island)
+
+    def _joined(self, more: Any) -> dict[str, Any]:
+        return {"counts": self.counts + more.counts}
 
     def _shape(self) -> str:
         return f"{self.log_weights.size} particles along {self.betas.size - 1} temperatures"

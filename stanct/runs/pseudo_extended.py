@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
+from stanct.arrays import Array, joined_rows
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.copies import CopyEstimator
@@ -57,7 +57,9 @@ class PseudoExtendedRun(EvidenceRun):
     """
 
     file_format: ClassVar[str] = "stanct copies 1"
-    arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n k d", "beta": "c n k", "delta": "c n k", "base_delta": "*"
+    }  # fmt: skip
 
     base: Base = field(repr=False)
     beta: Array = field(repr=False)
@@ -152,15 +154,16 @@ class PseudoExtendedRun(EvidenceRun):
         dict
             Variable name to shape (chains, draws, ...).
         """
+        return super().resample(draws, seed=seed)
+
+    def _picked(self, draws: int | None, seed: int | None) -> Array:
         # A systematic comb would also pick by weight, but with one shared offset for all draws.
         if draws is not None:
-            return super().resample(draws, seed=seed)
+            return super()._picked(draws, seed)
         uniform = np.random.default_rng(seed).random((self.chains, self.draws, 1))
         cumulative = np.exp(self.copy_log_weights).cumsum(axis=2)
         picked = (cumulative <= uniform * cumulative[..., -1:]).sum(axis=2)
-        flat = np.arange(self.draws) * self.copies + picked
-        rows = np.arange(self.chains)[:, None]
-        return {name: values[rows, flat] for name, values in self.variables.items()}
+        return np.arange(self.draws) * self.copies + picked
 
     def _sample_statistics(self) -> dict[str, Array]:
         """Statistics of each copy; NUTS statistics of a draw are repeated for all its copies."""
@@ -171,6 +174,12 @@ class PseudoExtendedRun(EvidenceRun):
             "beta": self.beta.reshape(self.chains, -1),
             "delta": self.delta.reshape(self.chains, -1),
             "log_weight": self.target_log_weights,
+        }
+
+    def _joined(self, more: Any) -> dict[str, Any]:
+        return {
+            "base_delta": np.concatenate([self.base_delta, more.base_delta]),
+            "statistics": joined_rows(self.statistics, more.statistics),
         }
 
     def _shape(self) -> str:
@@ -225,7 +234,7 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
     inside = np.isfinite(run.base_delta)
     spread = float(np.ptp(run.base_delta[inside]))
     return (
-        interrupted_check(run.draws, run.settings["draws"]),
+        interrupted_check(run.draws, run.settings["draws"], run.time_limit),
         check("hand_overs", handed, 20, handed >= 20,
               f"In the slowest chain another copy became the heaviest {handed} times.",
               f"{MORE} If that does not help, use more copies (copies=) or a wider base (base=)."),

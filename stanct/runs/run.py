@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,7 +19,9 @@ from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.path import Evidence, Expectation
 from stanct.path.base import Base
 from stanct.runs.diagnostics import Check
-from stanct.runs.storage import Stored, reading, save_run
+from stanct.runs.inference import groups_of
+from stanct.runs.storage import Stored, check_shapes, reading, save_run
+from stanct.runs.tables import Checks, in_html
 
 if TYPE_CHECKING:
     from stanct.pages.report import HtmlPage
@@ -50,7 +53,8 @@ class Run(ABC):
     """
 
     file_format: ClassVar[str]
-    arrays: ClassVar[tuple[str, ...]] = ("z",)
+    # The arrays of a saved run beside those of the base, and their axes; see `check_shapes`.
+    arrays: ClassVar[Mapping[str, str]] = {"z": "c n d"}
 
     method: str
     engine: str
@@ -82,6 +86,17 @@ class Run(ABC):
         return self.provenance["settings"]
 
     @property
+    def ended_early(self) -> bool:
+        """Whether the user or `max_seconds` ended the run before it was finished."""
+        return self.provenance["interrupted"] or self.time_limit is not None
+
+    @property
+    def time_limit(self) -> float | None:
+        """`max_seconds` if that time, in seconds, ended the run before it was finished."""
+        late = self.provenance.get("out_of_time", False)
+        return self.settings["max_seconds"] if late else None
+
+    @property
     def method_settings(self) -> Mapping[str, Any]:
         """The method's own settings, or all settings if a saved run does not list them apart."""
         return self.provenance.get("method_settings", self.settings)
@@ -108,16 +123,24 @@ class Run(ABC):
 
     def facts(self) -> dict[str, float]:
         """Single numbers that describe this run, label to value."""
-        return {}
+        survey = self.provenance.get("survey")
+        if survey is None or not survey["starts"]:
+            return {}
+        return {
+            "modes found": len(survey["log_evidence"]),
+            "starts of the search": survey["starts"],
+            "largest radius searched": survey["radius"],
+            "chance that another start finds a new mode": survey["unseen"],
+        }
 
     def chain_counts(self) -> dict[str, Array]:
         """Counts in each chain after its warm-up, label to shape (chains,)."""
         return {}
 
     @cached_property
-    def diagnostics(self) -> tuple[Check, ...]:
-        """Every check with value, threshold, verdict and remedy."""
-        return self._checks()
+    def diagnostics(self) -> Checks:
+        """Every check with value, threshold, verdict and remedy; ``diagnostics.table`` for all."""
+        return Checks(self._checks())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -175,7 +198,11 @@ class Run(ABC):
         dict
             Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
         """
-        return weighted.resample(self.variables, self.target_log_weights, draws, seed)
+        return weighted.rows_of(self.variables, self._picked(draws, seed))
+
+    def _picked(self, draws: int | None, seed: int | None) -> Array:
+        """Positions of equally weighted draws among the rows of `variables`, (chains, draws)."""
+        return weighted.resampled_rows(self.target_log_weights, draws, seed)
 
     def _sample_statistics(self) -> dict[str, Array]:
         """The arrays of ArviZ's group `sample_stats`."""
@@ -185,24 +212,117 @@ class Run(ABC):
         """Attributes of the whole run in ArviZ's container."""
         return {}
 
-    def to_arviz(self, *, resample: bool = False, seed: int | None = None) -> Any:
+    def to_arviz(
+        self,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        log_likelihood: bool = True,
+        predictions: Sequence[str] | Mapping[str, str] | None = None,
+        coords: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+    ) -> Any:
         """Convert the run to ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
 
-        By default, the group `posterior` holds all draws. Their log weights at β = 1 are
-        `log_weight` in `sample_stats`. With `resample=True`, the group holds equally weighted draws
-        of the user's density, for tools that do not support weights.
+        The group `posterior` has equally weighted draws of the user's density, and every function
+        of ArviZ takes it as it is. `sample_stats` has the statistics of the same draws. Where the
+        run's own draws have weights, all of them are in the group `tempered`, with weights and
+        statistics in `tempered_stats`.
+
+        `log_likelihood` and `log_prior` serve `az.loo`, `az.compare` and `az.psens`. They come from
+        generated quantities named ``log_lik``, ``log_likelihood`` or ``log_lik_<data>``, or else
+        are computed, where every likelihood term is one over observations that can be told apart.
+        `observed_data` and `constant_data` have the data, and `posterior_predictive` the
+        predictions.
+
+        Parameters
+        ----------
+        draws
+            Draws of each chain in `posterior`; by default a quarter of the run's, or all of them
+            if they have equal weights.
+        seed
+            Seed of the resampling.
+        log_likelihood
+            Whether to compute what the program does not generate. This needs the Stan program.
+        predictions
+            Generated quantities that are predictions, or a mapping from them to the data that they
+            predict. By default, names that end in ``_rep``: ``y_rep`` predicts ``y``.
+        coords, dims
+            Coordinates by dimension, and dimensions by variable, as in ArviZ.
+
+        Raises
+        ------
+        StanctError
+            There is no variable of a name in `predictions`.
         """
-        equal = resample or not np.ptp(self.target_log_weights)
+        groups, data = self._arviz_groups(draws, seed, log_likelihood, predictions)
         attributes = {
             "inference_library": "stanct",
             **self._attributes(),
             "warnings": ", ".join(self.warnings),
-            "weighted": 0 if equal else 1,
         }
-        if resample:
-            return inference_data({"posterior": self.resample(seed=seed)}, attributes)
-        groups = {"posterior": dict(self.variables), "sample_stats": self._sample_statistics()}
-        return inference_data(groups, attributes)
+        return inference_data(groups, attributes, data=data, coords=coords, dims=dims)
+
+    def draws_xr(self, *, draws: int | None = None, seed: int = 0) -> Any:
+        """Equally weighted draws of all variables as an xarray ``Dataset``.
+
+        Its dimensions are chain, draw and those of the variables. The arguments and the draws are
+        those of `to_arviz`.
+        """
+        group = inference_data({"posterior": self._equal(draws, seed)}, {})["posterior"]
+        return group.to_dataset() if hasattr(group, "to_dataset") else group
+
+    def draws_pd(self, *, draws: int | None = None, seed: int = 0) -> pd.DataFrame:
+        """Equally weighted draws of all variables as a DataFrame with columns such as ``b[1,2]``.
+
+        As in CmdStanPy, ``chain__``, ``iter__`` and ``draw__`` count from 1. The arguments and the
+        draws are those of `to_arviz`.
+        """
+        return weighted.frame(self._equal(draws, seed))
+
+    def _equal(self, draws: int | None, seed: int) -> dict[str, Array]:
+        return weighted.rows_of(self.variables, self._rows(draws, seed))
+
+    def _rows(self, draws: int | None, seed: int) -> Array:
+        """Rows of equal weight: all of them if the weights are equal already."""
+        chains, kept = self.target_log_weights.shape
+        if draws is None and not np.ptp(self.target_log_weights):
+            return np.tile(np.arange(kept), (chains, 1))
+        return self._picked(draws, seed)
+
+    def _arviz_groups(
+        self,
+        draws: int | None,
+        seed: int,
+        log_likelihood: bool,
+        predictions: Sequence[str] | Mapping[str, str] | None,
+    ) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Array]]]:
+        shape = self.target_log_weights.shape
+        rows = self._rows(draws, seed)
+        statistics = self._sample_statistics()
+        found = groups_of(
+            weighted.rows_of(self.variables, rows),
+            self._unconstrained(rows),
+            self.programs.get("density"),
+            self.data,
+            log_likelihood=log_likelihood,
+            predictions=predictions,
+        )
+        groups = dict(found.drawn)
+        if all(values.shape[:2] == shape for values in statistics.values()):
+            groups["sample_stats"] = weighted.rows_of(statistics, rows)
+        if np.ptp(self.target_log_weights):
+            groups["tempered"] = dict(self.variables)
+            groups["tempered_stats"] = statistics
+        return groups, found.data
+
+    def _unconstrained(self, rows: Array) -> Array | None:
+        """Picked draws in the unconstrained space; None if the run does not have these rows."""
+        shape = self.target_log_weights.shape
+        if self.z.size != np.prod(shape) * self.z.shape[-1]:
+            return None
+        z = weighted.rows_of({"z": self.z.reshape(*shape, -1)}, rows)["z"]
+        return z if self.base is None else self.base.unwhiten(z)
 
     @abstractmethod
     def _shape(self) -> str:
@@ -220,6 +340,15 @@ class Run(ABC):
             f"{self.gradients} gradients, engine {self.engine}\n"
             f"{self._headline()}{warned}"
         )
+
+    def _repr_html_(self) -> str:
+        small = self._small_parameters()
+        return in_html(repr(self), self.diagnostics, self.summary(small) if small else None)
+
+    def _small_parameters(self) -> list[str]:
+        """The user's own parameters that fit into a short table."""
+        own = self.provenance.get("parameters", list(self.variables))
+        return [n for n in own if n in self.variables and self.variables[n][0, 0].size <= 5]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
@@ -262,6 +391,49 @@ class Run(ABC):
             page.write(file)
         return page
 
+    def extend(
+        self,
+        draws: int,
+        *,
+        target: Any = None,
+        threads: int | None = None,
+        executor: Executor | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Go on with this run, which may have been loaded, and return the longer one.
+
+        Base, bias, ladder and step sizes stay as they are, and the estimates use all draws. Chains
+        go on from their last draws. Those of ``joint`` and ``pseudo_extended`` first warm up again,
+        because their metric is not stored. All rungs of ``parallel_tempering`` start at the last
+        draw at β = 1, and the scans of a warm-up are left out. ``ais`` anneals new particles. Runs
+        of ``adiabatic``, ``tact`` and ``stanct.bridge`` cannot be extended. The random streams
+        follow from the run's seed, so a loaded run gets the same draws as the saved one.
+
+        Parameters
+        ----------
+        draws
+            Further draws of each chain.
+        target
+            The run's target, needed only where it is a Python function.
+        threads, executor, progress
+            As in `stanct.sample`.
+
+        Raises
+        ------
+        SamplingError
+            The method cannot go on, or an option or the target is wrong.
+        """
+        # A run knows no sampler.
+        from stanct.extending import extended
+
+        return extended(
+            self, draws, target=target, threads=threads, executor=executor, progress=progress
+        )
+
+    def _joined(self, more: Any) -> dict[str, Any]:
+        """Fields of this run with those of `more`, where they are no arrays of draws."""
+        return {}
+
     def _stored_arrays(self) -> dict[str, Array]:
         """Arrays that this kind of run adds to a saved run."""
         return {name: getattr(self, name) for name in self.arrays}
@@ -285,7 +457,18 @@ class Run(ABC):
             The folder is missing, incomplete, or of another format.
         """
         with reading(folder, cls.file_format) as stored:
-            return cls(**cls._restored(stored), **stored.common)
+            check_shapes(stored.arrays, cls.arrays, stored.statistics)
+            run = cls(**cls._restored(stored), **stored.common)
+            run._check_rows()
+            return run
+
+    def _check_rows(self) -> None:
+        """Raise `ValueError` if the arrays of a saved run do not belong together."""
+        shape = self.target_log_weights.shape
+        if any(values.shape[:2] != shape for values in self.variables.values()):
+            raise ValueError("a variable has not one value for each draw")
+        if self.base is not None and self.base.dimension != self.z.shape[-1]:
+            raise ValueError("the base is not of the draws' dimension")
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.arrays import Array, read_archive
 from stanct.errors import SavedRunError
 from stanct.path.base import Base, base_from_arrays
+
+LONGEST_TEXT = 2**30
+"""Length in bytes of the longest text that is read from a saved run."""
 
 # Keys of `run.json` in every format. Each kind of run defines the name of its format.
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
@@ -91,6 +95,9 @@ def save_run(
         The folder holds something other than a run, or cannot be written.
     """
 
+    for kind in run.programs:
+        _check_name(kind)
+
     def write(draft: Path) -> None:
         base = {} if run.base is None else run.base.arrays()
         named = {**base, **arrays}
@@ -114,23 +121,57 @@ def save_run(
 
 
 def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
+    """Write a folder beside `final` and put it in its place.
+
+    A folder cannot replace another in one step, so the old one is moved aside in between. Whenever
+    the process is killed, `_standing` finds a whole run.
+    """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
         try:
             write(draft)
             draft.chmod(0o755)
+            for path in (*draft.iterdir(), draft):
+                _synchronise(path)
+            aside = _aside(final)
             if final.exists():
-                shutil.rmtree(final)
+                shutil.rmtree(aside, ignore_errors=True)
+                final.rename(aside)
             draft.rename(final)
+            _synchronise(final.parent)
+            shutil.rmtree(aside, ignore_errors=True)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
+            if _aside(final).exists() and not final.exists():
+                _aside(final).rename(final)
             raise
     except OSError as cause:
         raise SavedRunError(
             f"The run cannot be saved in {final}: {cause}.",
             remedy="Save it in a folder that you can write.",
         ) from cause
+
+
+def _synchronise(path: Path) -> None:
+    """Wait until a file or a folder would survive a power cut."""
+    if path.is_dir() and os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.old"
+
+
+def _standing(folder: Path) -> Path:
+    """Return where a saved run is: aside, if a kill came in the middle of its replacement."""
+    aside = _aside(folder)
+    return aside if not folder.exists() and _head(aside) is not None else folder
 
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
@@ -148,11 +189,14 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
 
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
-    head = _head(Path(folder))
+    head = _head(_standing(Path(folder)))
     if head is None:
+        checkpoint = (Path(folder) / "checkpoint.json").is_file()
         raise SavedRunError(
             f"{folder} is not a saved run: it has no run.json that tells of one.",
-            remedy="Pass a folder written by run.save or by `stanct evidence --save`.",
+            remedy="It is a checkpoint: stanct.salvage reads its draws."
+            if checkpoint
+            else "Pass a folder written by run.save or by `stanct evidence --save`.",
         )
     return head
 
@@ -166,36 +210,107 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    path = Path(folder)
+    path = _standing(Path(folder))
     head = saved_head(path)
     if head["format"] != file_format:
         raise SavedRunError(f"{path} holds a {head['format']!r}, not a {file_format!r}.")
     try:
-        with np.load(path / "draws.npz", allow_pickle=False) as arrays:
-            stored = {name: arrays[name] for name in arrays.files}
-        programs = {
-            kind: (path / f"{kind}.stan").read_text(encoding="utf-8") for kind in head["programs"]
-        }
+        for kind in head["programs"]:
+            _check_name(kind)
+        stored = read_archive(_inside(path, "draws.npz"))
+        data = _text(path, "data.json")
+        if not isinstance(json.loads(data), dict):
+            raise ValueError("data.json is not an object")
         common = {
-            "method": head["method"],
-            "engine": head["engine"],
+            "method": str(head["method"]),
+            "engine": str(head["engine"]),
             "variables": _part(stored, "variable "),
             "base": base_from_arrays(stored) if "base_mean" in stored else None,
-            "programs": programs,
-            "data": (path / "data.json").read_text(encoding="utf-8"),
-            "provenance": head["provenance"],
+            "programs": {kind: _text(path, f"{kind}.stan") for kind in head["programs"]},
+            "data": data,
+            "provenance": _provenance(head["provenance"]),
         }
         yield Stored(head, common, stored, _part(stored, "statistic "))
-    except (OSError, KeyError, ValueError) as cause:
+    except SavedRunError:
+        raise
+    except Exception as cause:  # a file that someone made can break anything that reads it
         raise SavedRunError(
-            f"{path} is a damaged run: {cause}.", remedy="Restore the folder or run again."
+            f"{path} is a damaged run: {str(cause).rstrip('.') or type(cause).__name__}.",
+            remedy="Restore the folder or run again.",
         ) from cause
+
+
+class _Told(dict[str, Any]):
+    """Provenance of a saved run, which may lack what this version looks up."""
+
+    def __missing__(self, key: str) -> Any:
+        raise SavedRunError(f"The saved run does not tell {key!r}.", remedy="Run again.")
+
+
+def _provenance(found: Any) -> Mapping[str, Any]:
+    told = _Told(found)
+    if not isinstance(told["program"], str) or not isinstance(told["gradients"], int | float):
+        raise ValueError("its provenance is not a run's")
+    for name in {"settings", "method_settings"} & (told.keys() | {"settings"}):
+        told[name] = _Told(told[name])
+    return told
+
+
+def check_shapes(
+    arrays: Mapping[str, Array], shapes: Mapping[str, str], statistics: Mapping[str, Array]
+) -> None:
+    """Check the arrays of a saved run against each other, and that none holds NaN.
+
+    Parameters
+    ----------
+    shapes
+        Axes of each array, such as ``"c n d"``. Axes of one name have one length, and ``"*"`` any.
+        An array may hold NaN if ``"?"`` follows its axes.
+
+    Raises
+    ------
+    ValueError
+        An array has another shape, or holds NaN.
+    """
+    known: dict[str, int] = {}
+    named = [(name, arrays[name], axes.strip("?").split()) for name, axes in shapes.items()]
+    named += [(name, values, ["c", "n"]) for name, values in statistics.items()]
+    for name, values, axes in named:
+        fits = values.ndim == len(axes) and all(
+            size == (int(axis) if axis.isdigit() else known.setdefault(axis, size)) or axis == "*"
+            for axis, size in zip(axes, values.shape, strict=True)
+        )
+        if not fits or 0 in (known.get("c"), known.get("n")):
+            raise ValueError(f"{name!r} has the shape {values.shape}")
+        if not shapes.get(name, "?").endswith("?") and np.isnan(values).any():
+            raise ValueError(f"{name!r} holds NaN")
+
+
+def _check_name(kind: Any) -> None:
+    """Raise an error unless a program's name is a plain word, which cannot lead to a folder."""
+    if not (isinstance(kind, str) and re.fullmatch(r"[A-Za-z]\w{0,63}", kind, re.ASCII)):
+        raise SavedRunError(f"{kind!r} cannot be the name of a run's program.")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the path of a regular file that stands in the folder itself."""
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"{name} is missing, or is no file")
+    return path
+
+
+def _text(folder: Path, name: str) -> str:
+    path = _inside(folder, name)
+    if path.stat().st_size > LONGEST_TEXT:
+        raise ValueError(f"{name} is longer than {LONGEST_TEXT >> 20} MiB")
+    return path.read_text(encoding="utf-8")
 
 
 def _head(path: Path) -> dict[str, Any] | None:
     try:
-        head = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        head = json.loads(_text(path, "run.json"))
+    except (OSError, ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) and head.keys() >= _KEYS else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -50,9 +51,10 @@ class TactRun(Run):
     """
 
     file_format: ClassVar[str] = "stanct tact 1"
-    arrays: ClassVar[tuple[str, ...]] = (
-        "z", "energy", "trace", "noise", "thermostat_means", "thermostat_errors", "bias", "counts"
-    )  # fmt: skip
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "energy": "c n", "trace": "c * 6 ?", "noise": "* 4 ?",
+        "thermostat_means": "2 ?", "thermostat_errors": "2 ?", "bias": "2 * ?", "counts": "c 3",
+    }  # fmt: skip
 
     energy: Array = field(repr=False)
     trace: Array = field(repr=False)
@@ -112,7 +114,10 @@ class TactRun(Run):
 
     def _checks(self) -> tuple[Check, ...]:
         settings = self.method_settings
-        checks = [interrupted_check(self.draws, self.settings["draws"]), *_mixing_checks(self)]
+        checks = [
+            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
+            *_mixing_checks(self),
+        ]
         if settings["tempering"]:
             checks += _tempering_checks(self)
         if settings["thermostat"] is not None:

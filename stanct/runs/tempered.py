@@ -10,17 +10,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
+from stanct.arrays import Array, joined_rows
 from stanct.errors import StanctError
 from stanct.estimates import weighted
+from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Curve, Evidence, Expectation, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
+from stanct.estimates.tours import Tours
 from stanct.path.base import Base
-from stanct.path.bias import AnyBias, Bias, LadderBias
+from stanct.path.bias import AnyBias, Bias, LadderBias, regenerates
 from stanct.runs.diagnostics import (
     Check,
     agreement_check,
+    confirmation_check,
     length_check,
+    modes_check,
     path_checks,
     round_trips,
     transition_checks,
@@ -40,7 +44,7 @@ class TemperedRun(EvidenceRun):
     Attributes
     ----------
     beta, delta : shape (chains, draws)
-        Inverse temperature and δ = φ − ψ. δ is +inf only on a ladder, for draws at β = 0.
+        Inverse temperature and δ = φ − ψ. δ is +inf only for draws at β = 0.
     base_delta : shape (base draws,)
         δ at independent draws of the base.
     bias
@@ -53,7 +57,9 @@ class TemperedRun(EvidenceRun):
     """
 
     file_format: ClassVar[str] = "stanct run 1"
-    arrays: ClassVar[tuple[str, ...]] = ("z", "beta", "delta", "base_delta")
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "beta": "c n", "delta": "c n", "base_delta": "*"
+    }  # fmt: skip
 
     base: Base = field(repr=False)
     beta: Array = field(repr=False)
@@ -63,9 +69,29 @@ class TemperedRun(EvidenceRun):
     statistics: Mapping[str, Array] = field(repr=False)
 
     @cached_property
+    def tours(self) -> Tours | None:
+        """The stretches between draws at β = 0, where x is drawn afresh from the base.
+
+        β = 0 is the lowest rung of a ladder, or the atom of a continuous path. None without both.
+        """
+        return Tours.after(self.beta == 0) if regenerates(self.bias) else None
+
+    @cached_property
+    def modes(self) -> pd.DataFrame | None:
+        """The modes that pilots found, with their weights in this run; see `mode_table`.
+
+        None where the base was not fitted by pilots.
+        """
+        survey = self.provenance.get("survey")
+        if survey is None or np.shape(survey["place"])[-1] != self.z.shape[-1]:
+            return None
+        x = self.base.unwhiten(self.z)
+        return mode_table(survey, x, self.log_weights(1.0), self.bare_evidence)
+
+    @cached_property
     def estimator(self) -> PathEstimator:
         """The estimator of everything along the path, base draws included."""
-        return PathEstimator(self.delta, self.base_delta, self.bias)
+        return PathEstimator(self.delta, self.base_delta, self.bias, self.tours)
 
     def _estimate(self) -> Evidence:
         return self.estimator.evidence(self.method)
@@ -73,7 +99,11 @@ class TemperedRun(EvidenceRun):
     @cached_property
     def rao_blackwell_evidence(self) -> Evidence:
         """log Z from the tempered chains alone ([GS] 20–22), without the base draws."""
-        return PathEstimator(self.delta, np.zeros(0), self.bias).evidence(self.method)
+        return self._without_base.evidence(self.method)
+
+    @cached_property
+    def _without_base(self) -> PathEstimator:
+        return PathEstimator(self.delta, np.zeros(0), self.bias, self.tours)
 
     @cached_property
     def thermodynamic_evidence(self) -> Evidence:
@@ -89,7 +119,10 @@ class TemperedRun(EvidenceRun):
 
     def chain_counts(self) -> dict[str, Array]:
         """As `Run.chain_counts`."""
-        return {"round trips": round_trips(self.beta), **transition_counts(self.statistics)}
+        counts = {"round trips": round_trips(self.beta), **transition_counts(self.statistics)}
+        if self.tours is not None:
+            counts["tours"] = 1 + np.ptp(self.tours.number, axis=1)
+        return counts
 
     @property
     def shows(self) -> tuple[str, ...]:
@@ -101,7 +134,9 @@ class TemperedRun(EvidenceRun):
         evidence, own = self.bare_evidence, self.method_settings
         stopped = self.provenance.get("stopping")
         return (
-            length_check(self.draws, self.settings["draws"], evidence, stopped, own),
+            length_check(
+                self.draws, self.settings["draws"], evidence, stopped, own, self.time_limit
+            ),
             *path_checks(
                 self.estimator,
                 evidence,
@@ -112,6 +147,8 @@ class TemperedRun(EvidenceRun):
             ),
             agreement_check(evidence, self.thermodynamic_evidence),
             *transition_checks(self.statistics, own.get("max_depth")),
+            *([] if self.modes is None else [modes_check(self.modes)]),
+            *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
 
     def log_weights(self, beta: float = 1.0) -> Array:
@@ -130,7 +167,7 @@ class TemperedRun(EvidenceRun):
     def rao_blackwell_curve(self, beta: Array | None = None) -> Curve:
         """As `curve`, from the tempered chains alone ([GS] 20–22)."""
         grid = np.linspace(0, 1, 51) if beta is None else np.asarray(beta)
-        return PathEstimator(self.delta, np.zeros(0), self.bias).curve(grid)
+        return self._without_base.curve(grid)
 
     def curves(self, beta: Array | None = None) -> dict[str, Curve]:
         """`curve` and `rao_blackwell_curve` by the name of their estimator."""
@@ -168,7 +205,9 @@ class TemperedRun(EvidenceRun):
         StanctError
             The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
-        return weighted.expect(self.variables, self.log_weights(beta), quantity, beta)
+        return weighted.expect(
+            self.variables, self.log_weights(beta), quantity, beta, tours=self.tours
+        )
 
     def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
         """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
@@ -180,13 +219,16 @@ class TemperedRun(EvidenceRun):
         beta
             Inverse temperature of the summarised density.
         """
-        return weighted.summary(self.variables, self.log_weights(beta), names, beta)
+        return weighted.summary(
+            self.variables, self.log_weights(beta), names, beta, tours=self.tours
+        )
 
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None
     ) -> dict[str, Array]:
         """Equally weighted draws of the density at one β, as in `Run.resample`."""
-        return weighted.resample(self.variables, self.log_weights(beta), draws, seed)
+        picked = weighted.resampled_rows(self.log_weights(beta), draws, seed)
+        return weighted.rows_of(self.variables, picked)
 
     def _sample_statistics(self) -> dict[str, Array]:
         statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
@@ -201,6 +243,12 @@ class TemperedRun(EvidenceRun):
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws"
 
+    def _joined(self, more: Any) -> dict[str, Any]:
+        return {
+            "base_delta": np.concatenate([self.base_delta, more.base_delta]),
+            "statistics": joined_rows(self.statistics, more.statistics),
+        }
+
     def _stored_arrays(self) -> dict[str, Array]:
         return super()._stored_arrays() | {
             "bias_beta": self.bias.beta,
@@ -208,13 +256,16 @@ class TemperedRun(EvidenceRun):
         }
 
     def _stored_values(self) -> dict[str, Any]:
-        return {"statistics": self.statistics, "ladder": isinstance(self.bias, LadderBias)}
+        ladder = isinstance(self.bias, LadderBias)
+        atom = self.bias.atom if isinstance(self.bias, Bias) else 0.0
+        return {"statistics": self.statistics, "ladder": ladder, "atom": atom}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
-        kind = LadderBias if stored.head.get("ladder") else Bias
+        knots = stored.arrays["bias_beta"], stored.arrays["bias_value"]
+        ladder, atom = stored.head.get("ladder"), stored.head.get("atom", 0.0)
         return super()._restored(stored) | {
-            "bias": kind(stored.arrays["bias_beta"], stored.arrays["bias_value"]),
+            "bias": LadderBias(*knots) if ladder else Bias(*knots, atom=atom),
             "statistics": stored.statistics,
         }
 

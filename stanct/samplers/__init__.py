@@ -8,9 +8,12 @@ from typing import Any
 from stanct.samplers._method import Method
 from stanct.samplers.adiabatic import Adiabatic
 from stanct.samplers.ais import AIS
+from stanct.samplers.auto import Auto
 from stanct.samplers.gibbs import Gibbs
+from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
 from stanct.samplers.parallel_tempering import ParallelTempering
+from stanct.samplers.power_posterior import PowerPosterior
 from stanct.samplers.pseudo_extended import PseudoExtended
 from stanct.samplers.simulated_tempering import SimulatedTempering
 from stanct.samplers.tact import TACT
@@ -18,12 +21,15 @@ from stanct.samplers.tact import TACT
 METHODS: Mapping[str, type[Method[Any]]] = {
     kind.name: kind
     for kind in (
+        Auto,
         Joint,
         Gibbs,
         SimulatedTempering,
         ParallelTempering,
         PseudoExtended,
         AIS,
+        PowerPosterior,
+        Independence,
         Adiabatic,
         TACT,
     )

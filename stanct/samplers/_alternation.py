@@ -17,6 +17,8 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
+from stanct.bases.fits import MODES
+from stanct.deadline import ended_by
 from stanct.kernels import (
     GibbsOut,
     Mover,
@@ -25,13 +27,14 @@ from stanct.kernels import (
     StepTable,
     copy_table,
     make_gibbs_out,
+    make_law,
     make_problem,
     make_scratch,
     make_table,
     pool_tables,
 )
 from stanct.path.base import Base
-from stanct.path.bias import AnyBias, LadderBias
+from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
@@ -60,8 +63,6 @@ class Alternation(HmcMethod[TemperedRun]):
         Rounds that refit the base before the final chains. With 0, the first base is final.
     transitions
         Number of HMC transitions for each kept draw. Each transition is followed by a draw of β.
-    sampled
-        Whether x is redrawn from the base at β = 0.
 
     The other settings are those of `HmcMethod`. The warm-up learns the bias and the step sizes
     in rounds of doubling length.
@@ -70,10 +71,18 @@ class Alternation(HmcMethod[TemperedRun]):
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
     aims: ClassVar[bool] = True
-    sampled: ClassVar[bool]
 
     bootstrap: Annotated[int, Whole(0)] = 0
     transitions: Annotated[int, Whole(1)] = 5
+
+    @property
+    @abstractmethod
+    def sampled(self) -> bool:
+        """Whether x is redrawn from the base at β = 0, which makes a mixture possible."""
+
+    def automatic_base(self) -> str:
+        """As in `Method`: the mixture of all modes, unless rounds are to refit the base."""
+        return MODES if self.sampled and not self.bootstrap else self.default_base
 
     @abstractmethod
     def first_bias(self, log_zeta: float) -> AnyBias:
@@ -106,6 +115,14 @@ class Alternation(HmcMethod[TemperedRun]):
         job.lap("bootstrap")
         chains.learn(self.bootstrap)
         job.lap("warmup")
+        return self._kept(job, chains)
+
+    def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
+        """Move the chains on from their last draws, with the frozen step sizes."""
+        return self._kept(job, _Chains.resumed(job, self, run))
+
+    def _kept(self, job: Job, chains: _Chains) -> TemperedRun:
+        """Make the kept draws under the frozen base, bias and step sizes."""
         base_draws = job.base_draws(chains.base, "final")
         precision = job.precision
         out, interrupted = chains.final(base_draws, precision)
@@ -165,14 +182,14 @@ class _Draw:
 
     def __call__(self, chain: _Chain, draws: int) -> GibbsOut:
         out = make_gibbs_out(draws, self.base.dimension)
-        on_ladder = isinstance(self.bias, LadderBias)
+        bias = self.bias
+        on_ladder = isinstance(bias, LadderBias)
+        law = make_law(bias.beta, bias.value, bias.atom if isinstance(bias, Bias) else 0.0)
         with self.borrow() as density:
             chain.beta = kernels.gibbs_draws(
                 make_problem(density, self.base),
                 chain.state,
-                kernels.Alternation(
-                    chain.beta, self.bias.beta, self.bias.value, on_ladder, self.transitions
-                ),
+                kernels.Alternation(chain.beta, law, on_ladder, self.transitions),
                 Mover(self.moves, chain.table, make_scratch(self.base.dimension)),
                 chain.rng,
                 out,
@@ -200,6 +217,21 @@ class _Chains:
             _Chain.start(job.density, base, job.seeds("chain", k)) for k in range(job.chains)
         ]
         return cls(job, method, base, method.first_bias(log_zeta), uniform, members)
+
+    @classmethod
+    def resumed(cls, job: Job, method: Alternation, run: TemperedRun) -> _Chains:
+        """Chains at the last draws of a run, with its base, bias and step sizes."""
+        problem, table = make_problem(job.density, run.base), lanes.frozen_table(run)
+        members = [
+            _Chain(
+                job.seeds.stream("chain", k),
+                kernels.make_state(problem, run.z[k, -1]),
+                float(run.beta[k, -1]),
+                copy_table(table),
+            )
+            for k in range(job.chains)
+        ]
+        return cls(job, method, run.base, run.bias, 1.0, members)
 
     def work(self, *, learn: bool) -> _Draw:
         """The work that moves a chain through a block."""
@@ -237,7 +269,7 @@ class _Chains:
         self.base, self.bias = base, bias
 
     def final(self, base_draws: BaseDraws, precision: Precision) -> tuple[GibbsOut, bool]:
-        """Make the kept draws, and say whether the user interrupted them."""
+        """Make the kept draws, and say whether they ended early."""
         job, work = self.job, self.work(learn=False)
         done: list[list[GibbsOut]] = [[] for _ in self.members]
         out, ahead, interrupted = None, precision.first, False
@@ -263,7 +295,7 @@ class _Chains:
                 out = _joined(done)
                 ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
         if interrupted:
-            precision.reason = "interrupted"
+            precision.reason = ended_by()
         job.ledger.gradients += int(out.gradients.sum())
         return out, interrupted
 

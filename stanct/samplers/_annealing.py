@@ -16,6 +16,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
+from stanct.bases.fits import MODES
 from stanct.errors import SamplingError
 from stanct.kernels import (
     Mover,
@@ -71,6 +72,7 @@ class Annealing(HmcMethod[Result]):
 
     default_draws: ClassVar[int] = 128
     default_warmup: ClassVar[int] = 8
+    default_base: ClassVar[str] = MODES
     least_warmup: ClassVar[int] = 1
 
     temperatures: Annotated[int, Whole(2)] = 200
@@ -96,19 +98,34 @@ class Annealing(HmcMethod[Result]):
             The run, and the streams after their last particle, with frozen step sizes.
         """
         start = job.start(sampled=True)
+        up, streams = self._streams(job, start.base)
+        table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
+        job.lap("warmup")
+        return self.annealed(job, up, streams, table), streams
+
+    def _streams(self, job: Job, base: Base) -> tuple[Up, list[Stream]]:
+        """What moves the particles of a base, and new streams of them."""
         up = Up(
             job.borrow,
-            start.base,
+            base,
             sigmoidal_ladder(self.temperatures),
             self.moves(learn=False),
             self.transitions,
             self.resample,
         )
-        streams = [
-            Stream.start(job.seeds("stream", k), start.base.dimension) for k in range(job.chains)
-        ]
-        table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
-        job.lap("warmup")
+        streams = [Stream.start(job.seeds("stream", k), base.dimension) for k in range(job.chains)]
+        return up, streams
+
+    def more_particles(self, job: Job, run: ParticleRun) -> ParticleRun:
+        """Anneal new particles from the base of a run, with its step sizes."""
+        up, streams = self._streams(job, run.base)
+        table = lanes.frozen_table(run)
+        for stream in streams:
+            stream.table = copy_table(table)
+        return self.annealed(job, up, streams, table)
+
+    def annealed(self, job: Job, up: Up, streams: list[Stream], table: StepTable) -> ParticleRun:
+        """Move particles along the schedule with frozen step sizes, and make the run."""
         sizes = [self.island] * (job.draws // self.island)
         blocks, interrupted = job.blocks(
             "particles", up, streams, sizes, unit="particle", final=True
@@ -124,23 +141,22 @@ class Annealing(HmcMethod[Result]):
         counts = joined_counts(blocks)
         bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
         job.ledger.gradients += int(counts[:, 0].sum())
-        run = job.finish(
+        return job.finish(
             ParticleRun,
             interrupted=interrupted,
-            x=start.base.unwhiten(z),
+            x=up.base.unwhiten(z),
             method="smc" if self.resample else "ais",
             z=z,
             log_weights=log_weights,
             island=self.island if self.resample else 1,
             betas=up.betas,
             counts=counts,
-            base=start.base,
+            base=up.base,
             facts={
                 "acceptance": acceptance_by_beta(bins),
                 "log_step": table.log_step.tolist(),
             },
         )
-        return run, streams
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
-
-import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
-from stanct.bases.forms import DRAWS, misfit, nearest
+from stanct.bases.forms import DRAWS, FITS, misfit, nearest
+from stanct.bases.modes import Hints
+from stanct.deadline import out_of_time
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
+from stanct.errors import EngineError, ProgramError
 from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
@@ -24,10 +24,12 @@ from stanct.samplers._rounds import BaseDraws, draws_inside
 from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
-from stanct.version import __version__
 from stanct.work.execution import Borrow, Executed, Execution
-from stanct.work.ledger import Ledger
+from stanct.work.ledger import Ledger, stamp
 from stanct.work.progress import Bar
+
+NATIVE = "embedded kernels, density by cmdstan"
+"""Name of the engine of a program that the embedded engine cannot run."""
 
 T = TypeVar("T")
 Lane = TypeVar("Lane")
@@ -50,6 +52,10 @@ class Plan:
         Guess at log Z that accompanies a base of the user's own.
     threads
         Number of chains that run at once; None for the number of cores.
+    max_seconds
+        Time in seconds after which the run ends with the finished draws; None for any.
+    hints
+        Where the search for modes starts besides.
     """
 
     chains: int
@@ -60,6 +66,8 @@ class Plan:
     base: str | Base = "pilot"
     log_zeta: float | None = None
     threads: int | None = None
+    max_seconds: float | None = None
+    hints: Hints = field(default_factory=Hints)
 
     def record(self) -> dict[str, Any]:
         """The options for provenance, JSON values only."""
@@ -72,6 +80,9 @@ class Plan:
             "base": self.base if isinstance(self.base, str) else "given",
             "log_zeta": self.log_zeta,
             "threads": self.threads,
+            "max_seconds": self.max_seconds,
+            "inits": "given" if self.hints.places else None,
+            "search_radius": self.hints.radius,
         }
 
 
@@ -99,6 +110,8 @@ class Job:
         Counts gradients, evaluations and seconds.
     fitted
         The first base, where the choice between forms of the program has fitted it already.
+    own_class
+        Name of the method's class if it is the user's own; empty for the methods of stanct.
     """
 
     method: str
@@ -110,6 +123,7 @@ class Job:
     seeds: Seeds
     ledger: Ledger = field(default_factory=Ledger)
     fitted: FittedBase | None = field(default=None, repr=False)
+    own_class: str = ""
 
     @property
     def chains(self) -> int:
@@ -169,6 +183,8 @@ class Job:
             found = self._first_base(self.target, bootstrap=bootstrap, sampled=sampled)
         elif not found.base.is_gaussian:
             check_mixture(bootstrap, sampled, named=True)
+        if found.survey is not None:
+            self.ledger.found["survey"] = found.survey.record()
         self.lap("base")
         return found
 
@@ -183,6 +199,7 @@ class Job:
             nuts=self.nuts(),
             execution=self.execution,
             engine=self.engine,
+            hints=self.plan.hints,
             **method,
         )
         self.ledger.gradients += found.gradients
@@ -195,18 +212,30 @@ class Job:
         Nothing changes where the target has one form only, or where the user gave the base.
         """
         target = self.target
-        named = isinstance(self.plan.base, str) and self.plan.base != "auto"
+        # The places of `inits` are in the coordinates of the first form.
+        named = isinstance(self.plan.base, str) and not self.plan.hints.places
         if not (isinstance(target, ProgramTarget) and target.others and named):
             return self
-        fits, misfits = [], []
-        for number, form in enumerate(target.forms):
-            fit = self._first_base(form, number, sampled=True)
+        fits: list[FittedBase] = []
+        forms: list[ProgramTarget] = []
+        misfits: list[float] = []
+        # The other form first: where it fits, it is the better one for all but rich data.
+        for number, form in reversed([*enumerate(target.forms)]):
+            try:
+                fit = self._first_base(form, number, sampled=True)
+            except (EngineError, ProgramError):
+                if number == 0 and not fits:
+                    raise
+                continue
             found = partial(misfit, form, fit, self.seeds("form", number))
-            misfits.append(self.execution.once("form", found))
+            forms.append(form)
             fits.append(fit)
+            misfits.append(self.execution.once("form", found))
+            if misfits[-1] < FITS:
+                break
         self.ledger.evaluations += DRAWS * len(fits)
         best = nearest(misfits)
-        return replace(self, target=target.forms[best], fitted=fits[best])
+        return replace(self, target=forms[best], fitted=fits[best])
 
     def places(self, base: Base) -> Array:
         """Starting points of the chains: whitened draws of the base at which the target is finite.
@@ -272,7 +301,7 @@ class Job:
         kind
             Class of the run.
         interrupted
-            Whether the user stopped the run before all draws were made.
+            Whether the user or the deadline stopped the run before all draws were made.
         x : shape (chains, draws, D)
             Unconstrained draws, from which the user's variables are computed.
         variables
@@ -296,7 +325,7 @@ class Job:
         return made(
             **{**named, **fields},
             variables=variables,
-            provenance=self._provenance({"interrupted": interrupted, **(facts or {})}),
+            provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
 
     def _provenance(self, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,13 +334,23 @@ class Job:
             **self.target.origin,
             "settings": {**self.plan.record(), "seed": self.execution.seed},
             "method_settings": dict(self.settings),
+            "method_class": self.own_class,
             **facts,
             **self.ledger.record(),
-            "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(),
         }
+
+
+def _ending(early: bool) -> dict[str, bool]:
+    """For the provenance, whether the user or the deadline ended the run early."""
+    late = early and out_of_time()
+    return {"interrupted": early and not late, "out_of_time": late}
 
 
 def engine_name(target: Executed, engine: CmdStan | None = None) -> str:
     """Name of the engine for the provenance of runs."""
-    return engine.NAME if engine else embedded.NAME if target.programs else "python"
+    if engine:
+        return engine.NAME
+    if isinstance(target, ProgramTarget) and target.by_cmdstan:
+        return NATIVE
+    return embedded.NAME if target.programs else "python"

@@ -11,8 +11,9 @@ import numpy as np
 
 from stanct import kernels
 from stanct.errors import SamplingError
-from stanct.kernels import State, make_problem
+from stanct.kernels import State, StepTable, make_problem
 from stanct.path.base import Base
+from stanct.runs.run import Run
 from stanct.targets.protocols import SampledDensity
 
 START_TRIES = 200
@@ -40,6 +41,23 @@ def start(density: SampledDensity, base: Base, rng: np.random.Generator) -> Stat
         f"The target vanishes, or Stan rejects it, at {START_TRIES} draws from the base.",
         remedy="Pass a base that overlaps the target's support.",
     )
+
+
+def frozen_table(run: Run) -> StepTable:
+    """The step sizes by which a run made its draws.
+
+    Raises
+    ------
+    SamplingError
+        The run, of an earlier version, does not have them.
+    """
+    log_step = run.provenance.get("log_step")
+    if log_step is None:
+        raise SamplingError(
+            "The saved run has no step sizes, so it cannot be extended.",
+            remedy="Run it again with more draws (draws=).",
+        )
+    return StepTable(np.array(log_step, float), np.ones(len(log_step)))
 
 
 def block_sizes(total: int, block: int) -> list[int]:

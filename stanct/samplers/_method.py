@@ -28,13 +28,15 @@ class Method(ABC, Generic[Result]):
     default_draws, default_warmup
         Kept and adaptation iterations of each chain unless the user sets them.
     default_base
-        The fit that ``base="auto"`` stands for.
+        The fit that ``base="auto"`` stands for, unless `automatic_base` names another.
     least_draws, least_warmup
         Smallest numbers of kept and adaptation iterations.
     aims
         Whether the method can stop at a standard error of log Z (``target_se=``).
     by_nuts
         Whether the method runs NUTS, which CmdStan can run on a generated program (``engine=``).
+    cmdstan_first
+        Whether ``engine="auto"`` stands for CmdStan where one is found.
     distributed
         Whether an executor can run the method's blocks (``executor=``).
     stochastic
@@ -49,6 +51,7 @@ class Method(ABC, Generic[Result]):
     least_warmup: ClassVar[int] = 0
     aims: ClassVar[bool] = False
     by_nuts: ClassVar[bool] = False
+    cmdstan_first: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     stochastic: ClassVar[bool] = False
 
@@ -68,6 +71,11 @@ class Method(ABC, Generic[Result]):
     def __post_init__(self) -> None:
         check_fields(self)
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the class of the method is stanct's own."""
+        return type(self).__module__.startswith("stanct.")
+
     def record(self) -> dict[str, Any]:
         """The settings for provenance, JSON values only."""
         return asdict(self)
@@ -75,6 +83,10 @@ class Method(ABC, Generic[Result]):
     def identity(self) -> dict[str, Any]:
         """The settings that identify a run, in a form that `checkpoint.encode` accepts."""
         return asdict(self)
+
+    def automatic_base(self) -> str:
+        """Name of the fit that ``base="auto"`` stands for, `default_base` for most methods."""
+        return self.default_base
 
     def check(self, plan: Plan, target: Any) -> None:
         """Refuse, before any work, a plan or target that contradicts the method's own settings.
@@ -88,6 +100,26 @@ class Method(ABC, Generic[Result]):
     @abstractmethod
     def run(self, job: Job) -> Result:
         """Do the work, and return the run made by `Job.finish`."""
+
+    def resume(self, job: Job, run: Any) -> Result:
+        """Make further draws under the frozen settings of a finished run; see `Run.extend`.
+
+        Parameters
+        ----------
+        job
+            A job of the same target, whose `draws` are the further ones.
+        run
+            What `run` returned, perhaps loaded from a folder.
+
+        Raises
+        ------
+        SamplingError
+            The method cannot go on with a run.
+        """
+        raise SamplingError(
+            f"A run of the method {self.name!r} cannot be extended.",
+            remedy="Run it again with more draws (draws=).",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,9 @@ one of the user's program. Python functions can be tempered in the same way.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,6 +27,7 @@ from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
+from stanct.work.interrupts import in_threads
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
@@ -51,7 +50,7 @@ class NutsDraws:
     z : shape (chains, draws, D) or, of N copies, (chains, draws, N, D)
         Whitened positions.
     u : shape (chains, draws) or (chains, draws, N)
-        Controls, β = logistic(u); of size 0 where β is fixed.
+        Controls, β = logistic(u), −∞ at an atom; of size 0 where β is fixed.
     delta
         δ at each z, shape (chains, draws) or (chains, draws, N).
     statistics
@@ -77,8 +76,15 @@ class NutsDraws:
         return np.concatenate([z, self.u[:, -1].reshape(chains, -1)], axis=1)
 
     @property
+    def inside(self) -> Array:
+        """Last points of the chains that are not at an atom, shape (chains, D + 1)."""
+        last = self.u.shape[1] - 1 - np.argmax(np.isfinite(self.u[:, ::-1]), axis=1)
+        rows = np.arange(len(last))
+        return np.concatenate([self.z[rows, last], self.u[rows, last][:, None]], axis=1)
+
+    @property
     def gradients(self) -> int:
-        """Number of leapfrog steps, each of which costs one gradient."""
+        """Number of gradients: one for each leapfrog step, and one for each draw of β."""
         return int(self.statistics["n_leapfrog__"].sum())
 
     @classmethod
@@ -222,13 +228,16 @@ class CompiledNuts:
             Seed from which every chain derives its own stream.
         """
         stopped = threading.Event()
+        bias = self.bias
+        # Step size and metric are those of the path, not of the atom.
+        plain = replace(self, bias=replace(bias, atom=0.0)) if isinstance(bias, Bias) else self
 
         def warm_up(chain: int) -> tuple[float, Array, Array, int]:
             with self.density.borrow() as density:
-                lane = self._lane(density, positions[chain], [seed, chain], nuts)
+                lane = plain._lane(density, positions[chain], [seed, chain], nuts)
                 return lane.warm_up(warmup, nuts.target_accept, stopped)
 
-        found = _in_threads(warm_up, len(positions), nuts.threads, stopped)
+        found = in_threads(warm_up, len(positions), nuts.threads, stopped)
         steps, metrics, ends, gradients = zip(*found, strict=True)
         return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
 
@@ -255,7 +264,7 @@ class CompiledNuts:
                 lane = self._lane(density, positions[chain], [seed, chain], nuts)
                 return lane.draws(draws, step_size, inv_metric, halving=True)
 
-        found = _in_threads(draw, len(positions), nuts.threads)
+        found = in_threads(draw, len(positions), nuts.threads)
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
         of_z = self.copies * self.base.dimension
         z, u = w[..., :of_z], w[..., of_z:]
@@ -292,6 +301,8 @@ class _Lane:
         point, gradient = trees.vectors[kernels.STATE, kernels.POINT :]
         scalars = trees.scalars[kernels.STATE]
         point[:] = position
+        if point[-1] == -np.inf:  # at the atom, where the next draw does not depend on the point
+            return
         log_density = kernels.evaluate_extended(
             self.orbit.extended, point, gradient, scalars[kernels.DELTA :], self.orbit.scratch
         )
@@ -337,16 +348,3 @@ class _Lane:
         """The energy lost by one leapfrog step from the current point."""
         self.gradients += 1
         return kernels.energy_lost(self.orbit._replace(inverse=inverse), step, self.rng)
-
-
-def _in_threads(
-    work: Callable[[int], tuple], count: int, threads: int, stopped: threading.Event | None = None
-) -> list[tuple]:
-    """Run `work` for each chain; after an interrupt, finish what is under way."""
-    with ThreadPoolExecutor(min(threads or os.cpu_count() or 1, count)) as pool:
-        try:
-            return list(pool.map(work, range(count)))
-        except BaseException:
-            if stopped is not None:
-                stopped.set()
-            raise

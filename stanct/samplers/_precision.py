@@ -48,7 +48,8 @@ class Precision:
     ----------
     reason
         Why the run stopped: ``"draws"``, ``"reached"``, ``"limit"``, ``"warnings"`` (the error is
-        small enough at the limit but not reliable) or ``"stalled"``. Empty while the run continues.
+        small enough at the limit but not reliable), ``"stalled"``, ``"interrupted"`` or
+        ``"max_seconds"``. Empty while the run continues.
     looks
         Draws of each chain and standard error at each look.
     """

@@ -10,7 +10,8 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.estimates.path import Evidence, PathEstimator
-from stanct.path.bias import AnyBias
+from stanct.estimates.tours import Tours
+from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.diagnostics import path_checks
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
@@ -68,7 +69,7 @@ class Watch:
         try:
             beta, delta, gradients = draws()
             with np.errstate(all="ignore"):
-                evidence = self._estimator(delta).evidence("")
+                evidence = self._estimator(beta, delta).evidence("")
             rate = gradients / (began - self._started)
             self.bar.note(live_text(beta, evidence, rate))
         except Exception:  # a failing display must not lose draws
@@ -87,7 +88,7 @@ class Watch:
         draws = beta.shape[1]
         if self.precision.target_se is None:
             return self.precision.more(draws, math.nan, ())
-        estimator = self._estimator(delta)
+        estimator = self._estimator(beta, delta)
         evidence = estimator.evidence("")
         failed: tuple[str, ...] = ()
         if evidence.std_error <= self.precision.target_se:
@@ -97,8 +98,10 @@ class Watch:
         self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
         return ahead
 
-    def _estimator(self, delta: Array) -> PathEstimator:
-        return PathEstimator(delta, self.base_draws.first(self.per_draw * delta.size), self.bias)
+    def _estimator(self, beta: Array, delta: Array) -> PathEstimator:
+        tours = Tours.after(beta == 0) if regenerates(self.bias) else None
+        base_delta = self.base_draws.first(self.per_draw * delta.size)
+        return PathEstimator(delta, base_delta, self.bias, tours)
 
 
 def live_text(beta: Array, evidence: Evidence, rate: float) -> str:

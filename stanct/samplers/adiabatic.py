@@ -35,6 +35,7 @@ from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.settings import Real, Whole
 from stanct.work.execution import Borrow
+from stanct.work.interrupts import in_threads
 
 # Width of a slice of β in standard deviations of δ, and the largest number of slices.
 SLICE, MOST_SLICES = 0.2, 1000
@@ -85,7 +86,8 @@ class Adiabatic(Method[AdiabaticRun]):
         base = job.start().base
         streams = [job.seeds.stream("stream", k) for k in range(job.chains)]
         explorer = _Explorer(job.borrow, base, self, job.chains * job.warmup)
-        first = job.once("slices", lambda: explorer(job.seeds.stream("slices")))
+        slices = job.seeds.stream("slices")
+        first = job.once("slices", lambda: in_threads(lambda _: explorer(slices), 1, 1)[0])
         learned = _learn(job, self, base, first, streams)
         job.lap("warmup")
         blocks, interrupted = job.blocks(

@@ -41,3 +41,7 @@ class AIS(Annealing[ParticleRun]):
     def run(self, job: Job) -> ParticleRun:
         """Fit a base, learn step sizes, freeze them, and anneal."""
         return self.anneal(job)[0]
+
+    def resume(self, job: Job, run: ParticleRun) -> ParticleRun:
+        """Anneal new particles, with the frozen step sizes."""
+        return self.more_particles(job, run)

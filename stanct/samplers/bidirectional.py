@@ -15,6 +15,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
+from stanct.deadline import OutOfTime, out_of_time
 from stanct.errors import SamplingError
 from stanct.kernels import make_problem
 from stanct.runs.bracket import Bracket
@@ -80,6 +81,8 @@ class Bidirectional(Annealing[Bracket]):
     def run(self, job: Job) -> Bracket:
         """Anneal upwards, then downwards with the same step sizes."""
         run, streams = self.anneal(job)
+        if out_of_time():
+            raise OutOfTime  # a bracket needs the other direction, too
         for stream in streams:
             draw = self.exact(stream.rng) if callable(self.exact) else self.exact
             z = run.base.whiten(_unconstrained(job.target, draw))

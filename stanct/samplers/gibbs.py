@@ -1,18 +1,20 @@
 """Gibbs continuous tempering: HMC on x | β, exact draws of β | x ([GS] Graham & Storkey 2017, 5).
 
 Given x, β follows a truncated exponential on every linear piece of the bias ([GS] 17 for one
-piece). β is therefore drawn exactly, and one move can reach any point of [0, 1].
+piece). β is therefore drawn exactly, and one move can reach any point of [0, 1]. β = 0 has an atom,
+at which x is drawn afresh from the base, so that chains regenerate (Mykland, Tierney & Yu 1995).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
-from stanct.path.bias import Bias
+from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round, refit_bias
+from stanct.settings import Real
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +33,29 @@ class Gibbs(Alternation):
         Largest number of leapfrog steps in a trajectory.
     target_accept
         Target acceptance for tuning the step size at every β.
+    atom
+        p₀, the share of the draws at which β = 0 exactly, and x is drawn afresh from the base.
+        Stretches between such draws are independent, see `TemperedRun.tours`. With 0, there is no
+        atom.
     """
 
     name: ClassVar[str] = "gibbs"
-    sampled: ClassVar[bool] = False
+
+    atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
+
+    @property
+    def sampled(self) -> bool:
+        """As in `Alternation`: x is redrawn at the atom."""
+        return self.atom > 0
 
     def first_bias(self, log_zeta: float) -> Bias:
         """The linear bias with slope log ζ."""
-        return Bias.linear(log_zeta)
+        return replace(Bias.linear(log_zeta), atom=self.atom)
 
     def carried_bias(self, course: Course, uniform: float) -> Bias:
         """The bias along the course."""
-        return course.bias(uniform)
+        return replace(course.bias(uniform), atom=self.atom)
 
     def refitted_bias(self, done: Round, uniform: float) -> Bias:
         """The bias along the round's own path, base draws included."""
-        return refit_bias(done, uniform)
+        return replace(refit_bias(done, uniform), atom=self.atom)

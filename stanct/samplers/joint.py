@@ -1,5 +1,8 @@
 """Joint continuous tempering: NUTS on (z, u), β = logistic(u) (Graham & Storkey 2017, section 4).
 
+β = 0 has an atom, at which z is drawn afresh from the base. Each trajectory of NUTS is followed by
+an exact draw of β given z, which is how a chain gets to the atom and away from it.
+
 The run has four stages. A base is fitted, one or more short rounds of the joint program refit base
 and bias, everything is frozen, and the kept draws are made.
 """
@@ -7,23 +10,25 @@ and bias, everything is frozen, and the kept draws are made.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
-from stanct.path.bias import Bias
+from stanct.deadline import ended_by, interruption
+from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
+from stanct.samplers._chains import Chains, Length, NutsMethod, Runner, control_of
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import NutsDraws, generated, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, refit_base
 from stanct.samplers._watch import Watch
+from stanct.settings import Real
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -33,7 +38,7 @@ MOST_DIP = 5.0
 
 # Independent draws of the base for each draw of the chains. A base draw costs one density, a NUTS
 # draw many gradients. Where chains move well, the base contributes most of the error.
-BASE_DRAWS = 4
+ROUND_BASE_DRAWS, BASE_DRAWS = 4, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,10 @@ class Joint(NutsMethod[TemperedRun]):
         Target acceptance statistic for tuning the step size.
     max_depth
         Largest depth of a NUTS tree.
+    atom
+        p₀, the share of the draws at which β = 0 exactly, and x is drawn afresh from the base.
+        Stretches between such draws are independent, see `TemperedRun.tours`. With 0, there is no
+        atom. CmdStan has none.
 
     CmdStan runs NUTS on the generated joint program. It also fits the bases ``"pathfinder"``,
     ``"laplace"`` and ``"advi"``. Pilots always run on the embedded engine. Without CmdStan,
@@ -58,6 +67,8 @@ class Joint(NutsMethod[TemperedRun]):
     name: ClassVar[str] = "joint"
     aims: ClassVar[bool] = True
 
+    atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
+
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, refit base and bias in rounds, freeze both, and draw."""
         start = job.start()
@@ -67,13 +78,33 @@ class Joint(NutsMethod[TemperedRun]):
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places)
             if stage.chains.interrupted:
-                raise KeyboardInterrupt
+                raise interruption()
             new = refit_base(stage.round, start.least_shrinkage).dense()
             bias = _coarse_bias(course_under(stage.round, new), start.uniform)
-            x = base.unwhiten(stage.round.z[:, -1])
-            places = np.concatenate([new.whiten(x), stage.chains.draws.u[:, -1:]], axis=1)
+            ends = stage.chains.draws.inside
+            x = base.unwhiten(ends[:, :-1])
+            places = np.concatenate([new.whiten(x), ends[:, -1:]], axis=1)
             base = new
         job.lap("bootstrap")
+        return self._kept(stages, base, bias, places)
+
+    def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
+        """Move the chains on from their last draws, after a warm-up of step size and metric."""
+        assert isinstance(run.bias, Bias)
+        # At the atom a chain begins afresh, so that any other draw may stand for it.
+        last = run.draws - 1 - np.argmax(run.beta[:, ::-1] > 0, axis=1)
+        rows = np.arange(run.chains)
+        places = np.concatenate(
+            [run.z[rows, last], control_of(run.beta[rows, last])[:, None]], axis=1
+        )
+        stages = _Stages(job, self, Runner(job, self.nuts(job)))
+        return self._kept(stages, run.base.dense(), run.bias, places)
+
+    def _kept(
+        self, stages: _Stages, base: GaussianBase, bias: Bias, places: Array | None
+    ) -> TemperedRun:
+        """Make the kept draws under a frozen base and bias."""
+        job = stages.job
         precision = job.precision
         final = stages.run("joint", base, bias, places, precision)
         job.lap("sampling")
@@ -88,7 +119,7 @@ class Joint(NutsMethod[TemperedRun]):
             delta=final.round.delta,
             base_delta=final.round.base_delta,
             base=base,
-            bias=bias,
+            bias=final.round.bias,
             statistics=final.chains.draws.statistics,
             programs=generated(job.target, "joint"),
             facts={"stopping": precision.record(), "step_size": final.chains.step_size},
@@ -121,13 +152,15 @@ class _Stages:
     ) -> _Stage:
         """Run the chains, and draw from the base. Without `precision`, the stage is a round."""
         job = self.job
+        bias = bias if job.engine else replace(bias, atom=self.method.atom)
         warmup = ROUND_WARMUP if precision is None else job.warmup
+        per_draw = ROUND_BASE_DRAWS if precision is None else BASE_DRAWS
         aim = precision or Precision(None, ROUND_DRAWS)
         if places is None:
             places = self._starts(name, base)
         base_draws = job.base_draws(base, name)
         with job.bar(job.chains * aim.first, name) as bar:
-            watch = Watch(base_draws, BASE_DRAWS, bias, aim, bar)
+            watch = Watch(base_draws, per_draw, bias, aim, bar)
 
             def more(blocks: list[NutsDraws]) -> int:
                 drawn = NutsDraws.joined(blocks)
@@ -136,10 +169,10 @@ class _Stages:
             length = Length(warmup, aim.first, more, lambda blocks: watch.show(_so_far(blocks)))
             chains = self.runner.run(nuts_sampler(job, base, bias), places, length, name, bar)
         if chains.interrupted:
-            aim.reason = "interrupted"
+            aim.reason = ended_by()
         drawn = chains.draws
         job.ledger.gradients += chains.gradients
-        base_delta = base_draws.kept(BASE_DRAWS * drawn.delta.size, job.execution)
+        base_delta = base_draws.kept(per_draw * drawn.delta.size, job.execution)
         job.ledger.evaluations += base_delta.size
         return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
+from stanct.bases.fits import MODES
 from stanct.estimates.ladder import equal_rejection
 from stanct.kernels import (
     LadderOut,
@@ -47,6 +48,8 @@ FIRST_RUNGS = 12
 # About 2 Λ rungs are best for round trips. A few more make the steps of the evidence smaller.
 RUNGS_PER_BARRIER = 2.5
 ROUND_DRAWS = 200
+# Fewest scans in which the rungs of a resumed ladder leave the place where they all start.
+LEAST_SETTLING = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +86,10 @@ class ParallelTempering(HmcMethod[LadderRun]):
     reversible: Annotated[bool, Flag()] = False
     bootstrap: Annotated[int, Whole(0)] = 0
 
+    def automatic_base(self) -> str:
+        """As in `Method`: the mixture of all modes, unless rounds are to refit the base."""
+        return self.default_base if self.bootstrap else MODES
+
     def run(self, job: Job) -> LadderRun:
         """Fit a base, find the ladder, freeze everything, and scan."""
         start = job.start(bootstrap=self.bootstrap, sampled=True)
@@ -94,8 +101,23 @@ class ParallelTempering(HmcMethod[LadderRun]):
             ladders.rebase(ladders.base.refitted(flat, least_shrinkage=start.least_shrinkage))
         job.lap("bootstrap")
         ladders.adapt()
-        ladders.restart_clocks()
         job.lap("warmup")
+        return self._kept(job, ladders)
+
+    def resume(self, job: Job, run: LadderRun) -> LadderRun:
+        """Scan on with the frozen ladder and step sizes.
+
+        A run has the draws of its highest rung alone. All rungs of a ladder start at the last of
+        them, and the scans of a warm-up are left out.
+        """
+        ladders = _Ladders.resumed(job, self, run)
+        ladders.scanned("warm-up", max(job.warmup, LEAST_SETTLING))
+        ladders.restart()
+        job.lap("warmup")
+        return self._kept(job, ladders)
+
+    def _kept(self, job: Job, ladders: _Ladders) -> LadderRun:
+        """Make the kept scans of frozen ladders."""
         done = ladders.scanned("ladders", job.draws, final=True)
         job.lap("sampling")
         return job.finish(
@@ -143,7 +165,7 @@ class _Ladder:
 
 def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
     """Rungs at whitened positions, shape (K, D), with values and gradients."""
-    rungs = make_rungs(z)
+    rungs = make_rungs(z)  # with clocks at zero, so that no round trip of a warm-up counts
     problem, scratch = make_problem(density, base), make_scratch(base.dimension)
     for k in range(len(z)):
         kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
@@ -209,18 +231,31 @@ class _Ladders:
         ]
         return cls(job, method, base, betas, members)
 
+    @classmethod
+    def resumed(cls, job: Job, method: ParallelTempering, run: LadderRun) -> _Ladders:
+        """Ladders with all rungs at the last draw at β = 1, and the step sizes of a run."""
+        table, rungs = lanes.frozen_table(run), run.betas.size
+        members = [
+            _Ladder(
+                job.seeds.stream("ladder", k),
+                _placed(job.density, run.base, np.tile(run.z[k, -1], (rungs, 1))),
+                copy_table(table),
+            )
+            for k in range(job.chains)
+        ]
+        return cls(job, method, run.base, run.betas, members)
+
+    def restart(self) -> None:
+        """Set the clocks of all ladders to zero."""
+        for member in self.members:
+            member.place(self.job.density, self.base, member.inside())
+
     def rebase(self, base: Base) -> None:
         """Keep the position x of every rung, and express it in the coordinates of a new base."""
         for member in self.members:
             x = self.base.unwhiten(member.inside())
             member.place(self.job.density, base, base.whiten(x))
         self.base = base
-
-    def restart_clocks(self) -> None:
-        """Restart the count of round trips."""
-        for member in self.members:
-            member.rungs.clock[:] = 0
-            member.rungs.heading[:] = 0
 
     def adapt(self) -> None:
         """Warm up in rounds of doubling length, and leave a frozen ladder."""

@@ -15,13 +15,14 @@ import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
+from stanct.deadline import interruption
 from stanct.errors import SamplingError
 from stanct.estimates.copies import CopyEstimator
 from stanct.path.bias import CopyBias
 from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
+from stanct.samplers._chains import Chains, Length, NutsMethod, Runner, control_of
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import generated, nuts_sampler
 from stanct.samplers._rounds import draws_inside
@@ -101,7 +102,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places, final=False)
             if stage.chains.interrupted:
-                raise KeyboardInterrupt
+                raise interruption()
             new = base
             if isinstance(job.plan.base, str):
                 flat = stage.z.reshape(-1, base.dimension)
@@ -110,9 +111,24 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
             bias = _prior_by_speed(stage.estimator)
             places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
             if self.fixed_beta is None:
-                places = np.concatenate([places, _logit(stage.beta[:, -1])], axis=1)
+                places = np.concatenate([places, control_of(stage.beta[:, -1])], axis=1)
             base = new
         job.lap("bootstrap")
+        return self._kept(stages, base, bias, places)
+
+    def resume(self, job: Job, run: PseudoExtendedRun) -> PseudoExtendedRun:
+        """Move the chains on from their last draws, after a warm-up of step size and metric."""
+        places = run.z[:, -1].reshape(job.chains, -1)
+        if self.fixed_beta is None:
+            places = np.concatenate([places, control_of(run.beta[:, -1])], axis=1)
+        stages = _Stages(job, self, Runner(job, self.nuts(job)))
+        return self._kept(stages, run.base.dense(), run.bias, places)
+
+    def _kept(
+        self, stages: _Stages, base: GaussianBase, bias: CopyBias, places: Array | None
+    ) -> PseudoExtendedRun:
+        """Make the kept draws under a frozen base and bias."""
+        job = stages.job
         final = stages.run("pseudo-extended", base, bias, places, final=True)
         job.lap("sampling")
         flat = final.z.reshape(job.chains, -1, base.dimension)
@@ -201,9 +217,3 @@ def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
     """
     course = estimator.course(beta_grid(101))
     return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
-
-
-def _logit(beta: Array) -> Array:
-    """The control u of β, kept finite where β was rounded to 0 or 1."""
-    inside = np.clip(beta, 1e-15, 1 - 1e-15)
-    return np.log(inside) - np.log1p(-inside)

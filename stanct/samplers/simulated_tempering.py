@@ -56,10 +56,14 @@ class SimulatedTempering(Alternation):
     """
 
     name: ClassVar[str] = "simulated_tempering"
-    sampled: ClassVar[bool] = True
 
     ladder: Annotated[str, Choice(*LADDERS)] = "equal"
     rungs: Annotated[int | None, Whole(2)] = None
+
+    @property
+    def sampled(self) -> bool:
+        """As in `Alternation`: the lowest rung is the base."""
+        return True
 
     @property
     def _first_ladder(self) -> Array:

@@ -407,12 +407,16 @@ class ParameterWriter:
         shape = self.shapes.shape(bound, self.scope)
         if spec.rank == 0:
             return text, 0
+        if shape is None and own_rank > 0 and not indices:
+            return self.call("spread", [text, self.element_size(spec)]), own_rank
+        if shape is None and own_rank == 0 and len(indices) == 1:
+            return self.call("element", [text, *indices]), 0
         if shape is None:
             raise self.syntax.source.refusal(
                 self.syntax.start(bound.first),
                 "a bound of unknown shape",
                 f"Whether the bound `{text}` is a scalar or a container cannot be told.",
-                "Give it a name in `transformed data` or `transformed parameters` first.",
+                "Let a function of your own return it, whose type then tells.",
             )
         outer = shape.rank - own_rank
         if outer <= 0 or not indices:

@@ -3,16 +3,18 @@
 The log factorials of data cost more than the rest of a Poisson or a binomial regression. `~` drops
 them, but the generated programs need them. Where the counts are whole arrays of the data, the
 transformed data block sums the log factorials, and library functions of stanct take this sum as
-their last argument.
+their last argument. A sum heeds the branch in which the counts are used: counts that no branch
+looks at may be impossible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 
 from stanct.stan.shapes import ELEMENTWISE, Scope, Shapes
-from stanct.stan.syntax import Range, Syntax
+from stanct.stan.syntax import Compound, Declare, Range, Statement, Syntax
 
 _FACTORIALS = ("log_factorials_{0}", "sum(lgamma(to_vector({0}) + 1))")
 _CHOICES = ("log_choices_{1}_{0}", "sum(lchoose({1}, {0}))")
@@ -22,6 +24,8 @@ _FUNCTIONS = {
     "binomial_lpmf": (2, _CHOICES),
     "binomial_logit_lpmf": (2, _CHOICES),
 }
+# Functions that stand in the model block only.
+_MODEL_ONLY = ("_lp", "_lupdf", "_lupmf", "target")
 _COLUMNS = frozenset(
     {"real", "int", "vector", "simplex", "ordered", "positive_ordered", "sum_to_zero_vector"}
 )
@@ -55,8 +59,56 @@ class Counts:
         functions = self.syntax.blocks.get("functions")
         users = functions.functions if functions else ()
         self._elementwise = ELEMENTWISE - {self.syntax.word(function.name) for function in users}
+        blocks = [self.syntax.blocks.get(name) for name in ("data", "transformed data")]
+        data = [b.statements for b in blocks if b]
+        self._data = {
+            self.syntax.word(name)
+            for statement in chain(*data)
+            if isinstance(statement, Declare)
+            for name, _ in statement.names
+        }
+        # The condition under which each statement runs, or None if data alone do not decide it.
+        self._conditions: dict[int, tuple[str, ...] | None] = {}
+        model = self.syntax.blocks.get("model")
+        self._note(model.statements if model else (), ())
 
-    def last_argument(self, function: str, arguments: Sequence[str]) -> str | None:
+    def _note(self, statements: Sequence[Statement], given: tuple[str, ...] | None) -> None:
+        for statement in statements:
+            self._conditions[id(statement)] = given
+            if not isinstance(statement, Compound):
+                continue
+            if statement.word in ("for", "while"):
+                self._note(statement.body, None)
+            elif statement.word != "if":
+                self._note(statement.body, given)
+            else:
+                before = given
+                for head, body in zip_longest(statement.heads, statement.body):
+                    decided = self._decided(head) if head else ""
+                    if before is None or decided is None:
+                        before = None
+                        self._note([body], None)
+                    else:
+                        self._note([body], (*before, decided) if decided else before)
+                        before = (*before, f"!{decided}")
+
+    def _decided(self, head: Range) -> str | None:
+        """Return the text of a condition that is an integer made of data alone, or None."""
+        syntax, shape = self.syntax, self.shapes.shape(head, self.shapes.globals())
+        names = [token for token in range(*head) if syntax.tokens[token].kind == "name"]
+        of_data = all(
+            syntax.word(name) in self._data
+            or (syntax.word(name + 1) == "(" and not syntax.word(name).endswith(_MODEL_ONLY))
+            for name in names
+        )
+        text = " ".join(syntax.text(head).split())
+        if not (of_data and shape is not None and shape.integer) or "//" in text:
+            return None
+        return text if head.stop - head.first == 1 else f"({text})"
+
+    def last_argument(
+        self, function: str, arguments: Sequence[str], statement: Statement
+    ) -> str | None:
         """Return the name of the sum that stanct's version of a mass function needs.
 
         The result is None if Stan's own function has to stay.
@@ -67,14 +119,19 @@ class Counts:
             Name of Stan's function.
         arguments
             Arguments of the call, the variate first.
+        statement
+            The statement that calls it, or the loop for all turns of which it is called once.
         """
-        if function not in _FUNCTIONS:
+        conditions = self._conditions.get(id(statement))
+        if function not in _FUNCTIONS or conditions is None:
             return None
         counts, (name, value) = _FUNCTIONS[function]
         given = arguments[:counts]
         if len(arguments) != counts + 1 or not self._arrays.issuperset(given):
             return None
         name, value = self.prefix + name.format(*given), value.format(*given)
+        if conditions:
+            value = f"{' && '.join(conditions)} ? {value} : 0"
         while self.sums.setdefault(name, value) != value:
             name += "_"  # e.g. N_a with b and N with a_b
         return name

@@ -17,11 +17,13 @@ from stanct.stan.syntax import (
     Assign,
     Compound,
     Declare,
+    Function,
     Increment,
     Range,
     Statement,
     Tilde,
     TypeSpec,
+    walk,
 )
 
 PARTS = ("prior", "likelihood")
@@ -96,6 +98,8 @@ class Dependence:
         self._flows: list[tuple[int, frozenset[int], frozenset[int]]] = []
         self._seen: list[_Seen] = []
         self._covered: set[int] = set()
+        # First tokens of terms with data and parameters that only functions of the user's know.
+        self.unattributed: list[int] = []
         scope: Numbering = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
             block = program.blocks.get(name)
@@ -286,8 +290,14 @@ class Dependence:
         everything = set[int]().union(*(self._says[name] for name in named))
         parameters = values & self._parameters.keys()
         density = variate != whole or self._has_density(whole) or bool(named & self._densities)
+        inner = self._inner_variates(whole, seen.scope)
+        if variate == whole and not density and inner:
+            values, density = inner, True
+            parameters = values & self._parameters.keys()
         if values & self._data:
             part = "likelihood"
+            if parameters and not density and annotated is None and self._calls_users(whole):
+                self.unattributed.append(whole.first)
         elif parameters and density:
             part = "prior"
         else:
@@ -297,7 +307,43 @@ class Dependence:
         part = annotated or part
         if part == "prior":
             self._covered |= parameters or everything & self._parameters.keys()
+            self._covered |= inner & self._parameters.keys()
         return part
+
+    def _inner_variates(self, tokens: Range, scope: Numbering) -> set[int]:
+        """Data and parameters that a user's functions give to densities as the variate."""
+        found, syntax = set[int](), self._syntax
+        block = self._program.blocks.get("functions")
+        for token in range(*tokens):
+            for function in block.functions if block else ():
+                if (
+                    syntax.word(function.name) != syntax.word(token)
+                    or token + 1 not in syntax.partner
+                ):
+                    continue
+                inside = Range(token + 2, syntax.partner[token + 1])
+                given = [part for rest in syntax.split(inside, "|") for part in syntax.split(rest)]
+                for (_, name), argument in zip(function.arguments, given, strict=False):
+                    if syntax.word(name) in self._variates_of(function):
+                        found |= self._reaches(self._names(argument, scope))
+        return found
+
+    def _calls_users(self, tokens: Range) -> bool:
+        block = self._program.blocks.get("functions")
+        names = {self._syntax.word(f.name) for f in block.functions} if block else set[str]()
+        return any(self._syntax.word(token) in names for token in range(*tokens))
+
+    def _variates_of(self, function: Function) -> set[str]:
+        """Words that stand in the variate of a density in a function's body."""
+        syntax, words = self._syntax, set[str]()
+        for token in range(*function.body.tokens):
+            if _DENSITY.fullmatch(syntax.word(token)) and syntax.word(token + 1) == "(":
+                inside = Range(token + 2, syntax.partner[token + 1])
+                words |= {syntax.word(k) for k in range(*syntax.split(inside, "|")[0])}
+        for statement in walk([function.body]):
+            if isinstance(statement, Tilde):
+                words |= {syntax.word(k) for k in range(*statement.variate)}
+        return words
 
     def _summands(self, value: Range) -> list[tuple[Range, bool]]:
         """Split a sum into its terms; the second value says whether a term is subtracted."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from stanct.stan.constraints import minus, times
 from stanct.stan.lifting import LiftableTerm, ModelLoops
-from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, walk
 
 # Loops with fewer iterations need no vector of terms.
@@ -126,7 +126,7 @@ class LoopSums:
         is_vector = is_kept or (spec is not None and spec.base == "vector" and not spec.array)
         if counts is None or not is_vector or shape is None or shape.integer:
             return term.function
-        known = counts.last_argument(term.function, texts)
+        known = counts.last_argument(term.function, texts, term.nest[0])
         if known is None:
             return term.function
         texts.append(known)
@@ -256,7 +256,16 @@ class LoopSums:
 
     def _is_emptied(self, loop: Compound) -> bool:
         """Return whether nothing is left in a loop, not even a comment."""
-        text, path = self._syntax.text(loop.tokens), self._loops.path[id(loop)]
+        rewriter, path = self._rewriter, self._loops.path[id(loop)]
+        # What stands behind a statement on its line goes with it.
+        removals = [
+            rewriter.removal(inner)
+            for inner in walk(loop.body)
+            if self._in_place.get(id(inner)) == []
+        ]
+        first, last = self._syntax.start(loop.tokens.first), loop.tokens.stop - 1
+        end = self._syntax.tokens[last].end
+        text = apply(rewriter.program.expanded, removals, first, end)
         return (
             "//" not in text
             and "/*" not in text

@@ -52,6 +52,7 @@ def weighted(program: Program, prefix: str) -> str:
     """
     dependence = Dependence(program)
     _refuse(program, dependence)
+    _refuse_unattributed(program, dependence)
     rewriter = _split(program, prefix, dependence)
     return render(
         "weighted.stan.jinja",
@@ -111,6 +112,18 @@ def _refuse(program: Program, dependence: Dependence) -> None:
             "No statement of the model is a likelihood: the variate of none depends on data.",
             "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
             f"{_INSTEAD}.",
+        )
+
+
+def _refuse_unattributed(program: Program, dependence: Dependence) -> None:
+    """Refuse terms that may be either: a weight on the wrong part would change the posterior."""
+    syntax = program.syntax
+    for token in dependence.unattributed:
+        raise syntax.source.refusal(
+            syntax.start(token),
+            "a term that may be prior or likelihood",
+            "This term depends on data and on parameters, and no density tells which part it is.",
+            "Mark it `// stanct: prior` or `// stanct: likelihood` at the end of its line.",
         )
 
 

@@ -5,6 +5,7 @@ All edits replace spans of the expanded text, so comments and layout are preserv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -195,6 +196,7 @@ class Rewriter:
         head = f"{lead}{accumulator} {operator} {_factor(weight)}"
         function = self._with_constants(statement, function, scope)
         self.edits.append(Edit(start, start, f"{head}{function}("))
+        first_edit = len(self.edits) - 1
         variate_end = syntax.tokens[statement.variate.stop - 1].end
         name = syntax.tokens[statement.tilde + 1]
         if not statement.arguments:
@@ -204,9 +206,32 @@ class Rewriter:
             self.edits.append(Edit(tilde.start, tilde.end, f"{space}|"))
             space = "" if tilde.end < name.start else " "
             self.edits.append(Edit(name.start, opening.end, space))
+            moved = sum(len(e.text) - (e.end - e.start) for e in self.edits[first_edit:])
+            self._align(start, opening.end, closing.start, moved - len(lead))
         semicolon = syntax.tokens[statement.tokens.stop - 1]
         rest = "".join(f"\n{indent}{line}" for line in truncation)
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
+
+    def _align(self, start: int, opening: int, closing: int, moved: int) -> None:
+        """Move lines that continue a list of arguments below its first one, as that one moves.
+
+        Parameters
+        ----------
+        start, opening, closing
+            Offsets of the statement, of the place behind its `(`, and of its `)`.
+        moved
+            By how many characters the first argument moves to the right.
+        """
+        text = self.program.expanded
+        if "\n" in text[start:opening]:
+            return
+        column = opening - (text.rfind("\n", 0, opening) + 1)
+        for line in re.finditer(r"\n([ ]*)(?=\S)", text[opening:closing]):
+            if len(line[1]) >= column:
+                at = opening + line.end()
+                self.edits.append(
+                    Edit(at, at, " " * moved) if moved > 0 else Edit(at + moved, at, "")
+                )
 
     def _with_constants(self, statement: Tilde, function: str, scope: Scope) -> str:
         """Return the function that a `~` calls, stanct's own if constants of counts are known."""
@@ -216,7 +241,7 @@ class Rewriter:
         if self.is_users(statement.distribution) or not self.counts.is_vector(last, scope):
             return function
         arguments = [self.expression(part) for part in (statement.variate, *statement.arguments)]
-        known = self.counts.last_argument(function, arguments)
+        known = self.counts.last_argument(function, arguments, statement)
         if known is None:
             return function
         end = self._syntax.tokens[last.stop - 1].end

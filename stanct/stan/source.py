@@ -26,7 +26,23 @@ class Place:
     path: str
     line: int
     column: int
-    excerpt: str
+    excerpt: str | None
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the program. Errors quote only files in the folders that the user named."""
+
+    path: str
+    text: str
+    quoted: bool = True
+
+    def place(self, offset: int) -> Place:
+        start = self.text.rfind("\n", 0, offset) + 1
+        stop = self.text.find("\n", offset)
+        excerpt = self.text[start : stop if stop >= 0 else len(self.text)].rstrip("\r")
+        line = self.text.count("\n", 0, start) + 1
+        return Place(self.path, line, offset - start + 1, excerpt if self.quoted else None)
 
 
 @dataclass(frozen=True)
@@ -34,8 +50,7 @@ class _Piece:
     """A contiguous part of the expanded text that comes from one file."""
 
     start: int
-    path: str
-    file_text: str
+    file: _File
     file_start: int
 
 
@@ -65,7 +80,7 @@ class SourceText:
             Path or name of `source` in error messages.
         folders
             Folders to search for included files, in order. The folder of an including file comes
-            last.
+            last. As in stanc, a name that begins with a slash is looked up in these folders too.
 
         Raises
         ------
@@ -73,13 +88,13 @@ class SourceText:
             An included file is missing, unreadable, or includes itself.
         """
         expander = _Expander(tuple(folders))
-        expander.add(source, label, None, (label,))
+        expander.add(_File(label, source), None, (label,))
         return cls("".join(expander.parts), expander.pieces)
 
     def place(self, offset: int) -> Place:
         """Return the original position of the character at `offset` of the expanded text."""
         piece = self._pieces[max(bisect_right(self._starts, offset) - 1, 0)]
-        return _place(piece.file_text, piece.path, piece.file_start + offset - piece.start)
+        return piece.file.place(piece.file_start + offset - piece.start)
 
     def error(self, offset: int, message: str, remedy: str | None = None) -> ProgramError:
         """Build the error that points at `offset` of the expanded text."""
@@ -102,40 +117,40 @@ class _Expander:
         self.pieces: list[_Piece] = []
         self.length = 0
 
-    def add(self, text: str, label: str, file: Path | None, chain: tuple[str, ...]) -> None:
+    def add(self, file: _File, path: Path | None, chain: tuple[str, ...]) -> None:
         start = 0
-        for match in _INCLUDE.finditer(text):
+        for match in _INCLUDE.finditer(file.text):
             if match.group("include") is None:
                 continue
-            self._append(text, label, start, match.start())
+            self._append(file, start, match.start())
             name = match.group("q") or match.group("a") or match.group("w") or ""
-            place = _place(text, label, match.start())
-            found, included = self._read(name, file, place)
+            place = file.place(match.start())
+            found, included = self._read(name, path, place)
             key = str(found)
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
                 raise _error_at(
                     place, f"`{name}` includes itself.", "Remove the circular #include."
                 )
-            self.add(included, key, found, (*chain, key))
+            self.add(included, found, (*chain, key))
             start = match.end()
-        self._append(text, label, start, len(text))
+        self._append(file, start, len(file.text))
 
-    def _append(self, text: str, label: str, start: int, stop: int) -> None:
-        self.pieces.append(_Piece(self.length, label, text, start))
-        self.parts.append(text[start:stop])
+    def _append(self, file: _File, start: int, stop: int) -> None:
+        self.pieces.append(_Piece(self.length, file, start))
+        self.parts.append(file.text[start:stop])
         self.length += stop - start
 
-    def _read(self, name: str, file: Path | None, place: Place) -> tuple[Path, str]:
-        folders = [*self.folders, *([file.parent] if file else [])]
+    def _read(self, name: str, including: Path | None, place: Place) -> tuple[Path, _File]:
+        folders = [*self.folders, *([including.parent] if including else [])]
         for folder in folders:
-            candidate = folder / name
-            if candidate.is_file():
-                try:
-                    return candidate, candidate.read_text(encoding="utf-8")
-                except (OSError, UnicodeDecodeError) as cause:
-                    raise _error_at(
-                        place, f"`{candidate}` cannot be read: {cause}.", None
-                    ) from cause
+            candidate = folder / name.lstrip("/")
+            try:
+                if not candidate.is_file():
+                    continue
+                text = candidate.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as cause:
+                raise _error_at(place, f"`{candidate}` cannot be read: {cause}.", None) from cause
+            return candidate, _File(str(candidate), text, self._is_users(candidate))
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
         raise _error_at(
             place,
@@ -143,12 +158,9 @@ class _Expander:
             "Pass the folder that holds it in include_paths=.",
         )
 
-
-def _place(text: str, path: str, offset: int) -> Place:
-    line_start = text.rfind("\n", 0, offset) + 1
-    line_stop = text.find("\n", offset)
-    excerpt = text[line_start : line_stop if line_stop >= 0 else len(text)].rstrip("\r")
-    return Place(path, text.count("\n", 0, line_start) + 1, offset - line_start + 1, excerpt)
+    def _is_users(self, path: Path) -> bool:
+        """Return whether a file is in one of the program's folders; `../` may lead elsewhere."""
+        return any(path.resolve().is_relative_to(folder.resolve()) for folder in self.folders)
 
 
 def _error_at(place: Place, message: str, remedy: str | None) -> ProgramError:

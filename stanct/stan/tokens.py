@@ -24,6 +24,13 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 DEEPEST_NESTING = 150
 """Maximum nesting depth of brackets and of statements. Deeper code is refused."""
 
+MOST_OPERATORS = 10_000
+"""Maximum number of operators in one expression. stanc takes minutes for more."""
+_OPERATORS = frozenset(
+    {"+", "-", "*", "/", "^", "%", "?", "!", "&&", "||", "==", "!=", "<", ">", "<=", ">=", ".*"}
+    | {"./", ".^", "\\", "%/%", "'"}
+)
+
 
 class Token(NamedTuple):
     """One token; `start` and `end` are offsets into the expanded text."""
@@ -63,11 +70,23 @@ def matched_brackets(source: SourceText, tokens: list[Token]) -> dict[int, int]:
     """Return a mapping from the index of each opening bracket's token to the closing one's."""
     partner: dict[int, int] = {}
     opened: list[int] = []
+    operators = [0]
     for index, token in enumerate(tokens):
         if token.kind != "mark":
             continue
+        if token.text in _OPERATORS:
+            operators[-1] += 1
+            if operators[-1] > MOST_OPERATORS:
+                raise source.error(
+                    token.start,
+                    f"This expression has more than {MOST_OPERATORS} operators.",
+                    "Write it as a sum over a vector, or as several statements.",
+                )
+        elif token.text in (",", ";"):
+            operators[-1] = 0
         if token.text in _CLOSING:
             opened.append(index)
+            operators.append(0)
             if len(opened) > DEEPEST_NESTING:
                 raise source.error(token.start, "Brackets are nested too deeply to be read.")
         elif token.text in (")", "]", "}"):
@@ -81,6 +100,9 @@ def matched_brackets(source: SourceText, tokens: list[Token]) -> dict[int, int]:
                     f"`{token.text}` does not match the `{opening.text}` of line {place.line}.",
                 )
             partner[opened.pop()] = index
+            operators.pop()
+            if token.text == "}":
+                operators[-1] = 0
     if opened:
         opening = tokens[opened[-1]]
         raise source.error(opening.start, f"This `{opening.text}` is never closed.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
+import math
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,11 @@ import numpy as np
 import stanio
 
 from stanct.errors import DataError
+from stanct.settings import near
 from stanct.stan.program import Declaration, Program
+
+_DEEPEST = 64  # dimensions of an array
+_LARGEST_INT = 2**31 - 1
 
 DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
@@ -41,6 +47,10 @@ class StanData:
     def sha256(self) -> str:
         """SHA-256 of the JSON text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def unused(self, program: Program) -> tuple[str, ...]:
+        """Names of the variables that the program does not declare."""
+        return tuple(name for name in self.values if name not in program.data_names)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -68,19 +78,26 @@ def read_data(source: DataSource, program: Program) -> StanData:
     Raises
     ------
     DataError
-        The file is missing or not a JSON object, or a variable is missing, has the wrong shape, or
-        lies outside its declared bounds. An error about a variable has the line of its declaration.
+        The file is missing or not a JSON object, or a variable is missing, has the wrong shape,
+        holds something that is not a finite number, or lies outside its declared bounds. An error
+        about a variable has the line of its declaration.
     """
-    data = _load(source)
+    data = _load(source, {d.name for d in program.data if d.type == "tuple"})
     values = data.values
     known: dict[str, Any] = {}
+    declared = {declaration.name: declaration for declaration in program.data}
+    for name, value in values.items():
+        _check_finite(name, value, declared.get(name), program, data.origin)
     for declaration in program.data:
         if declaration.name not in values:
+            nearest = near(declaration.name, data.unused(program))
             raise error_at(
                 declaration,
                 program,
                 f"`{declaration.name}` is declared here, but {data.origin} does not give it.",
-                f"Add `{declaration.name}` to {data.origin}, which has: "
+                f"Did you mean `{nearest}`, which {data.origin} has?"
+                if nearest
+                else f"Add `{declaration.name}` to {data.origin}, which has: "
                 f"{', '.join(sorted(values)) or 'nothing'}.",
             )
         _check_value(declaration, values[declaration.name], known, program, data.origin)
@@ -104,17 +121,29 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
 
 
-def _load(source: DataSource) -> StanData:
+def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
+    """Read data. Python's tuples are arrays, but for the variables that are tuples in Stan."""
     if source is None:
         return StanData("{}", "data")
     if isinstance(source, Mapping):
         try:
-            return StanData(stanio.dump_stan_json(dict(source)), "data")
-        except (TypeError, ValueError) as cause:
+            own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
+            return StanData(stanio.dump_stan_json(own), "data")
+        except (TypeError, ValueError, OverflowError, RecursionError) as cause:
             raise DataError(
                 f"The data cannot be written as JSON: {cause}.",
                 remedy="Use numbers, lists and NumPy arrays.",
             ) from cause
+    if not isinstance(source, str | os.PathLike):
+        raise DataError(
+            f"Data of the type {type(source).__name__!r} cannot be read.",
+            remedy="Pass the path of a JSON file, a mapping of variable names to values, or None.",
+        )
+    if str(source).lstrip().startswith("{"):
+        raise DataError(
+            "The data are JSON text, where the path of a file or a mapping belongs.",
+            remedy="Pass json.loads(text).",
+        )
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -137,6 +166,12 @@ def _load(source: DataSource) -> StanData:
             excerpt=excerpt if len(excerpt) <= 120 else None,
             remedy="Write the data as one JSON object, variable name to value.",
         ) from cause
+    except (ValueError, RecursionError) as cause:
+        deep = isinstance(cause, RecursionError)
+        seen = "lists nested too deeply" if deep else "an integer of thousands of digits"
+        raise DataError(
+            f"The file holds {seen}.", path=str(path), remedy="Correct the file."
+        ) from cause
     if not isinstance(loaded, dict):
         raise DataError(
             f"The file holds a JSON {type(loaded).__name__}, not an object.",
@@ -144,6 +179,51 @@ def _load(source: DataSource) -> StanData:
             remedy='Write {"N": 3, "y": [1, 2, 3]}.',
         )
     return StanData(text, str(path))
+
+
+def _listed(value: Any) -> Any:
+    """The value with lists in the place of tuples."""
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _check_finite(
+    name: str, value: Any, declaration: Declaration | None, program: Program, origin: str
+) -> None:
+    """Refuse NaN, infinities and null; the engine reads none, and no density is finite there."""
+    found = _not_finite(value)
+    if found is None:
+        return
+    index, words = found
+    where = f"[{','.join(map(str, index))}]" if index else ""
+    message = f"`{name}{where}` is {words} in {origin}."
+    if declaration is None:
+        raise DataError(message, remedy=f"Leave `{name}` out; the program does not declare it.")
+    remedy = "Data are finite numbers: leave missing values out, or declare them as parameters."
+    raise error_at(declaration, program, message, remedy)
+
+
+def _not_finite(value: Any, index: tuple[Any, ...] = ()) -> tuple[tuple[Any, ...], str] | None:
+    """Return the place of the first value that is no finite number, and what it is; or None."""
+    if value is None:
+        return index, "null"
+    if len(index) > _DEEPEST:
+        return index[:3], "a list nested too deeply"
+    if isinstance(value, dict | list):
+        # Most variables are regular arrays of finite numbers, for which this is quick.
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if isinstance(value, list) and np.isfinite(np.asarray(value, dtype=float)).all():
+                return None
+        items = value.items() if isinstance(value, dict) else enumerate(value, 1)
+        parts = (_not_finite(item, (*index, key)) for key, item in items)
+        return next((part for part in parts if part is not None), None)
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    except OverflowError:
+        return index, "a number too large for a computer's"
+    words = "NaN" if number != number else "infinite"
+    return None if math.isfinite(number) else (index, words)
 
 
 def _check_value(
@@ -169,6 +249,14 @@ def _check_value(
             program,
             f"`{name}` is declared int, but {origin} has {fractions[0]}.",
             "Write whole numbers, or declare it real.",
+        )
+    large = array[np.abs(array) > _LARGEST_INT]
+    if declaration.type == "int" and large.size:
+        raise error_at(
+            declaration,
+            program,
+            f"`{name}` is declared int, but {origin} has {large[0]:.0f}.",
+            f"Stan's integers end at {_LARGEST_INT}: declare it real.",
         )
     _check_shape(declaration, array, known, program, origin)
     for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):

@@ -1,7 +1,7 @@
 """`Density`: a Stan program's log density and gradient on the unconstrained space.
 
 It is evaluated in this process through the BridgeStan C interface, which the embedded engine
-exports.
+exports, and to which `engines.native` links what a CmdStan compiled.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import ctypes
 import functools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import bridgestan
 import numpy as np
 import stanio
-import stanli
 
 from stanct.arrays import Array
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
+from stanct.engines.homes import home_at
+from stanct.engines.native import compiled_model
+from stanct.engines.tape import stanli
 from stanct.targets.lending import Shelves
 
 
@@ -37,16 +40,13 @@ class Density:
     Parameters
     ----------
     recipe
-        Program text, data, and a constant.
+        Program text, data, a constant, and the CmdStan that compiles the program, if one does.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        mir = embedded.compile_program(recipe.source)
         try:
-            self._model: bridgestan.StanModel = stanli.bridgestan_model(
-                mir=mir, data=recipe.data, capture_stan_prints=False
-            )
+            self._model: bridgestan.StanModel = _model(recipe)
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
         self._dimension = self._model.param_unc_num()
@@ -179,6 +179,14 @@ class Density:
     def handle(self) -> int:
         """The model handle, which is the first argument of the function at `address`."""
         return int(self._model.model or 0)
+
+
+def _model(recipe: Recipe) -> bridgestan.StanModel:
+    """The model by the CmdStan that the recipe names, or by the embedded engine."""
+    if recipe.home:
+        return compiled_model(recipe.source, recipe.data, home_at(Path(recipe.home)))
+    mir = embedded.compile_program(recipe.source)
+    return stanli.bridgestan_model(mir=mir, data=recipe.data, capture_stan_prints=False)
 
 
 # The densities of the last four recipes.

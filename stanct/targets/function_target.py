@@ -10,6 +10,8 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +23,16 @@ from stanct.errors import SamplingError
 from stanct.kernels import SIGNATURE
 
 
+class FunctionWarning(UserWarning):
+    """A target's function raised an exception, which counts as a rejected point."""
+
+
 class FunctionDensity:
     """A log density on R^D given by a Python function.
 
-    An exception in the function counts as a rejected point; the last exception is kept in
-    `failure`. A log density of NaN or +inf is a rejected point too.
+    An exception in the function counts as a rejected point. The first one is shown as a warning,
+    with its traceback; the last one is kept in `failure`. A log density of NaN or +inf is a
+    rejected point too.
 
     Parameters
     ----------
@@ -80,9 +87,52 @@ class FunctionDensity:
             ctypes.c_double.from_address(value).value = float(found)
             np.ctypeslib.as_array(row.from_address(gradient))[:] = slope
         except BaseException as failure:
-            self.failure = failure
+            self._note(failure)
             return 1
         return 0
+
+    def _note(self, failure: BaseException) -> None:
+        first, self.failure = self.failure is None, failure
+        if first:
+            told = "".join(traceback.format_exception(failure))
+            # A warning that is turned into an error cannot pass through compiled code.
+            with contextlib.suppress(FunctionWarning):
+                warnings.warn(
+                    "The target's function raised an exception. Such points are rejected, and "
+                    f"further exceptions are not shown.\n{told}",
+                    FunctionWarning,
+                    stacklevel=2,
+                )
+
+    def check(self, points: Array) -> None:
+        """Call the function at points, shape (n, D), until it works at one, as it has to.
+
+        Raises
+        ------
+        SamplingError
+            The function raises an exception at every point, the first of which is the cause of this
+            one, or does not return a number and a gradient of shape (D,).
+        """
+        first: Exception | None = None
+        for x in points:
+            try:
+                value, gradient = self.function(np.array(x, float))
+                value = float(value)
+            except Exception as failure:
+                first = first or failure
+                continue
+            if np.isfinite(value) and np.shape(gradient) != (self.dimension,):
+                raise SamplingError(
+                    f"The target's function returns a gradient of shape {np.shape(gradient)}, not "
+                    f"{(self.dimension,)}.",
+                    remedy="Let it return the log density and its gradient.",
+                )
+            return
+        raise SamplingError(
+            f"The target's function fails at all of {len(points)} draws of the base: "
+            f"{type(first).__name__}: {first}.",
+            remedy="Where the density is zero, let it return -inf. Its traceback is above.",
+        ) from first
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
@@ -90,7 +140,7 @@ class FunctionDensity:
             value, gradient = self.function(np.array(x, float))
             value = float(value)
         except Exception as failure:
-            self.failure = failure
+            self._note(failure)
             return -np.inf, np.zeros(self.dimension)
         if not value < np.inf:
             return -np.inf, np.zeros(self.dimension)

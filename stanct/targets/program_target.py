@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.engines import embedded
+from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
-from stanct.errors import EngineError, ProgramError, SamplingError
+from stanct.errors import EngineError, ProgramError, SamplingError, shortened
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.seeds import stan_seed
@@ -23,9 +23,9 @@ from stanct.stan.program import Program
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
+from stanct.targets.lacking import LackingError, lacking
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
-_ENGINE_LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported ")
 _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
 
 
@@ -53,7 +53,20 @@ class ProgramTarget:
     prefix: str = "ct_"
     written: Program | None = field(default=None, repr=False)
     others: tuple[Program, ...] = field(default=(), repr=False)
-    made: Mapping[str, str] = field(default_factory=dict, repr=False)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def record(self) -> dict[str, Any]:
+        """Texts from which `stanct.model.recorded_target` makes this target again."""
+        users = self._users
+        return {
+            "program": users.expanded,
+            "name": users.name,
+            "path": users.path,
+            "prefix": self.prefix,
+            "made": dict(self.made),
+            "data": self.data.text,
+            "data_origin": self.data.origin,
+        }
 
     @property
     def forms(self) -> tuple[ProgramTarget, ...]:
@@ -91,14 +104,27 @@ class ProgramTarget:
         DataError
             Stan rejects the data.
         EngineError
-            The engine cannot run the generated program although stanc accepts the user's program.
+            The embedded engine cannot run the generated program, although stanc accepts the user's,
+            and there is no CmdStan on this machine.
         """
         return self._density
 
     @cached_property
     def _density(self) -> Density:
-        whole = make_density(self.density_recipe, self.program, self.data)
+        try:
+            whole = make_density(self.density_recipe, self.program, self.data)
+        except LackingError:
+            home = homes.find()
+            if home is None:
+                raise
+            recipe = replace(self.density_recipe, home=str(home.path))
+            return make_density(recipe, self.program, self.data)
         return added_once(whole, self.program)
+
+    @property
+    def by_cmdstan(self) -> bool:
+        """Whether CmdStan compiles the density, because the embedded engine cannot run it."""
+        return bool(self.density.recipe.home)
 
     def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
         """Return the joint program with data, base and bias."""
@@ -157,6 +183,16 @@ class ProgramTarget:
             x[:, index] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * length
         return x
 
+    @property
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the program's parameters that have elements, in the order of declaration."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for flat in self.density.names:
+            name, *index = flat.split(".")
+            place = tuple(map(int, index))
+            shapes[name] = tuple(map(max, shapes[name], place)) if name in shapes else place
+        return shapes
+
     @cached_property
     def _unit_vectors(self) -> list[list[int]]:
         """Positions of each unit vector in the unconstrained vector."""
@@ -179,15 +215,24 @@ class ProgramTarget:
         return self.data.text
 
     @property
+    def unused_data(self) -> tuple[str, ...]:
+        """Names of the variables of the data that the program does not declare."""
+        return self.data.unused(self.program)
+
+    @property
     def origin(self) -> dict[str, Any]:
         """Provenance of program and data."""
         return {
             "program": self.program.label,
             "parameters": list(self._users.parameter_names),
             "program_sha256": self._users.source_hash,
+            "from_text": self._users.path is None,
+            "source": self._users.expanded,
+            "prefix": self.prefix,
             "reparametrised": list(self.reparametrised),
             "tempered": dict(self.made),
             "data_names": list(self.program.data_names),
+            "unused_data": list(self.unused_data),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
             "omissions": [omission.record() for omission in omissions(self._users)],
@@ -243,13 +288,7 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     except CompilerMessageError as cause:
         raise _unacceptable(program, cause) from cause
     except ValueError as cause:
-        if _ENGINE_LACKS.match(str(cause)):
-            raise EngineError(
-                f"The embedded engine cannot run {program.label}: {cause}.",
-                remedy="stanc accepts it: write the generated program with `stanct temper --out` "
-                "and run it with CmdStan.",
-            ) from cause
-        raise explain(str(cause), program, data) from cause
+        raise lacking(program, str(cause)) or explain(str(cause), program, data) from cause
     if density.dimension == 0:
         raise SamplingError(
             f"With {data.origin}, {program.label} has no unconstrained parameters.",
@@ -281,6 +320,7 @@ def _placed(program: Program, message: str) -> ProgramError:
     column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
+    words = shortened(words, 600)
     return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
 
 

@@ -13,12 +13,14 @@ name.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
-import importlib
 import io
 import json
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from stanct.arrays import read_archive
 from stanct.errors import CheckpointError
 
 FORMAT = "stanct checkpoint 2"
@@ -37,6 +40,7 @@ HEAD = "checkpoint.json"
 SOONEST, SHARE, LATEST = 1.0, 0.02, 60.0
 
 Key = tuple[int, int, int]
+_CALL: Key = (-1, 0, 0)
 
 
 class CheckpointWarning(UserWarning):
@@ -87,6 +91,14 @@ class Journal:
         self.flush()
         self._lock.release()
 
+    def describe(self, call: Any) -> None:
+        """Record the call that began the run, if it consists of what a checkpoint can hold."""
+        if self._found.pop(_CALL, None) is None:
+            with contextlib.suppress(CheckpointError, TypeError):
+                for name in _classes(encode(call, [])):
+                    _check_class(name)
+                self.put(_CALL, "call", call)
+
     def find(self, key: Key, label: str) -> Any:
         """Return the result of a step, or None if it was not recorded."""
         if key not in self._found:
@@ -97,7 +109,7 @@ class Journal:
                 f"Step {key[0]} of the checkpoint {self._folder} is {known!r}, not {label!r}.",
                 remedy="Delete the folder and run again.",
             )
-        return decode(*value)
+        return _decoded(self._folder, label, value)
 
     def put(self, key: Key, label: str, value: Any) -> None:
         """Record a result; it reaches the disk with the next segment."""
@@ -171,7 +183,7 @@ class Journal:
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             known = stored.pop("format")
-        except (ValueError, KeyError, AttributeError) as cause:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as cause:
             raise CheckpointError(f"{path} is not a checkpoint's.") from cause
         if known != FORMAT:
             raise CheckpointError(f"{self._folder} holds a {known!r}, not a {FORMAT!r}.")
@@ -192,19 +204,59 @@ class Journal:
         """Read all segments and return their number."""
         paths = sorted(self._folder.glob("segment-*.npz"))
         for path in paths:
-            try:
-                with np.load(path, allow_pickle=False) as stored:
-                    arrays = [stored[str(k)] for k in range(len(stored.files) - 1)]
-                    steps = json.loads(stored["steps"].tobytes())
-            except Exception as cause:
-                raise CheckpointError(
-                    f"{path} is damaged: {cause}.",
-                    remedy="Delete this file and run again: what it held is computed anew.",
-                ) from cause
-            for name, (label, tree) in steps.items():
-                step, lane, block = map(int, name.split(","))
-                self._found[step, lane, block] = (label, (tree, arrays))
+            self._found |= _segment(path)
         return len(paths)
+
+
+def recorded_call(folder: str | os.PathLike[str]) -> Any:
+    """Return what `Journal.describe` recorded in a checkpoint; None if it recorded nothing.
+
+    Raises
+    ------
+    CheckpointError
+        The folder is no checkpoint, or is damaged.
+    """
+    path = Path(folder)
+    if not (path / HEAD).is_file():
+        raise CheckpointError(
+            f"{path} is not a checkpoint: it has no {HEAD}.",
+            remedy="Pass the folder that was the run's checkpoint=.",
+        )
+    for name in sorted(path.glob("segment-*.npz")):
+        records = _segment(name)
+        if _CALL in records:
+            return _decoded(path, *records[_CALL])
+    return None
+
+
+def _segment(path: Path) -> dict[Key, tuple[str, Any]]:
+    """Read one segment: labels, and values that are still encoded."""
+    found: dict[Key, tuple[str, Any]] = {}
+    try:
+        stored = read_archive(path)
+        arrays = [stored[str(k)] for k in range(len(stored) - 1)]
+        for name, (label, tree) in json.loads(stored["steps"].tobytes()).items():
+            step, lane, block = map(int, name.split(","))
+            found[step, lane, block] = (label, (tree, arrays))
+    except Exception as cause:
+        raise CheckpointError(
+            f"{path} is damaged: {cause}.",
+            remedy="Delete this file and run again: what it held is computed anew.",
+        ) from cause
+    return found
+
+
+def _decoded(folder: Path, label: str, value: Any) -> Any:
+    """Decode a recorded value."""
+    try:
+        return decode(*value)
+    except CheckpointError:
+        raise
+    except Exception as cause:  # what someone wrote there can break anything that reads it
+        raise CheckpointError(
+            f"Step {label!r} of the checkpoint {folder} is damaged: {cause}.",
+            remedy="Delete the folder and run again.",
+        ) from cause
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -273,8 +325,10 @@ def fingerprint(value: Any) -> str:
 
 
 def _named(value: Any, fields: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str, Any]:
-    kind = f"{type(value).__module__}:{type(value).__qualname__}"
-    return {"class": kind, "fields": {k: encode(v, arrays) for k, v in fields.items()}}
+    return {
+        "class": _name(type(value)),
+        "fields": {k: encode(v, arrays) for k, v in fields.items()},
+    }
 
 
 def _classes(tree: Any) -> Iterator[str]:
@@ -288,21 +342,35 @@ def _classes(tree: Any) -> Iterator[str]:
         yield from _classes(item)
 
 
-def _check_class(named: str) -> tuple[str, str]:
-    """Module and name of a class that a checkpoint may hold.
-
-    Raises
-    ------
-    CheckpointError
-        The class is not stanct's.
-    """
-    module, _, name = named.partition(":")
-    if module.partition(".")[0] != "stanct":
+def _check_class(named: str) -> None:
+    """Raise `CheckpointError` if a class is not stanct's."""
+    if named.partition(":")[0].partition(".")[0] != "stanct":
         raise CheckpointError(
             f"A checkpoint cannot hold {named!r}, because the class is not stanct's.",
             remedy="Let the lanes and blocks of your method be tuples, lists, mappings and arrays.",
         )
-    return module, name
+
+
+@functools.cache
+def _record(named: str) -> Any:
+    """The dataclass or named tuple of this name among those that stanct has loaded.
+
+    A checkpoint is not trusted: its names are looked up, and nothing is imported or called.
+    """
+    _check_class(named)
+    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "stanct"]:
+        for kind in vars(module).values():
+            if isinstance(kind, type) and _name(kind) == named and _is_record(kind):
+                return kind
+    raise CheckpointError(f"A checkpoint names {named!r}, which is no record of stanct's.")
+
+
+def _is_record(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
@@ -318,11 +386,6 @@ def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
     if "mapping" in tree:
         return {name: decode(item, arrays) for name, item in tree["mapping"].items()}
     if "class" in tree:
-        module, name = _check_class(tree["class"])
-        kind = getattr(importlib.import_module(module), name)
-        if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
-            raise CheckpointError(f"A checkpoint names {tree['class']!r}, which is no record.")
-        make: Any = kind
-        return make(**{k: decode(v, arrays) for k, v in tree["fields"].items()})
+        return _record(tree["class"])(**{k: decode(v, arrays) for k, v in tree["fields"].items()})
     items = [decode(item, arrays) for item in next(iter(tree.values()))]
     return items if "list" in tree else tuple(items)

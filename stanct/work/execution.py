@@ -14,14 +14,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -29,9 +22,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.deadline import OutOfTime, completed, deadline, heed
 from stanct.engines import embedded
-from stanct.errors import SamplingError, StanctError
+from stanct.errors import SamplingError, StanctError, TooLittleTimeError
 from stanct.work.checkpoint import Journal, as_recorded, fingerprint
+from stanct.work.interrupts import GRACE, Threads, heeding_signals
 from stanct.work.progress import Bar
 
 T = TypeVar("T")
@@ -43,6 +38,8 @@ Borrow = Callable[[], AbstractContextManager[Any]]
 # of the workers.
 PROBES = 3
 PLAIN = bool | int | float | str
+# Settings in which the run that goes on from a checkpoint may differ.
+IRRELEVANT = ("threads", "max_seconds")
 
 
 class ExecutorWarning(UserWarning):
@@ -161,7 +158,6 @@ class Execution:
         """
         step = next(self._steps)
         results = [self._remembered(step, label, k, lanes, sizes) for k in range(len(lanes))]
-        interrupted = False
         total = len(lanes) * sum(sizes)
         with nullcontext(bar) if bar else Bar(total, label, unit=unit, shown=self.progress) as bar:
             bar.update(sum(sum(sizes[: len(blocks)]) for blocks in results))
@@ -176,27 +172,36 @@ class Execution:
                 if seen is not None:
                     seen(results)
 
-            try:
+            def carry_out() -> None:
                 with self._pool(len(lanes)) as pool:
                     _carry_out(pool, work, lanes, sizes, results, finished)
-            except KeyboardInterrupt:
-                if not (final and all(results)):
-                    raise
-                interrupted = True
-            except StanctError:
-                raise
-            except Exception as cause:
-                if self.executor is None:
-                    raise
-                self._lost(cause, label, keep=final and all(results))
-                interrupted = True
-            finally:
-                if self._journal is not None:
-                    self._journal.flush()
-        if interrupted:
-            self.seal()
+
+            interrupted = self._stopped(carry_out, label, lambda: final and all(results))
         shortest = min(map(len, results))
         return [blocks[:shortest] for blocks in results], interrupted
+
+    def _stopped(self, work: Callable[[], None], label: str, enough: Callable[[], bool]) -> bool:
+        """Do the work, and say whether it was stopped early with enough to keep.
+
+        Where there is not enough, what stopped it is raised.
+        """
+        try:
+            work()
+            return False
+        except KeyboardInterrupt:
+            if not enough():
+                raise
+        except StanctError:
+            raise
+        except Exception as cause:
+            if self.executor is None:
+                raise
+            self._lost(cause, label, keep=enough())
+        finally:
+            if self._journal is not None:
+                self._journal.flush()
+        self.seal()
+        return True
 
     def seal(self) -> None:
         """Record no further step, because the run was cut short and later steps differ."""
@@ -222,7 +227,7 @@ class Execution:
         if self.executor is not None:
             yield self.executor
             return
-        with ThreadPoolExecutor(min(self.threads or os.cpu_count() or 1, lanes)) as pool:
+        with Threads(min(self.threads or os.cpu_count() or 1, lanes)) as pool:
             yield pool
 
     def _lost(self, cause: Exception, label: str, *, keep: bool) -> None:
@@ -239,7 +244,7 @@ class Execution:
         if not keep:
             raise SamplingError(message, remedy=remedy) from cause
         text = f"{message} The run keeps the draws that were finished. {remedy}"
-        warnings.warn(text, ExecutorWarning, stacklevel=4)
+        warnings.warn(text, ExecutorWarning, stacklevel=5)
 
 
 def _carry_out(
@@ -259,17 +264,20 @@ def _carry_out(
             waiting[pool.submit(_moved, work, lanes[lane], sizes[number])] = lane
 
     try:
+        if any(len(blocks) < len(sizes) for blocks in results):
+            heed()
         for lane in range(len(lanes)):
             submit(lane)
         while waiting:
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            for future in completed(waiting):
                 lane = waiting.pop(future)
                 finished(lane, *future.result())
                 submit(lane)
-    except BaseException:
-        # Blocks that are running are finished and kept.
+    except BaseException as cause:
+        # Blocks that are running are kept; after an interrupt, if they end soon.
+        grace = GRACE if isinstance(cause, KeyboardInterrupt | SystemExit) else None
         under_way = {future: lane for future, lane in waiting.items() if not future.cancel()}
-        for future in wait(under_way).done:
+        for future in wait(under_way, grace).done:
             if not future.cancelled() and future.exception() is None:
                 finished(under_way[future], *future.result())
         raise
@@ -291,22 +299,33 @@ def executing(
     executor: Executor | None = None,
     threads: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    max_seconds: float | None = None,
     progress: bool = True,
+    call: Any = None,
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
+
+    SIGTERM and Ctrl-C end the body as `heeding_signals` says, with a note about what was kept.
 
     Parameters
     ----------
     method, settings
         Identify a run and its checkpoint, together with the target and the seed.
-        `checkpoint.encode` must accept every setting. `threads` is not part of the identity.
+        `checkpoint.encode` must accept every setting. Those in `IRRELEVANT` are not part of the
+        identity.
     seed
         Seed of the run; None for the checkpoint's seed, or a fresh one.
+    max_seconds
+        Time in seconds after which work under way is stopped; see `stanct.deadline`.
+    call
+        What `checkpoint.recorded_call` is to return for the checkpoint.
 
     Raises
     ------
     SamplingError
         The seed is invalid, or the executor's workers cannot evaluate the target.
+    TooLittleTimeError
+        The time passed where the body cannot end early.
     CheckpointError
         The folder cannot be the checkpoint of this run.
     """
@@ -326,10 +345,27 @@ def executing(
         if checkpoint is not None:
             journal = Journal(checkpoint, _identity(target, method, settings, seed, probe))
             seed = journal.identity["seed"]
+            journal.describe(call)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     try:
-        yield Execution(seed, executor, threads, progress, journal)
+        with heeding_signals(journal.flush if journal else lambda: None), deadline(max_seconds):
+            yield Execution(seed, executor, threads, progress, journal)
+    except OutOfTime:
+        raise TooLittleTimeError(
+            f"max_seconds={max_seconds:g} passed before every chain had draws that count.",
+            remedy=f"The checkpoint {checkpoint} has the finished steps: repeat the call with more "
+            "time."
+            if journal is not None
+            else "Allow more time. With checkpoint=FOLDER a run can go on.",
+        ) from None
+    except (KeyboardInterrupt, SystemExit) as stop:
+        stop.add_note(
+            f"Finished steps are in the checkpoint {checkpoint}: repeat the call to go on."
+            if journal is not None
+            else "No draws were finished, so none are kept. With checkpoint=FOLDER a run goes on."
+        )
+        raise
     finally:
         if journal is not None:
             journal.close()
@@ -342,6 +378,10 @@ def check_seed(seed: Any) -> int:
     return int(seed)
 
 
+# Where program and data came from. Their hashes tell what they are.
+_UNLIKE = ("data_origin", "from_text", "source", "prefix")
+
+
 def _identity(
     target: Executed, method: str, settings: Mapping[str, Any], seed: int | None, probe: Array
 ) -> dict[str, Any]:
@@ -351,11 +391,11 @@ def _identity(
     return {
         "method": method,
         "seed": seed,
-        **{k: v for k, v in target.origin.items() if k != "data_origin"},
+        **{k: v for k, v in target.origin.items() if k not in _UNLIKE},
         "settings": {
             name: value if value is None or isinstance(value, PLAIN) else fingerprint(value)
             for name, value in settings.items()
-            if name != "threads"
+            if name not in IRRELEVANT
         },
         # Python functions have no text to compare, and another machine may round differently.
         "log_densities_at_probes": [value.hex() for value in probe.tolist()],

@@ -1,19 +1,44 @@
-"""The cost of a run."""
+"""The cost of a run, and what its stages found."""
 
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
+
+from stanct.engines import embedded
+from stanct.version import __version__
+
+
+def stamp() -> dict[str, Any]:
+    """Versions and the time, for the provenance of a run that is finished; JSON values only."""
+    return {
+        "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 class Ledger:
-    """Counts of the gradients, the evaluations, and the seconds by stage that a run spends."""
+    """Counts of the gradients, the evaluations, and the seconds by stage that a run spends.
+
+    Attributes
+    ----------
+    gradients, evaluations
+        Gradients, and log densities without a gradient.
+    stages
+        Seconds by stage.
+    found
+        What stages found, for provenance, JSON values only.
+    """
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self.gradients = 0
         self.evaluations = 0
         self.stages: dict[str, float] = {}
+        self.found: dict[str, Any] = {}
 
     def lap(self, stage: str) -> None:
         """Close a stage, which gets the time since the last stage was closed."""
@@ -23,6 +48,7 @@ class Ledger:
     def record(self) -> dict[str, Any]:
         """Return the counts for the run's provenance."""
         return {
+            **self.found,
             "gradients": self.gradients,
             "evaluations": self.evaluations,
             "seconds": round(time.perf_counter() - self._started, 3),

@@ -319,7 +319,7 @@ model {
     for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(o[s]) | s, 1);
     target += ct_beta * std_normal_lpdf(p);
   }
-  // beta log |d x / d z|: with it, the target's density of z
+  // beta log |d theta / d z|: with it, the target's density of z
   target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // -b(xi): the bias
   target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);

@@ -156,7 +156,7 @@ model {
       }
     }
   }
-  // beta log |d x / d z|: with it, the target's density of z
+  // beta log |d theta / d z|: with it, the target's density of z
   target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // -b(xi): the bias
   target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);

@@ -192,7 +192,7 @@ model {
     target += ct_beta * normal_lpdf(to_vector(field) | 0, 1);
     for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(pairs[s]) | 0, 1);
   }
-  // beta log |d x / d z|: with it, the target's density of z
+  // beta log |d theta / d z|: with it, the target's density of z
   target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * (ct_log_peak - 0.5 * dot_self(ct_z));

@@ -209,7 +209,7 @@ model {
       for (s in 1 : 2) target += ct_beta * normal_lpdf(cuts[r, s] | r, s);
     }
   }
-  // beta log |d x / d z|: with it, the target's density of z
+  // beta log |d theta / d z|: with it, the target's density of z
   target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
   // -b(xi): the bias
   target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);

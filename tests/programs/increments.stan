@@ -22,7 +22,7 @@ model {
   vector[N] log_lik;
   target += -0.5 * square(mu); // a scalar
   target += -square(lambda); // a container
-  target += twice(-square(y - mu));
+  target += twice(-square(y - mu)); // stanct: likelihood
   profile("likelihood") {
     for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
     target += sum(log_lik[1 : half]);

@@ -27,6 +27,12 @@ def by_target(target: stanct.FunctionTarget) -> None:
     stanct.sample("model.stan", "gibbs")  # error
 
 
+def by_a_fit(model: stanct.TemperedModel) -> None:
+    stanct.bridge(model, None, 3)  # error
+    stanct.bridge(model, None, "fit.csv", draws=100)  # error
+    stanct.bridge(model, None, "fit.csv", escalate=True, chians=2)  # error
+
+
 def methods() -> None:
     stanct.Gibbs(transition=8)  # error
     stanct.Gibbs(transitions="a")  # error

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import numpy as np
+import pandas as pd
 
 import stanct
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
+from stanct.runs.bridge import BridgeRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.runs.run import Run
+from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
 
@@ -45,6 +47,14 @@ def by_target(target: stanct.FunctionTarget, base: stanct.GaussianBase) -> None:
     assert_type(stanct.sample(target, stanct.PseudoExtended(copies=3)), PseudoExtendedRun)
     assert_type(stanct.sample(target, stanct.AIS(), base=base), ParticleRun)
     assert_type(stanct.sample(target, "gibbs", base=base), Run)
+
+
+def by_a_fit(model: stanct.TemperedModel, frame: pd.DataFrame) -> None:
+    draws = {"x": np.zeros((4, 100))}
+    assert_type(stanct.bridge("model.stan", None, frame, seed=1), BridgeRun)
+    assert_type(stanct.bridge(model, {"y": 1}, ["1.csv", "2.csv"], search=False), BridgeRun)
+    assert_type(stanct.bridge(model, None, draws, escalate=True, chains=2), EvidenceRun)
+    assert_type(model.sample(None, base=draws), TemperedRun)
 
 
 class Own(stanct.Method[TemperedRun]):

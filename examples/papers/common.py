@@ -1,0 +1,138 @@
+"""What all papers share: the work and the product of a figure, other examples, and the look."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from parts import Parts
+
+from stanct.plots.canvas import CHAIN_COLOURS, INK, QUIET, drawing
+
+EXAMPLES = Path(__file__).resolve().parents[1]
+BLUE, ORANGE, GREEN, PURPLE, OLIVE, RED = CHAIN_COLOURS[:6]
+__all__ = [
+    "BLUE", "EXAMPLES", "GREEN", "INK", "OLIVE", "ORANGE", "PURPLE", "QUIET", "RED", "Item", "Made",
+    "Work", "example", "panels", "present", "seeds", "short_numbers", "titled",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a figure is to be made.
+
+    Attributes
+    ----------
+    quick
+        The short form: seconds, and too few draws to compare with the paper.
+    seed
+        All parts get seeds of their own from this one.
+    parts
+        Makes and keeps the parts.
+    repeats
+        Repetitions instead of the figure's own number; None for that.
+    data
+        Folder with data that the package does not have; None without it.
+    """
+
+    quick: bool
+    seed: int
+    parts: Parts
+    repeats: int | None = None
+    data: Path | None = None
+
+    def times(self, full: int, quick: int = 1) -> int:
+        """The number of repetitions."""
+        return self.repeats or (quick if self.quick else full)
+
+    def judged(self, says: str, verdict: str) -> str:
+        """What was found, with the verdict on it, which the short form is too short for."""
+        return says + (" The short form is too short to judge." if self.quick else verdict)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished figure: its numbers, its picture, and what agrees with the paper."""
+
+    rows: Sequence[dict[str, Any]]
+    figure: Figure
+    says: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """A figure or a table of a paper, and the function that makes it."""
+
+    name: str
+    title: str
+    make: Callable[[Work], Made]
+
+
+def seeds(seed: int, count: int) -> list[int]:
+    """Independent seeds; more of them do not change the first ones."""
+    children = np.random.SeedSequence(seed).spawn(count)
+    return [int(child.generate_state(1)[0] % 2**30) for child in children]
+
+
+def present(results: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """The results that there are."""
+    return [result for result in results if result is not None]
+
+
+@functools.cache
+def example(folder: str, script: str = "run") -> Any:
+    """A script of another example as a module.
+
+    Its neighbours are imported by plain names, so its folder goes onto the search path.
+    """
+    path = EXAMPLES / folder / f"{script}.py"
+    sys.path.append(str(path.parent))
+    name = f"example_{folder}_{script}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up the module of a class here
+    spec.loader.exec_module(module)
+    return module
+
+
+def panels(
+    rows: int, columns: int, size: tuple[float, float], **shared: Any
+) -> tuple[Figure, np.ndarray]:
+    """A figure of styled panels, which are in an array of shape (rows, columns)."""
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **shared)
+    for one in axes.flat:
+        drawing(one)
+    return figure, axes
+
+
+def titled(axes: Axes, title: str, x: str = "", y: str = "") -> None:
+    """Title and labels in the size of all pictures."""
+    axes.set_title(title, loc="left", fontsize=9.5, color=INK)
+    axes.set_xlabel(x, fontsize=9, color=INK)
+    axes.set_ylabel(y, fontsize=9, color=INK)
+
+
+def short_numbers(axes: Axes) -> None:
+    """Ticks at 1, 2 and 5 of each decade on logarithmic axes, with thousands and millions short."""
+
+    def short(value: float, _place: float = 0) -> str:
+        for size, letter in ((1e6, " M"), (1e3, " k")):
+            if value >= size:
+                return f"{value / size:g}{letter}"
+        return f"{value:g}"
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        axis.set_major_formatter(short)
+        axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,222 @@
+"""Relaxations of Boltzmann machines: exact draws, and Figures 3 and 4 of Nemeth et al. (2019)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from common import (
+    BLUE,
+    EXAMPLES,
+    GREEN,
+    ORANGE,
+    Made,
+    Work,
+    example,
+    panels,
+    present,
+    seeds,
+    titled,
+)
+
+import stanct
+from stanct.bases.boltzmann import BoltzmannMachine
+from stanct.engines.embedded import Nuts, run_nuts
+
+ROWS = 256  # states of one half that are summed at once
+FIXED = tuple(round(0.1 * k, 1) for k in range(1, 10))
+
+
+def all_signs(units: int) -> np.ndarray:
+    """All states of this many units, shape (2^units, units)."""
+    states = np.arange(2**units, dtype=np.int64)[:, None]
+    return 2.0 * ((states >> np.arange(units)) & 1) - 1.0
+
+
+def exact_signs(machine: BoltzmannMachine, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Independent draws of the machine's states, shape (count, B).
+
+    The units are split in halves a and b. The marginal of a is summed over all states of b, and
+    then b is drawn given a. This takes 2^B exponentials, and little memory.
+    """
+    half = machine.units // 2
+    first, last = slice(None, half), slice(half, None)
+    a, b = all_signs(half), all_signs(machine.units - half)
+    energies = [
+        0.5 * np.einsum("ij,ij->i", signs @ machine.weights[part, part], signs)
+        + signs @ machine.biases[part]
+        for signs, part in ((a, first), (b, last))
+    ]
+    coupling = machine.weights[first, last] @ b.T
+    log_marginal = np.empty(len(a))
+    for start in range(0, len(a), ROWS):
+        block = a[start : start + ROWS] @ coupling + energies[1]
+        top = block.max(axis=1)
+        block -= top[:, None]
+        np.exp(block, out=block)
+        log_marginal[start : start + ROWS] = top + np.log(block.sum(axis=1))
+    log_marginal += energies[0]
+    weights = np.exp(log_marginal - log_marginal.max())
+    picked = rng.choice(len(a), count, p=weights / weights.sum())
+    rest = np.empty((count, machine.units - half))
+    for state in np.unique(picked):
+        log_given = a[state] @ coupling + energies[1]
+        given = np.exp(log_given - log_given.max())
+        mine = np.flatnonzero(picked == state)
+        rest[mine] = b[rng.choice(len(b), mine.size, p=given / given.sum())]
+    return np.concatenate([a[picked], rest], axis=1)
+
+
+def relaxed_draws(
+    machine: BoltzmannMachine, signs: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """x | s ~ N(Qᵀ s, I), shape (count, D)."""
+    means = signs @ machine.factor
+    return means + rng.standard_normal(means.shape)
+
+
+def leading_plane(machine: BoltzmannMachine) -> np.ndarray:
+    """The two directions in which Qᵀ s spreads most, shape (D, 2)."""
+    _, axes = np.linalg.eigh(machine.factor.T @ machine.factor)
+    return axes[:, [-1, -2]]
+
+
+@functools.cache
+def relaxation(quick: bool) -> Any:
+    """A published system of Graham & Storkey, or a small one, with a wide base.
+
+    The base is the mean-field one, wider by its mean variance in every direction. A narrower base
+    hides modes, and the paper has none.
+    """
+    systems = example("boltzmann", "systems")
+    chosen = systems.generated(8, 1) if quick else systems.published(0)
+    fit = chosen.machine.mean_field(np.random.default_rng(0))
+    covariance = fit.base.covariance
+    wide = covariance + np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    return chosen, stanct.GaussianBase.from_covariance(fit.base.mean, wide), fit.log_zeta
+
+
+def relaxation_run(
+    method: str, quick: bool, draws: int, seed: int, beta: float | None = None
+) -> dict[str, Any]:
+    """Part: moments and a projection of one run on a Boltzmann machine relaxation."""
+    chosen, base, log_zeta = relaxation(quick)
+    machine, dimension = chosen.machine, chosen.machine.dimension
+    model = stanct.temper(EXAMPLES.parent / "stan_models" / "boltzmann" / "boltzmann.stan")
+    rng = np.random.default_rng(seed)
+    if method == "exact":
+        x, weights, cost = relaxed_draws(machine, exact_signs(machine, draws, rng), rng), None, 0
+    elif method == "HMC":
+        start = base.unwhiten(rng.standard_normal((1, dimension)))
+        block, cost = run_nuts(
+            model.target(machine.stan_data()).density_recipe, start, seed=seed, warmup=1000,
+            draws=draws, nuts=Nuts(),
+        )  # fmt: skip
+        x, weights = block.variables["x"].reshape(-1, dimension), None
+    else:
+        copies = int(method.split()[1]) if method != "joint" else 0
+        fixed = None if beta is None else (beta,) * copies
+        chosen_method: stanct.Method = (
+            stanct.PseudoExtended(copies=copies, fixed_beta=fixed, bootstrap=int(fixed is None))
+            if copies else stanct.Joint(bootstrap=0)
+        )  # fmt: skip
+        run = model.sample(
+            machine.stan_data(), chosen_method, base=base, log_zeta=log_zeta, chains=1,
+            engine="embedded", draws=draws, warmup=min(1000, draws), seed=seed, progress=False,
+        )  # fmt: skip
+        x = run.variables["x"].reshape(-1, dimension)
+        weights, cost = np.exp(run.target_log_weights).ravel(), run.gradients
+    if weights is None:
+        weights = np.full(len(x), 1 / len(x))
+    weights = weights / weights.sum()
+    errors = (
+        weights @ x - chosen.truth.mean,
+        weights @ x**2 - np.diag(chosen.truth.covariance) - chosen.truth.mean**2,
+    )
+    picked = rng.choice(len(x), min(draws, 10_000), p=weights)
+    plane = leading_plane(machine)
+    return {
+        "method": method, "beta": beta, "cost": cost,
+        "mse": [float(np.mean(np.square(error))) for error in errors],
+        "points": np.round(x[picked[:3000]] @ plane, 2),
+    }  # fmt: skip
+
+
+def figure_3(work: Work) -> Made:
+    """Draws of a relaxation in a plane: exact, HMC, joint tempering, and two copies."""
+    draws = 1000 if work.quick else 10_000
+    kinds = (("exact", None), ("HMC", None), ("joint", None), ("PE 2", None), ("PE 2", 0.5))
+    jobs = [{"method": method, "quick": work.quick, "draws": draws, "seed": seed, "beta": beta}
+            for (method, beta), seed in zip(kinds, seeds(work.seed, 5), strict=True)]  # fmt: skip
+    found = present(work.parts.all(relaxation_run, jobs))
+    figure, axes = panels(1, 5, (13.0, 3.0), sharex=True, sharey=True)
+    rows = []
+    for one, made in zip(axes[0], found, strict=True):
+        one.plot(*np.array(made["points"]).T, ".", color=BLUE, ms=1.8, mew=0, alpha=0.6)
+        beta = made["beta"]
+        name = made["method"].replace("PE 2", "PE, N = 2") + (
+            "" if beta is None else f", β = {beta}"
+        )
+        titled(one, name, "direction 1", "direction 2" if one is axes[0][0] else "")
+        rows.append({"method": name, "draws": draws, "gradients": made["cost"],
+                     "MSE of E[x]": made["mse"][0], "MSE of E[x²]": made["mse"][1]})  # fmt: skip
+    says = f"{draws:,} draws each. Mean square errors of E[x]: " + ", ".join(
+        f"{r['MSE of E[x]']:.2f} ({r['method']})" for r in rows
+    )
+    plain, copies = rows[1]["MSE of E[x]"], rows[3]["MSE of E[x]"]
+    verdict = (
+        f". Two copies with estimated β have {copies / plain:.2f} times the error of HMC. The "
+        "paper reports that they reach clusters that HMC misses. Each panel is one chain from one "
+        "start, and shows at most 3,000 draws, equally weighted."
+    )
+    return Made(rows, figure, work.judged(says, verdict))
+
+
+def figure_4(work: Work) -> Made:
+    """Errors on a relaxation with β estimated, and fixed at .1 to .9."""
+    sizes, betas = ((2,), (0.5, None)) if work.quick else ((2, 5, 10), (*FIXED, None))
+    draws = 300 if work.quick else 10_000
+    own = seeds(work.seed, work.times(10))
+    jobs = [{"method": f"PE {size}", "quick": work.quick, "draws": draws, "seed": seed,
+             "beta": beta}
+            for size in sizes for beta in betas for seed in own]  # fmt: skip
+    found = present(work.parts.all(relaxation_run, jobs))
+    figure, axes = panels(1, 2, (9.5, 3.4))
+    rows = []
+    for column, name in enumerate(("E[x]", "E[x²]")):
+        for size, colour in zip((2, 5, 10), (BLUE, ORANGE, GREEN), strict=True):
+            for place, beta in enumerate(betas):
+                mine = [m for m in found if (m["method"], m["beta"]) == (f"PE {size}", beta)]
+                if not mine:
+                    continue
+                logs = np.log([m["mse"][column] for m in mine])
+                error = logs.std(ddof=1) / np.sqrt(len(mine)) if len(mine) > 1 else 0.0
+                axes[0, column].errorbar(
+                    place, logs.mean(), 2 * error, fmt="o", ms=4, color=colour, capsize=2,
+                    label=None if place else f"N = {size}",
+                )  # fmt: skip
+                rows.append({"moment": name, "N": size, "β": "estimated" if beta is None else beta,
+                             "runs": len(mine), "log MSE": float(logs.mean()),
+                             "standard error": float(error),
+                             "gradients": float(np.mean([m["cost"] for m in mine]))})  # fmt: skip
+        axes[0, column].set_xticks(
+            range(len(betas)), ["est." if b is None else f"{b:g}" for b in betas]
+        )
+        titled(axes[0, column], f"log mean square error of {name}", "β")
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    first = [r for r in rows if r["moment"] == "E[x]" and r["N"] == sizes[0]]
+    fixed = [r for r in first if r["β"] != "estimated"]
+    best = min(fixed, key=lambda r: r["log MSE"])
+    mine = next(r for r in first if r["β"] == "estimated")
+    says = (
+        f"{best['runs']} runs per cell of {draws:,} draws. With N = {sizes[0]} the log mean square "
+        f"error of E[x] is {mine['log MSE']:.2f} ± {mine['standard error']:.2f} with estimated β; "
+        f"the best fixed β, {best['β']:g}, has {best['log MSE']:.2f} ± "
+        f"{best['standard error']:.2f}."
+    )
+    verdict = (
+        " Bars are two standard errors. The paper's values were not at hand. Copies move along a "
+        "path from a wide Gaussian here, so that a small fixed β does not mean the same as there."
+    )
+    return Made(rows, figure, work.judged(says, verdict))

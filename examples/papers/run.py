@@ -1,0 +1,97 @@
+"""Every figure and table of the papers that stanct follows, by one command each.
+
+    python run.py --list                     # names and titles
+    python run.py gs-figure-1 --quick        # seconds; too short to compare with the paper
+    python run.py gs-figure-2 --resume       # goes on with the parts that are done
+
+A name writes three files into the folder `--out`: the numbers as NAME.csv, the picture as NAME.png,
+and what agrees with the paper as NAME.txt. README.md is the gallery.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import betancourt
+import graham_storkey
+import luo
+import nemeth
+from common import Item, Made, Work
+from parts import EXECUTORS, Parts, executor
+from PIL import Image
+
+ITEMS: dict[str, Item] = {
+    item.name: item for paper in (graham_storkey, nemeth, luo, betancourt) for item in paper.ITEMS
+}
+DPI, COLOURS = 110, 128
+
+
+def write(made: Made, folder: Path, name: str) -> None:
+    """Write the three files of a figure."""
+    with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(made.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in made.rows:
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    drawn = io.BytesIO()
+    made.figure.savefig(drawn, format="png", dpi=DPI)
+    picture = Image.open(drawn).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    picture.save(folder / f"{name}.png", optimize=True)
+    (folder / f"{name}.txt").write_text(made.says + "\n", encoding="utf-8")
+
+
+def make(item: Item, options: argparse.Namespace) -> None:
+    """Make one figure and say what was written, and how long it took."""
+    started = time.perf_counter()
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / f"{item.name}{'.quick' if options.quick else ''}.parts.jsonl"
+    if not options.resume:
+        kept.unlink(missing_ok=True)
+    with executor(options.executor, options.workers) as chosen:
+        parts = Parts(kept, chosen, tuple(options.only))
+        work = Work(options.quick, options.seed, parts, options.repeats, options.data)
+        made = item.make(work)
+    write(made, options.out, item.name)
+    spent = sum(parts.seconds.values())
+    print(f"{item.name}: {item.title}\n\n{made.says}\n")
+    print(
+        f"{item.name}.csv, .png and .txt are in {options.out}. This call took "
+        f"{time.perf_counter() - started:.0f} s; all parts together took {spent:.0f} s."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line, and list the names or make a figure."""
+    parser = argparse.ArgumentParser(description="Figures and tables of the papers.")
+    parser.add_argument("name", nargs="?", help="a name from --list")
+    parser.add_argument("--list", action="store_true", help="print names and titles")
+    parser.add_argument("--quick", action="store_true", help="the short form, seconds")
+    parser.add_argument("--resume", action="store_true", help="go on with finished parts")
+    parser.add_argument("--executor", default="serial", help=EXECUTORS)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repeats", type=int, help="repetitions instead of the paper's number")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="WORD", help="only parts whose key has a WORD"
+    )
+    parser.add_argument("--data", type=Path, help="folder of data that are not in the package")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("papers_out"), help="folder of the files")
+    options = parser.parse_args(arguments)
+    if options.list:
+        width = max(map(len, ITEMS))
+        for item in ITEMS.values():
+            print(f"{item.name:<{width}}  {item.title}")
+        return
+    if options.name not in ITEMS:
+        parser.error(f"give one of the names that --list prints, not {options.name!r}")
+    make(ITEMS[options.name], options)
+
+
+if __name__ == "__main__":
+    main()

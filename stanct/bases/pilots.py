@@ -1,0 +1,302 @@
+"""Pilots measure the modes that a search found, by short chains or by particles.
+
+A mode whose Laplace approximation fits is measured by particles that move under the target from
+draws of that approximation. Everywhere else, NUTS chains of a few hundred draws start at the mode.
+Bridge sampling between a mode's points and its Gaussian gives its evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes
+from stanct.bases.scouts import annealed_scouts
+from stanct.engines import embedded
+from stanct.engines.embedded import Nuts
+from stanct.errors import EngineError
+from stanct.path.bridge import bridge_log_evidence
+from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
+from stanct.seeds import stan_seed
+from stanct.targets.program_target import ProgramTarget
+
+WARMUP, DRAWS = 300, 300
+# The most modes that get a pilot each: many where a pilot costs little.
+MOST_PILOTS, MOST_IN_FEW_DIMENSIONS, FEW = 8, 32, 5
+# A mode this many nats below the best is ignored. By the fits' bounds, it gets no pilot while those
+# of the best modes agree. By the pilots' own evidences, it is dropped. A pilot that drifts along a
+# ridge, or into a neck where coordinates are rounding noise, would otherwise widen the base by tens
+# of standard deviations.
+NEGLIGIBLE = 7.0
+# A Laplace approximation fits if half of the width of δ over its draws is at most this, and no more
+# over the particles that left it.
+FITS = 0.7
+PARTICLES, STEPS = 48, 12
+TRIAL = 100
+# A point lies outside of all known modes where the target is this many nats above their Gaussians.
+STRAY = 6.0
+# Wide draws are this many times as wide as a mode, so many of each. Such a draw tells of more mass
+# if its weight is no further below all known mass than this, in nats.
+WIDE, WIDE_DRAWS, WEIGHTY = (3.0, 10.0, 30.0), 40, 5.0
+# Particles in place of a pilot, and the Gaussian from which they cool: the factor on a mode's
+# covariance, or the standard deviation around the origin, as wide as Stan's own starts.
+SCOUTS, WIDER, AROUND_ORIGIN = 256, 4.0, 2.0
+
+
+@dataclass(frozen=True)
+class Piloted:
+    """Measured modes.
+
+    Attributes
+    ----------
+    fits
+        One fit for each distinct mode, best first.
+    gradients, evaluations
+        Gradients spent, and log densities without a gradient.
+    """
+
+    fits: tuple[LocalFit, ...] = field(repr=False)
+    gradients: int = 0
+    evaluations: int = 0
+
+
+def half_width(values: Array) -> float:
+    """Half the width of the middle two thirds of values, of which some may be +inf."""
+    low, high = np.quantile(values, [0.16, 0.84], method="inverted_cdf")
+    return float(high - low) / 2 if np.isfinite(high) else np.inf
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mode that particles measured.
+
+    Attributes
+    ----------
+    fit
+        The fit with the particles as points and their bridge estimate as evidence; None if the
+        approximation does not fit.
+    strays
+        Points of mass outside of all known modes, if there are any; then there is no `fit`.
+    gradients
+        Gradients spent.
+    """
+
+    fit: LocalFit | None = None
+    strays: LocalFit | None = None
+    gradients: int = 0
+
+
+def measured(
+    target: ProgramTarget,
+    fit: LocalFit,
+    seed: np.random.SeedSequence,
+    *,
+    threads: int,
+    known: Sequence[LocalFit] = (),
+) -> Measured:
+    """Measure a mode by particles that start at draws of its Laplace approximation.
+
+    Parameters
+    ----------
+    known
+        All modes that are known, with this one.
+    """
+    q, known = GaussianBase.from_covariance(fit.mean, fit.covariance), known or [fit]
+    draws, moves, around = seed.spawn(3)
+    x = q.unwhiten(q.draw(np.random.default_rng(draws), TRIAL))
+    # Where modes overlap, the target is the sum of their Gaussians.
+    at_q = _log_mass(known, x) - target.density.log_densities(x)
+    if half_width(at_q) > FITS:
+        return Measured()
+    bulk = _bulk(target, fit, np.random.default_rng(around), known)
+    try:
+        found = annealed_scouts(
+            target.density.borrow, q, particles=PARTICLES, seed=moves, threads=threads,
+            temperatures=STEPS,
+        )  # fmt: skip
+    except EngineError:
+        return Measured()
+    log_density = target.density.log_densities(found.points)
+    at_points = _log_mass(known, found.points) - log_density
+    away = at_points < -STRAY
+    strays = np.concatenate([found.points[away], bulk])
+    if len(strays):
+        return Measured(None, _fit_of(strays, fit), found.gradients)
+    apart = float(np.median(at_q) - np.median(at_points)) > 2 * FITS
+    if apart or half_width(at_points) > FITS:
+        return Measured(gradients=found.gradients)
+    nothing = np.zeros(len(at_points)), np.zeros(TRIAL)
+    missing = bridge_log_evidence(-at_points, nothing[0], -at_q, nothing[1])
+    known_fit = replace(fit, log_evidence=fit.log_evidence + missing, points=found.points)
+    return Measured(known_fit, None, found.gradients)
+
+
+def _log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
+    """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
+    bases = [GaussianBase.from_covariance(fit.mean, fit.covariance) for fit in fits]
+    terms = [fit.log_evidence + q.log_density(x) for fit, q in zip(fits, bases, strict=True)]
+    return np.asarray(log_sum_exp(np.array(terms), axis=0))
+
+
+def _bulk(
+    target: ProgramTarget, fit: LocalFit, rng: np.random.Generator, known: Sequence[LocalFit]
+) -> Array:
+    """Wide draws around a mode that tell of mass outside of all known ones, shape (n, D).
+
+    A spike on a wide bulk is the bulk's only mode, and its Gaussian fits. Only points far from it,
+    in its own standard deviations, show that most of the mass is elsewhere.
+    """
+    q = GaussianBase.from_covariance(fit.mean, fit.covariance)
+    total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
+    found = []
+    for width in WIDE:
+        z = width * rng.standard_normal((WIDE_DRAWS, q.dimension))
+        x = q.unwhiten(z)
+        log_density = target.density.log_densities(x)
+        log_wide = q.log_density(q.mean + (x - q.mean) / width) - q.dimension * np.log(width)
+        outside = log_density - _log_mass(known, x) > STRAY
+        found.append(x[outside & (log_density - log_wide > total - WEIGHTY)])
+    return np.concatenate(found)
+
+
+def _fit_of(points: Array, like: LocalFit) -> LocalFit:
+    """A fit to a few points, with the evidence of another."""
+    if len(points) < 2:
+        return replace(like, mean=points[0], points=points)
+    mean, covariance = gaussian_moments(points)
+    return replace(like, mean=mean, covariance=covariance, points=points)
+
+
+def most_pilots(dimension: int) -> int:
+    """The most modes that get a pilot."""
+    return MOST_IN_FEW_DIMENSIONS if dimension <= FEW else MOST_PILOTS
+
+
+def piloted(
+    target: ProgramTarget,
+    found: Sequence[LocalFit],
+    *,
+    chains: int,
+    seeds: tuple[np.random.SeedSequence, np.random.SeedSequence],
+    rng: np.random.Generator,
+    nuts: Nuts,
+) -> Piloted:
+    """Measure the modes of local fits by NUTS chains that start there.
+
+    Parameters
+    ----------
+    chains
+        Smallest number of pilots.
+    seeds
+        Random streams of the first pilots and of the further ones.
+    rng
+        Chooses the starts.
+    """
+    modes = distinct_modes(found)[: most_pilots(target.density.dimension)]
+    starts = []
+    for k in range(chains):
+        group = modes[k % len(modes)]
+        fit = found[group[(k // len(modes)) % len(group)]]
+        starts.append(fit.points[rng.integers(len(fit.points))])
+    pilots, gradients = _pilots(target, starts, seeds[0], rng, nuts)
+    rest = [found[group[0]] for group in modes[chains:]]
+    if len(distinct_modes(pilots)) == 1:
+        floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+        rest = [fit for fit in rest if fit.log_evidence > floor]
+    if rest:
+        starts = [fit.points[rng.integers(len(fit.points))] for fit in rest]
+        more, spent = _pilots(target, starts, seeds[1], rng, nuts)
+        pilots, gradients = pilots + more, gradients + spent
+    fits, evaluations = [], 0
+    for group in distinct_modes(pilots):
+        points = np.concatenate([pilots[i].points for i in group])
+        fits.append(bridged(target, points, rng))
+        evaluations += 2 * len(points)
+    return Piloted(tuple(fits), gradients, evaluations)
+
+
+def annealed(
+    target: ProgramTarget,
+    found: Sequence[LocalFit],
+    seed: np.random.SeedSequence,
+    *,
+    rng: np.random.Generator,
+    threads: int,
+) -> Piloted:
+    """Measure all modes at once by particles that cool from around them.
+
+    It takes the place of pilots where no engine can run them. The one fit is as wide as the modes
+    lie apart. Without any mode, the particles start around the origin.
+    """
+    dimension = target.density.dimension
+    start = GaussianBase(np.zeros(dimension), AROUND_ORIGIN * np.eye(dimension))
+    if found:
+        modes = best_of_each_mode(found)
+        mean, covariance, _ = mixture_moments(
+            np.zeros(len(modes)), [fit.mean for fit in modes], [fit.covariance for fit in modes]
+        )
+        start = GaussianBase.from_covariance(mean, WIDER * covariance)
+    scouts = annealed_scouts(
+        target.density.borrow, start, particles=SCOUTS, seed=seed, threads=threads
+    )
+    fit = bridged(target, scouts.points, rng)
+    return Piloted((fit,), scouts.gradients, 2 * len(scouts.points))
+
+
+def _pilots(
+    target: ProgramTarget,
+    starts: list[Array],
+    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
+    nuts: Nuts,
+) -> tuple[list[LocalFit], int]:
+    """Local fits with the moments of short NUTS chains, and the gradients spent."""
+    block, gradients = embedded.run_nuts(
+        target.density.recipe,
+        np.array(starts),
+        seed=stan_seed(seed),
+        warmup=WARMUP,
+        draws=DRAWS,
+        nuts=replace(nuts, target_accept=0.8),
+    )
+    pilots = []
+    for chain in range(len(starts)):
+        points = target.unconstrain(block, chain, rng)
+        if len(points) > 1:
+            mean, covariance = gaussian_moments(points)
+            pilots.append(LocalFit(mean, covariance, 0.0, points))
+    if not pilots:
+        raise EngineError("No pilot chain gave points that the transform can invert.")
+    return pilots, gradients
+
+
+def bridged(
+    target: ProgramTarget,
+    points: Array,
+    rng: np.random.Generator,
+    counts: Callable[[Array], Array] | None = None,
+) -> LocalFit:
+    """Fit a Gaussian to a mode's points, and estimate the mode's mass by bridge sampling.
+
+    Parameters
+    ----------
+    points : shape (n, D)
+        Unconstrained draws of the target.
+    counts
+        Says which of points of shape (n, D) are in the region whose mass is wanted, shape (n,). All
+        `points` should be. By default the region is the whole space.
+    """
+    mean, covariance = gaussian_moments(points)
+    q = GaussianBase.from_covariance(mean, covariance)
+    x = q.unwhiten(rng.standard_normal(points.shape))
+    log_density = target.density.log_densities(x)
+    log_evidence = bridge_log_evidence(
+        target.density.log_densities(points),
+        q.log_density(points),
+        log_density if counts is None else np.where(counts(x), log_density, -np.inf),
+        q.log_density(x),
+    )
+    return LocalFit(mean, covariance, log_evidence, points)

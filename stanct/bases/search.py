@@ -1,0 +1,268 @@
+"""Searches for modes: many cheap ascents at several scales, and the curvature where they end.
+
+Starts lie at radii that grow geometrically around the origin of the unconstrained space, and then
+around and beyond the modes that were found. Each ascent is a run of L-BFGS. Where it ends, Newton
+steps and the exact curvature give a Laplace approximation. Ascents stop when few of their ends are
+new: the share of modes that were reached only once estimates the probability that the next ascent
+finds a new one (Good 1953).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+
+from stanct.arrays import Array
+from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
+
+Gradient = Callable[[Array], tuple[float, Array]]
+
+# Half the widths of the cubes in which ascents start. Stan's own is 2.
+RADII = (2.0, 6.0, 15.0, 40.0, 100.0)
+# Ascents in a batch, and the most batches. Further batches follow while ends are new. A narrow mode
+# has a small basin. A search therefore has many ascents in few dimensions, where they are short.
+BATCH, MOST_BATCHES = 30, 40
+FEWEST_IN_FEW_DIMENSIONS, FEWEST, FEW = 24, 2, 12
+# Starts around a mode are this many of its standard deviations away, uniform in the logarithm.
+# Every fourth may be much farther away.
+NEAREST, FAR, FARTHEST = 3.0, 60.0, 3000.0
+# The search goes on while the probability of a new mode is larger than this.
+UNSEEN = 0.05
+# Gradients that one ascent, and the whole search, may spend.
+MOST_STEPS, MOST_GRADIENTS = 500, 30_000
+# Two ends are of one mode if they are nearer than this in standard deviations of its curvature.
+SAME_END = 1.0
+# An ascent that stopped on a slope is at no mode: there the squared length of a Newton step, in
+# standard deviations of the curvature, is larger than this.
+ARRIVED = 0.1
+# Modes whose Laplace evidence is lower by this many nats are not kept.
+NEGLIGIBLE = 12.0
+# Above this dimension, matrices of second derivatives cost more than they tell.
+MOST_DIMENSIONS = 250
+# Draws of a start toward the centre until the density is finite there.
+MOST_SHRINKS = 12
+
+
+@dataclass
+class _Mode:
+    """A place where ascents end."""
+
+    place: Array
+    value: float
+    precision: Array
+    seen: int = 1
+
+    @cached_property
+    def root(self) -> Array:
+        """The Cholesky factor of the inverse of the precision."""
+        return np.linalg.cholesky(positive_covariance(self.precision))
+
+    def holds(self, place: Array) -> bool:
+        """Whether a place is within `SAME_END` standard deviations."""
+        offset = place - self.place
+        return float(offset @ self.precision @ offset) < SAME_END**2
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found.
+
+    Attributes
+    ----------
+    fits
+        A Laplace approximation of each mode, best first.
+    seen
+        How many ascents ended at each.
+    ascents, astray
+        Number of ascents that ended at a mode, and of those that ended nowhere.
+    unseen
+        Estimated probability that one more ascent finds a new mode (Good 1953); 1 without ascents.
+    radius
+        The largest radius around the origin at which an ascent began.
+    gradients
+        Gradients spent.
+    """
+
+    fits: tuple[LocalFit, ...] = field(repr=False)
+    seen: tuple[int, ...]
+    ascents: int
+    astray: int
+    unseen: float
+    radius: float
+    gradients: int
+
+
+class _Counted:
+    """Counts the calls of a gradient."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        self.call = gradient
+        self.spent = 0
+
+    def __call__(self, x: Array) -> tuple[float, Array]:
+        self.spent += 1
+        return self.call(x)
+
+
+def search(
+    gradient: Gradient,
+    dimension: int,
+    seed: np.random.SeedSequence,
+    *,
+    radius: float | None = None,
+    places: Sequence[Array] = (),
+) -> Search:
+    """Search for the modes of a density.
+
+    Parameters
+    ----------
+    gradient
+        Log density and its gradient at an unconstrained point, shape (D,).
+    dimension
+        D.
+    radius
+        Largest radius at which ascents start; by default that of `RADII`.
+    places
+        Further starts.
+    """
+    counted = _Counted(gradient)
+    if dimension > MOST_DIMENSIONS:
+        return Search((), (), 0, 0, 1.0, 0.0, 0)
+    rng = np.random.default_rng(seed)
+    radii = [r for r in RADII if radius is None or r < radius] + ([radius] if radius else [])
+    modes: list[_Mode] = []
+    # L-BFGS solves tiny systems, for which waiting threads of BLAS cost thirty times the work.
+    with threadpool_limits(1, "blas"):
+        return _searched(counted, dimension, rng, radii, places, modes)
+
+
+def _searched(
+    counted: _Counted,
+    dimension: int,
+    rng: np.random.Generator,
+    radii: Sequence[float],
+    places: Sequence[Array],
+    modes: list[_Mode],
+) -> Search:
+    ascents, astray, unseen = 0, 0, 1.0
+    around = itertools.cycle(radii)
+    for batch in range(MOST_BATCHES):
+        starts = [*places] if batch == 0 else []
+        centred = batch % 2 == 1 and modes
+        for _ in range(BATCH):
+            starts.append(
+                _around(modes, rng) if centred else rng.uniform(-1, 1, dimension) * next(around)
+            )
+        for start in starts:
+            if counted.spent < MOST_GRADIENTS:
+                # Steps in the coordinates of a mode make ascents short where scales differ widely.
+                root = None if astray or dimension <= FEW or not modes else modes[0].root
+                arrived = _ascend(counted, start, modes, root)
+                ascents, astray = ascents + arrived, astray + (not arrived)
+        once = sum(mode.seen == 1 for mode in modes)
+        unseen = once / ascents if ascents else 1.0
+        fewest = FEWEST_IN_FEW_DIMENSIONS if dimension <= FEW else FEWEST
+        if (batch + 1 >= fewest and unseen < UNSEEN) or counted.spent >= MOST_GRADIENTS:
+            break
+    found = [(_laplace(mode, rng), mode.seen) for mode in modes]
+    found.sort(key=lambda pair: -pair[0].log_evidence)
+    best = found[0][0].log_evidence if found else 0.0
+    kept = [pair for pair in found if pair[0].log_evidence > best - NEGLIGIBLE]
+    fits, seen = tuple(fit for fit, _ in kept), tuple(count for _, count in kept)
+    return Search(fits, seen, ascents, astray, unseen, max(radii), counted.spent)
+
+
+def _around(modes: Sequence[_Mode], rng: np.random.Generator) -> Array:
+    """A start around one of the modes, at a distance on the scale of that mode."""
+    mode = modes[int(rng.integers(len(modes)))]
+    direction = rng.standard_normal(mode.place.size)
+    farthest = FARTHEST if rng.random() < 0.25 else FAR
+    far = np.exp(rng.uniform(np.log(NEAREST), np.log(farthest)))
+    return mode.place + far * (mode.root @ direction) / np.linalg.norm(direction)
+
+
+def _ascend(
+    gradient: _Counted, start: Array, modes: list[_Mode], root: Array | None = None
+) -> bool:
+    """Ascend from a start, and add the end to the modes; return whether it is a mode.
+
+    With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z.
+    """
+    for _ in range(MOST_SHRINKS):
+        if np.isfinite(gradient(start)[0]):
+            break
+        start = 0.6 * start
+    else:
+        return False
+
+    def place_of(z: Array) -> Array:
+        return start + (z if root is None else root @ z)
+
+    def descent(z: Array) -> tuple[float, Array]:
+        value, slope = gradient(place_of(z))
+        if not np.isfinite(value):
+            return 1e300, np.zeros(z.size)
+        return -value, -(slope if root is None else slope @ root)
+
+    with np.errstate(all="ignore"):
+        found = minimize(
+            descent, np.zeros(start.size), jac=True, method="L-BFGS-B",
+            options={"maxiter": MOST_STEPS, "maxfun": MOST_STEPS, "ftol": 1e-10, "gtol": 1e-5},
+        )  # fmt: skip
+    place, value = place_of(np.asarray(found.x, float)), -float(found.fun)
+    if not np.isfinite(value) or value < -1e299:
+        return False
+    if _seen_again(modes, place):
+        return True
+    precision = -hessian(lambda x: gradient(x)[1], place)
+    place, value, precision = _newton(gradient, place, value, precision)
+    if not np.isfinite(precision).all():
+        return False
+    curvatures, axes = np.linalg.eigh(precision)
+    if curvatures[0] <= 0:
+        return False
+    if not float(np.square(gradient(place)[1] @ axes) @ (1 / curvatures)) < ARRIVED:
+        return False
+    if not _seen_again(modes, place):
+        modes.append(_Mode(place, value, precision))
+    return True
+
+
+def _seen_again(modes: Sequence[_Mode], place: Array) -> bool:
+    """Whether a place belongs to a known mode, which is then seen once more."""
+    for mode in modes:
+        if mode.holds(place):
+            mode.seen += 1
+            return True
+    return False
+
+
+def _newton(
+    gradient: _Counted, place: Array, value: float, precision: Array
+) -> tuple[Array, float, Array]:
+    """Newton steps while they ascend by more than rounding, with the curvature at their end."""
+    for _ in range(3):
+        if not np.isfinite(precision).all():
+            break
+        slope = gradient(place)[1]
+        try:
+            step = np.linalg.solve(precision, slope)
+        except np.linalg.LinAlgError:
+            break
+        gain = 0.5 * float(slope @ step)
+        new = gradient(place + step)[0]
+        if not (gain > 1e-9 and new > value):
+            break
+        place, value = place + step, new
+        precision = -hessian(lambda x: gradient(x)[1], place)
+    return place, value, precision
+
+
+def _laplace(mode: _Mode, rng: np.random.Generator) -> LocalFit:
+    return laplace_fit(mode.place, mode.value, mode.precision, rng)

@@ -1,0 +1,326 @@
+"""`bridge`: the evidence from a fit that another program made, and a base from that fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal, Unpack, overload
+
+import numpy as np
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.bases.unseen import Unseen, unseen_modes
+from stanct.engines import embedded
+from stanct.engines.embedded import Nuts
+from stanct.errors import SamplingError, StanctError
+from stanct.estimates.bridge import (
+    Bridge,
+    bridges,
+    fitted_normal,
+    halves,
+    reshuffled_halves,
+    swapped_log_z,
+)
+from stanct.model import TemperedModel, temper
+from stanct.path.base import Base
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.path.mixture import MixtureBase
+from stanct.runs.bridge import BridgeRun
+from stanct.runs.foreign import Fit, unconstrained
+from stanct.runs.run import EvidenceRun
+from stanct.samplers._method import Method
+from stanct.sampling import Options, sample
+from stanct.seeds import Seeds, fresh_seed
+from stanct.settings import Flag, Whole, check_fields, declared
+from stanct.targets.data import DataSource
+from stanct.targets.program_target import ProgramTarget, refuse_random_data
+from stanct.work.ledger import Ledger, stamp
+
+FEWEST_DRAWS = 50
+"""Fewest draws of each chain of which two halves can be made."""
+LEAST_SHARE = 0.1
+"""Smallest weight of a mode in the mixture from which a tempered run starts."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Settings of the bridge, each with its rule."""
+
+    reshuffles: Annotated[int, Whole(0)] = 4
+    search: Annotated[bool, Flag()] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@overload
+def bridge(
+    program: str | os.PathLike[str] | TemperedModel,
+    data: DataSource,
+    fit: Fit,
+    *,
+    reshuffles: int = 4,
+    search: bool = True,
+    escalate: Literal[False] = False,
+    seed: int | None = None,
+) -> BridgeRun:
+    """Return the bridge, whatever its checks say."""
+
+
+@overload
+def bridge(
+    program: str | os.PathLike[str] | TemperedModel,
+    data: DataSource,
+    fit: Fit,
+    *,
+    reshuffles: int = 4,
+    search: bool = True,
+    escalate: bool,
+    method: Method[Any] | str | None = None,
+    **options: Unpack[Options],
+) -> EvidenceRun:
+    """Return the bridge, or a tempered run where a check of the bridge fails."""
+
+
+def bridge(
+    program: str | os.PathLike[str] | TemperedModel,
+    data: DataSource,
+    fit: Fit,
+    *,
+    reshuffles: int = 4,
+    search: bool = True,
+    escalate: bool = False,
+    method: Method[Any] | str | None = None,
+    **options: Unpack[Options],
+) -> EvidenceRun:
+    """Estimate log Z from a fit that you already have, by bridge sampling.
+
+    The evidence is that of the program as you wrote it; `stanct.model.TemperedModel.omissions`
+    lists the constants that it leaves out. The estimate takes log densities alone, about
+    (6 + 3 × `reshuffles`) for each draw, and no gradient. The search takes those of Pathfinder, and
+    of short NUTS chains where it finds something.
+
+    Parameters
+    ----------
+    program
+        Path of the Stan program of the fit, or what `stanct.temper` made of it.
+    data
+        The data of the fit: path of a JSON file, a mapping, or None.
+    fit
+        A ``CmdStanMCMC``; one or several CmdStan CSV files, or a folder of them; ArviZ's
+        ``InferenceData`` or ``DataTree``, or a netCDF file; a DataFrame of draws; or a mapping of
+        parameter names to arrays of shape (chains, draws, ...) or (draws, ...). It must have all
+        parameters, and equally weighted draws in the order in which they were made.
+    reshuffles
+        How often halves are drawn anew from blocks of the same draws, to see how log Z varies.
+    search
+        Whether to search from random starts for modes that the fit has missed. The draws alone
+        cannot tell: without the search, the evidence of the visited modes passes all checks.
+    escalate
+        Whether to temper from the fit if a check fails. The result is then a tempered run, whose
+        provenance has the bridge's log Z and warnings under ``"bridge"``.
+    method
+        With `escalate`, the method; ``"auto"`` by default. The base is the Gaussian of the fit, or
+        a mixture if the search found modes that the fit has missed.
+    options
+        The seed, and with `escalate` the options of `stanct.sample`.
+
+    Raises
+    ------
+    StanctError
+        The fit cannot be read, lacks a parameter of the program, or has too few draws; or a setting
+        is unknown or cannot be right.
+    ProgramError, DataError
+        As in `stanct.temper` and `stanct.model.TemperedModel.sample`.
+
+    References
+    ----------
+    Meng & Wong (1996); Meng & Schilling (2002), section 2.3; Frühwirth-Schnatter (2004); Micaletto
+    & Vehtari (2025), arXiv 2508.14487.
+    """
+    settings = _Settings(reshuffles, search)
+    seed = options.pop("seed", None)
+    if not escalate and (options or method is not None):
+        name = next(iter({**options, **({} if method is None else {"method": method})}))
+        raise SamplingError(
+            f"{name} is an option of tempering, and the bridge alone has no use for it.",
+            remedy="Pass escalate=True too, or leave it out.",
+        )
+    model = program if isinstance(program, TemperedModel) else temper(program)
+    target = _as_written(model.target(data))
+    refuse_random_data(target.program)
+    run, unseen = _Bridging(target, fit, settings, fresh_seed() if seed is None else seed).run()
+    if not escalate or run.is_reliable:
+        return run
+    return _escalated(target, run, unseen, method, options)
+
+
+def _as_written(target: ProgramTarget) -> ProgramTarget:
+    """The target in the user's own form, whose parameters the fit has."""
+    written = target.program if target.written is None else target.written
+    return replace(target, program=written, written=None, others=())
+
+
+class _Bridging:
+    """One bridge from a fit to its evidence."""
+
+    def __init__(self, target: ProgramTarget, fit: Fit, settings: _Settings, seed: int) -> None:
+        self.target = target
+        self.settings = settings
+        self.seeds = Seeds(declared(Options)["seed"].checked("seed", seed))
+        self.ledger = Ledger()
+        self.draws = unconstrained(target, fit, self.seeds.stream("fit"))
+        chains, draws, dimension = self.draws.x.shape
+        if draws < FEWEST_DRAWS or chains * draws < 4 * dimension:
+            raise StanctError(
+                f"{chains} chains of {draws} draws are too few for a bridge in {dimension} "
+                "dimensions.",
+                remedy=f"It needs {FEWEST_DRAWS} draws of each chain and {4 * dimension} in all.",
+            )
+        self.ledger.lap("reading")
+
+    def densities(self, points: Array) -> Array:
+        """−φ at unconstrained points, shape (n, D), by all threads; −inf where it is not finite."""
+        self.ledger.evaluations += len(points)
+        parts = np.array_split(points, os.cpu_count() or 1)
+        with ThreadPoolExecutor(len(parts)) as threads:
+            return np.concatenate(list(threads.map(self._densities, parts)))
+
+    def _densities(self, points: Array) -> Array:
+        with self.target.density.borrow() as own:
+            return own.log_densities(points)
+
+    def run(self) -> tuple[BridgeRun, Unseen | None]:
+        """The finished bridge, and what the search found."""
+        x, log_density, lost = self._inside()
+        chains, draws, dimension = x.shape
+        first, second = halves(draws)
+
+        def both(fitting: Array, estimating: Array, stream: np.random.Generator) -> Any:
+            z = stream.standard_normal((chains * estimating.size, dimension))
+            flat = x[:, fitting].reshape(-1, dimension)
+            return bridges(flat, x[:, estimating], log_density[:, estimating], self.densities, z)
+
+        rng = self.seeds.stream("normal")
+        pairs = [both(*order, rng) for order in ((first, second), (second, first))]
+        plain, warped = zip(*pairs, strict=True)
+        reshuffled = []
+        for number in range(self.settings.reshuffles):
+            again = self.seeds.stream("reshuffled", number)
+            one, other = reshuffled_halves(draws, again)
+            pair = both(one, other, again)[1], both(other, one, again)[1]
+            reshuffled.append(swapped_log_z(pair))
+        self.ledger.lap("bridge")
+        # The search runs on the embedded engine.
+        searching = self.settings.search and not self.target.by_cmdstan
+        unseen = self._search(x.reshape(-1, dimension)) if searching else None
+        base = fitted_normal(x.reshape(-1, dimension))
+        run = BridgeRun(
+            method="bridge",
+            engine=embedded.NAME,
+            variables=self.target.variables(x, self.seeds("variables")),
+            z=base.whiten(x),
+            base=base,
+            programs=self.target.programs,
+            data=self.target.data_text,
+            **_ratios("plain", plain),
+            **_ratios("warp", warped),
+            reshuffled=np.array(reshuffled),
+            log_density=log_density,
+            lp=np.zeros((0, 0)) if self.draws.lp is None or lost else self.draws.lp,
+            provenance=self._provenance(chains, draws, lost, unseen),
+        )
+        return run, unseen
+
+    def _inside(self) -> tuple[Array, Array, float]:
+        """Draws with finite log densities in chains of equal length, these, and the share lost."""
+        x = self.draws.x
+        chains, draws, dimension = x.shape
+        log_density = self.densities(x.reshape(-1, dimension)).reshape(chains, draws)
+        kept = np.isfinite(log_density)
+        shortest = int(kept.sum(axis=1).min())
+        if shortest < draws / 2:
+            raise StanctError(
+                "The program's density vanishes at most draws of the fit.",
+                remedy="Is this a fit of this program, with these data?",
+            )
+        if not kept.all():
+            rows = [np.flatnonzero(one)[:shortest] for one in kept]
+            x = np.array([one[own] for one, own in zip(x, rows, strict=True)])
+            log_density = np.array([one[own] for one, own in zip(log_density, rows, strict=True)])
+        return x, log_density, float(max(self.draws.lost, 1 - kept.mean()))
+
+    def _search(self, x: Array) -> Unseen:
+        found = unseen_modes(self.target, x, self.seeds("search"), Nuts())
+        self.ledger.gradients += found.gradients
+        self.ledger.evaluations += found.evaluations
+        self.ledger.lap("search")
+        return found
+
+    def _provenance(
+        self, chains: int, draws: int, lost: float, unseen: Unseen | None
+    ) -> dict[str, Any]:
+        self.ledger.lap("variables")
+        log_mass = None if unseen is None or not unseen.fits else unseen.log_mass
+        return {
+            **self.target.origin,
+            "settings": {"chains": chains, "draws": draws, "seed": self.seeds.seed},
+            "method_settings": asdict(self.settings),
+            "fit": self.draws.origin,
+            "lost": lost,
+            "divergent": self.draws.divergent,
+            "search": None if unseen is None else {"modes": len(unseen.fits), "log_mass": log_mass},
+            "interrupted": False,
+            **self.ledger.record(),
+            **stamp(),
+        }
+
+
+def _ratios(name: str, pair: Sequence[Bridge]) -> dict[str, Array]:
+    return {
+        f"{name}_ratio": np.array([one.log_ratio for one in pair]),
+        f"{name}_base_ratio": np.array([one.base_log_ratio for one in pair]),
+    }
+
+
+def _escalated(
+    target: ProgramTarget,
+    run: BridgeRun,
+    unseen: Unseen | None,
+    method: Method[Any] | str | None,
+    options: Options,
+) -> EvidenceRun:
+    """Temper from the fit, and from the modes that it has missed."""
+    base, log_zeta = _first_base(run, unseen)
+    given: Options = {"base": base, "log_zeta": log_zeta, "seed": run.settings["seed"], **options}
+    tempered = sample(target, method or "auto", **given)
+    if not isinstance(tempered, EvidenceRun):
+        raise SamplingError(
+            f"The method {tempered.method!r} estimates no evidence.",
+            remedy="Pass another method, such as 'joint' or 'parallel_tempering'.",
+        )
+    record = {"log_z": run.evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
+    return replace(tempered, provenance={**tempered.provenance, "bridge": record})
+
+
+def _fit(run: BridgeRun) -> str:
+    return str(run.provenance["fit"])
+
+
+def _first_base(run: BridgeRun, unseen: Unseen | None) -> tuple[Base, float]:
+    """The Gaussian of the fit, or a mixture with the modes that it has missed, and log ζ."""
+    flat = run.base.unwhiten(run.z).reshape(-1, run.z.shape[-1])
+    own = GaussianBase.from_covariance(*gaussian_moments(flat))
+    log_z = run.bare_evidence.log_z
+    if not np.isfinite(log_z):
+        log_z = 0.0
+    if unseen is None or not unseen.fits:
+        return own, log_z
+    masses = np.array([log_z, *(fit.log_evidence for fit in unseen.fits)])
+    log_zeta = float(log_sum_exp(masses))
+    others = [GaussianBase.from_covariance(fit.mean, fit.covariance) for fit in unseen.fits]
+    # The masses are rough, and each mode must be visited to correct them.
+    weights = np.maximum(np.exp(masses - log_zeta), LEAST_SHARE)
+    return MixtureBase.of(weights, [own, *others]), log_zeta

@@ -1,0 +1,153 @@
+"""`calibrate`: are a program's posteriors and Bayes factors right on data that it could have made?
+
+Data are drawn from the joint distribution of a program's prior and its likelihood, again and again.
+The true parameters are then draws of the posteriors, so that the share of each posterior below its
+true value is uniform (Talts et al. 2018, arXiv 1804.06788). With several models, one of them makes
+each data set, and the posterior probabilities of the models must agree with how often each did
+(Schad, Nicenboim, Bürkner, Betancourt & Vasishth 2022; Schad & Vasishth 2024, arXiv 2406.08022).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array
+from stanct.errors import SamplingError
+from stanct.many import Model, Simulated, sample_many
+from stanct.runs.calibration import Calibration
+from stanct.runs.many import Many
+from stanct.samplers._method import Method
+from stanct.seeds import Seeds
+from stanct.work.execution import check_seed
+
+Simulator = Callable[[np.random.Generator], Any]
+"""Draws data, or a pair of data and the values by name of the variables that made them."""
+
+
+def calibrate(
+    models: Mapping[str, tuple[Model, Simulator]],
+    *,
+    repeats: int = 100,
+    prior: Mapping[str, float] | None = None,
+    method: Method[Any] | str = "auto",
+    folder: str | os.PathLike[str] | None = None,
+    executor: Executor | str | None = None,
+    seed: int | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Calibration:
+    """Sample programs on data that they could have made, and test what comes out.
+
+    Parameters
+    ----------
+    models
+        By name, a `TemperedModel` and a function that draws data from its prior and likelihood. The
+        function takes a `numpy.random.Generator` and returns the data, or a pair of the data and a
+        mapping of true values of parameters or generated quantities.
+    repeats
+        Number of data sets.
+    prior
+        Prior probabilities of the models; equal by default.
+    folder, executor, progress
+        As in `stanct.sample_many`. Each model has a folder of its own in `folder`.
+    seed
+        Seed of the data and of all runs; a fresh one by default.
+    method, options
+        Method and options of all runs.
+
+    Raises
+    ------
+    SamplingError
+        Raised before any run: the prior is none, a simulator fails, or options are bad.
+    """
+    names, weights = _prior(models, prior)
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    seed = check_seed(seed)
+    chosen, drawn = _simulated(models, names, weights, repeats, Seeds(seed))
+    runs = {}
+    for k, name in enumerate(names):
+        own = {
+            str(i): Simulated(data, truth if chosen[i] == k else {})
+            for i, (data, truth) in enumerate(drawn)
+        }
+        runs[name] = sample_many(
+            models[name][0], own, method, executor=executor, progress=progress,
+            folder=None if folder is None else Path(folder) / f"{k + 1}",
+            seed=Seeds(seed)("runs", k).generate_state(1)[0].item(), **options,
+        )  # fmt: skip
+    made_by = pd.Series([names[k] for k in chosen], index=[str(i) for i in range(repeats)])
+    return Calibration(
+        _ranks(runs), _probabilities(runs, weights), made_by,
+        dict(zip(names, weights.tolist(), strict=True)), runs,
+    )  # fmt: skip
+
+
+def _prior(models: Mapping[str, Any], prior: Mapping[str, float] | None) -> tuple[list[str], Array]:
+    names = list(models)
+    if not names:
+        raise SamplingError("There is no model.", remedy="Pass {'name': (model, simulator)}.")
+    weights = np.array([1.0 if prior is None else float(prior.get(name, -1)) for name in names])
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise SamplingError(
+            f"prior must have a positive number for each of {', '.join(names)}, not {prior!r}."
+        )
+    return names, weights / weights.sum()
+
+
+def _simulated(
+    models: Mapping[str, tuple[Model, Simulator]],
+    names: list[str],
+    weights: Array,
+    repeats: int,
+    seeds: Seeds,
+) -> tuple[list[int], list[tuple[Any, Mapping[str, Any]]]]:
+    """Which model made each data set, and the data with true values."""
+    if not isinstance(repeats, int) or repeats < 1:
+        raise SamplingError(f"repeats must be a whole number from 1, not {repeats!r}.")
+    chosen, drawn = [], []
+    for i in range(repeats):
+        rng = seeds.stream("data", i)
+        k = int(rng.choice(len(names), p=weights))
+        try:
+            made = models[names[k]][1](rng)
+        except Exception as cause:
+            raise SamplingError(
+                f"The simulator of {names[k]!r} failed on data set {i}: "
+                f"{type(cause).__name__}: {cause}."
+            ) from cause
+        pair = made if isinstance(made, tuple) else (made, {})
+        if len(pair) != 2 or not isinstance(pair[1], Mapping):
+            raise SamplingError(
+                f"The simulator of {names[k]!r} must return data, or data and a mapping of true "
+                f"values, not {type(made).__name__} of {len(pair)}."
+            )
+        chosen.append(k)
+        drawn.append((pair[0], pair[1]))
+    return chosen, drawn
+
+
+def _ranks(runs: Mapping[str, Many]) -> pd.DataFrame:
+    columns = {}
+    for name, many in runs.items():
+        for column in many.table.columns:
+            if str(column).startswith("rank_"):
+                label = str(column).removeprefix("rank_")
+                columns[label if len(runs) == 1 else f"{name}: {label}"] = many.table[column]
+    return pd.DataFrame(columns)
+
+
+def _probabilities(runs: Mapping[str, Many], weights: Array) -> pd.DataFrame:
+    log_z = pd.DataFrame({name: many.table["log_z"] for name, many in runs.items()}).astype(float)
+    log_posterior = log_z.dropna() + np.log(weights)
+    log_posterior = log_posterior.sub(log_posterior.max(axis=1), axis=0)
+    weights_of = np.exp(log_posterior.to_numpy(float))
+    shares = weights_of / weights_of.sum(axis=1, keepdims=True)
+    return pd.DataFrame(shares, log_posterior.index, log_posterior.columns)

@@ -1,0 +1,112 @@
+"""The time at which a run has to end, heard wherever the run waits for work.
+
+A deadline is heard once, like Ctrl-C: whatever the run waits for then is stopped. What follows,
+such as the estimates from the finished draws, goes on undisturbed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The deadline has passed; everything that ends at Ctrl-C ends at it in the same way."""
+
+
+@dataclass
+class Deadline:
+    """A time at which a run has to end.
+
+    Attributes
+    ----------
+    seconds
+        Time in seconds that the run may take; None for any.
+    until
+        The end, as `time.monotonic` counts seconds.
+    heard
+        Whether the deadline has ended something.
+    """
+
+    seconds: float | None = None
+    until: float = math.inf
+    heard: bool = False
+
+    def left(self) -> float | None:
+        """Seconds until the deadline, at least 0; None if there is none, or none any more."""
+        if self.heard or self.until == math.inf:
+            return None
+        return max(0.0, self.until - time.monotonic())
+
+
+_current: ContextVar[Deadline] = ContextVar("deadline")
+
+
+def _now() -> Deadline:
+    return _current.get(Deadline())
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[Deadline]:
+    """End the body this many seconds from now; with None, only when what is around it ends."""
+    if seconds is None:
+        yield _now()
+        return
+    token = _current.set(Deadline(seconds, time.monotonic() + seconds))
+    try:
+        yield _now()
+    finally:
+        _current.reset(token)
+
+
+def seconds_left() -> float | None:
+    """Seconds until the deadline of the code that calls; None if there is none to heed."""
+    return _now().left()
+
+
+def out_of_time() -> bool:
+    """Whether the deadline has ended something."""
+    return _now().heard
+
+
+def heed() -> None:
+    """Raise `OutOfTime` if the deadline has passed, and was not heard yet."""
+    if seconds_left() == 0:
+        _now().heard = True
+        raise OutOfTime
+
+
+def result(future: Future[T]) -> T:
+    """Wait for a result until the deadline."""
+    try:
+        return future.result(seconds_left())
+    except FutureTimeoutError:
+        if not future.done():
+            heed()
+        raise
+
+
+def completed(futures: Iterable[Future[T]]) -> set[Future[T]]:
+    """Wait until one of the futures is done, or for the deadline."""
+    done = wait(futures, seconds_left(), FIRST_COMPLETED).done
+    heed()
+    return done
+
+
+def ended_by() -> str:
+    """What ended work early: ``"max_seconds"``, or ``"interrupted"`` if it was the user."""
+    return "max_seconds" if out_of_time() else "interrupted"
+
+
+def interruption() -> KeyboardInterrupt:
+    """The exception that stands for what ended work early."""
+    return OutOfTime() if out_of_time() else KeyboardInterrupt()

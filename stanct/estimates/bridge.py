@@ -1,0 +1,221 @@
+"""Bridge sampling: the evidence from draws of a density and of a normal that is fitted to them.
+
+Half of the draws fit the normal and the other half estimate, then the halves swap roles. Warp-III
+(Meng & Schilling 2002) mirrors the whitened density at its centre, which leaves log Z as it is and
+takes away the skewness that a normal cannot have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import brentq
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.path import Evidence, between_error
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+
+# Unconstrained points, shape (n, D), to log densities with all constants, shape (n,).
+LogDensities = Callable[[Array], Array]
+
+# With more draws than this for each dimension, the sample covariance needs no shrinking.
+ENOUGH_PER_DIMENSION = 2
+# Each chain is cut into this many blocks, which reshuffled halves draw at random.
+BLOCKS = 10
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """Meng & Wong's (1996) optimal bridge between draws of p and of a normalised q.
+
+    With s₁ the share of p's effective draws, Z solves Z = mean_q[f_q] / mean_p[f_p], where
+    f_q = r / (s₁ r + s₀ Z), f_p = 1 / (s₁ r + s₀ Z) and r = p/q. Both are bounded.
+
+    Parameters
+    ----------
+    log_ratio : shape (chains, draws)
+        log p − log q at draws of p, in the order of the chains.
+    base_log_ratio : shape (base draws,)
+        log p − log q at independent draws of q; −inf where p vanishes.
+    """
+
+    log_ratio: Array
+    base_log_ratio: Array
+
+    @cached_property
+    def share(self) -> float:
+        """s₁, by effective number of draws."""
+        size = effective_size(self.log_ratio, method="bulk")
+        return size / (size + self.base_log_ratio.size)
+
+    @cached_property
+    def log_z(self) -> float:
+        """The estimate of log Z; NaN if p vanishes at all draws of q."""
+        return self._solved(self.log_ratio)
+
+    def _solved(self, log_ratio: Array) -> float:
+        finite = self.base_log_ratio[np.isfinite(self.base_log_ratio)]
+        if finite.size == 0 or not np.isfinite(log_ratio).all():
+            return np.nan
+
+        def excess(log_z: float) -> float:
+            top = _log_mean(self._log_f_base(log_z))
+            return top - _log_mean(self._log_f(log_ratio, log_z)) - log_z
+
+        everything = np.concatenate([log_ratio.ravel(), finite])
+        spare = 60 + np.log(everything.size + self.base_log_ratio.size)
+        ends = everything.min() - spare, everything.max() + spare
+        return float(np.asarray(brentq(excess, *ends, xtol=1e-10)))
+
+    def _log_f(self, log_ratio: Array, log_z: float) -> Array:
+        return -np.logaddexp(np.log(self.share) + log_ratio, np.log1p(-self.share) + log_z)
+
+    def _log_f_base(self, log_z: float) -> Array:
+        return self.base_log_ratio + self._log_f(self.base_log_ratio, log_z)
+
+    @cached_property
+    def chain_log_z(self) -> Array:
+        """The estimate from each chain alone, with all base draws, shape (chains,)."""
+        return np.array([self._solved(chain[None]) for chain in self.log_ratio])
+
+    @cached_property
+    def errors(self) -> tuple[float, float, float]:
+        """Standard errors of log Ẑ by draws and base draws, and effective number of draws.
+
+        The squares are var(f) / (mean(f)² n) of both sides, with the effective n of the
+        autocorrelated f_p (Frühwirth-Schnatter 2004).
+        """
+        if not np.isfinite(self.log_z):
+            return np.inf, np.inf, 0.0
+        own = _relative(self._log_f(self.log_ratio, self.log_z))
+        base = _relative(self._log_f_base(self.log_z))
+        size = effective_size(own)
+        return float(own.std() / np.sqrt(size)), float(base.std() / np.sqrt(base.size)), size
+
+    @cached_property
+    def pareto_k(self) -> tuple[float, float]:
+        """Tail shapes of f_p over the draws and of f_q over the base draws.
+
+        Both are bounded, so the variances exist. A shape above 0.7 says that these draws are too
+        few to know them (Micaletto & Vehtari 2025, arXiv 2508.14487).
+        """
+        if not np.isfinite(self.log_z):
+            return np.inf, np.inf
+        log_base = self._log_f_base(self.log_z)
+        return (
+            pareto_k(self._log_f(self.log_ratio, self.log_z)),
+            pareto_k(log_base[np.isfinite(log_base)]),
+        )
+
+    @cached_property
+    def even_share(self) -> float:
+        """Kish's effective share of the draws behind f, the smaller of both sides."""
+        if not np.isfinite(self.log_z):
+            return 0.0
+        sides = self._log_f(self.log_ratio, self.log_z), self._log_f_base(self.log_z)
+        return min(float(1 / np.square(_relative(log_f)).mean()) for log_f in sides)
+
+
+def _log_mean(log_values: Array) -> float:
+    return float(log_sum_exp(log_values.ravel())) - np.log(log_values.size)
+
+
+def _relative(log_values: Array) -> Array:
+    values = np.exp(log_values - log_values.max())
+    return values / values.mean()
+
+
+def fitted_normal(points: Array) -> GaussianBase:
+    """The normal with the moments of points, shape (n, D)."""
+    count, dimension = points.shape
+    mean, covariance = gaussian_moments(points)
+    if count > ENOUGH_PER_DIMENSION * dimension:
+        # Shrunk correlations would make the normal too wide along ridges.
+        floor = 1e-12 * np.diag(np.diag(covariance))
+        covariance = np.atleast_2d(np.cov(points, rowvar=False)) + floor
+    return GaussianBase.from_covariance(mean, covariance)
+
+
+def bridges(
+    fitting: Array, estimating: Array, log_density: Array, densities: LogDensities, z: Array
+) -> tuple[Bridge, Bridge]:
+    """The plain bridge and Warp-III from two sets of draws of one density.
+
+    Warp-III bridges ½ p(m + L z) + ½ p(m − L z) to the standard normal.
+
+    Parameters
+    ----------
+    fitting : shape (n, D)
+        Unconstrained draws that fit the normal.
+    estimating, log_density : shapes (chains, draws, D) and (chains, draws)
+        The draws that estimate, and their log densities.
+    densities
+        The log density of the target.
+    z : shape (base draws, D)
+        Standard normal draws.
+    """
+    q = fitted_normal(fitting)
+    own = q.whiten(estimating)
+    flat = own.reshape(-1, own.shape[-1])
+    mirrored = densities(q.unwhiten(-flat)).reshape(log_density.shape)
+    up, down = densities(q.unwhiten(z)), densities(q.unwhiten(-z))
+    plain = Bridge(-q.delta(own, log_density), -q.delta(z, up))
+    warped = Bridge(
+        -q.delta(own, np.logaddexp(log_density, mirrored) - np.log(2)),
+        -q.delta(z, np.logaddexp(up, down) - np.log(2)),
+    )
+    return plain, warped
+
+
+def halves(draws: int) -> tuple[Array, Array]:
+    """Positions of the first and of the second half of a chain, of equal length."""
+    half = draws // 2
+    return np.arange(half), np.arange(half, 2 * half)
+
+
+def reshuffled_halves(draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Two halves of a chain that are made of random blocks, in the order of the chain."""
+    length = max(draws // BLOCKS, 1)
+    blocks = rng.permutation(draws // length)
+    first = np.sort(blocks[: blocks.size // 2])
+    second = np.sort(blocks[blocks.size // 2 : 2 * (blocks.size // 2)])
+    inside = np.arange(length)
+    return tuple((some[:, None] * length + inside).ravel() for some in (first, second))  # type: ignore[return-value]
+
+
+def swapped_log_z(pair: Sequence[Bridge]) -> float:
+    """The average of log Z over bridges whose halves have swapped roles."""
+    return float(np.mean([one.log_z for one in pair]))
+
+
+def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -> Evidence:
+    """log Z from bridges whose halves have swapped roles, with its error.
+
+    The errors of the draws are added and not combined in quadrature. Where the target is nearly
+    normal, both bridges err by the product of what the two halves miss, and by the same amount.
+
+    Parameters
+    ----------
+    method
+        Label of the estimator.
+    spread
+        Standard deviation of the estimate over reshuffled halves. The standard error is no smaller.
+    """
+    errors = np.array([one.errors for one in pair])
+    base = float(np.sqrt(np.square(errors[:, 1]).sum()) / len(pair))
+    by_chain = np.mean([one.chain_log_z for one in pair], axis=0)
+    within, between = float(errors[:, 0].mean()), float(between_error(by_chain))
+    return Evidence(
+        log_z=swapped_log_z(pair),
+        std_error=float(np.fmax(np.hypot(np.fmax(within, between), base), spread)),
+        method=method,
+        within_error=within,
+        between_error=between,
+        effective_size=float(errors[:, 2].sum()),
+        pareto_k=max(k for one in pair for k in one.pareto_k),
+        chain_log_z=tuple(float(value) for value in by_chain),
+    )

@@ -1,0 +1,64 @@
+"""The weight that a run gives to each mode that a search found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.estimates.path import Evidence, expectation
+
+
+def mode_table(
+    survey: Mapping[str, Any], x: Array, log_weights: Array, evidence: Evidence
+) -> pd.DataFrame:
+    """Weights and local evidences of the modes, best first.
+
+    A draw belongs to the modes in proportion to their pilots' Gaussians, with independent
+    coordinates, times their evidences. Draws far from all belong to the nearest.
+
+    Parameters
+    ----------
+    survey
+        The record of `Survey` in a run's provenance.
+    x : shape (chains, draws, D)
+        Unconstrained draws.
+    log_weights : shape (chains, draws)
+        At β = 1.
+    evidence
+        The run's log Z.
+
+    Returns
+    -------
+    DataFrame
+        For each mode: `weight` and its `std_error`; `log_z`, the log of its mass, and its
+        `log_z_std_error`; `pilot_log_z`, the pilots' estimate; `pilot_weight`; and `chains`, the
+        number of chains with at least a tenth of the mode's weight.
+    """
+    place, spread = np.array(survey["place"]), np.array(survey["spread"])
+    pilots = np.array(survey["log_evidence"])
+    logs = np.empty((*log_weights.shape, pilots.size))
+    for k in range(pilots.size):
+        z = (x - place[k]) / spread[k]
+        logs[..., k] = pilots[k] - np.log(spread[k]).sum() - 0.5 * np.square(z).sum(axis=-1)
+    share = np.exp(logs - np.asarray(log_sum_exp(logs, axis=-1))[..., None])
+    found = expectation(share, log_weights, 1.0)
+    weights = np.exp(log_weights - log_weights.max())
+    by_chain = np.einsum("cd,cdk->ck", weights, share) / weights.sum(axis=1)[:, None]
+    value = np.maximum(found.value, 1e-300)
+    relative = found.std_error / value
+    return pd.DataFrame(
+        {
+            "weight": found.value,
+            "std_error": found.std_error,
+            "log_z": evidence.log_z + np.log(value),
+            "log_z_std_error": np.hypot(evidence.std_error, relative),
+            "pilot_log_z": pilots,
+            "pilot_weight": np.exp(pilots - log_sum_exp(pilots)),
+            "chains": (by_chain > 0.1 * found.value).sum(axis=0),
+        },
+        index=pd.RangeIndex(1, pilots.size + 1, name="mode"),
+    )

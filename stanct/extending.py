@@ -1,0 +1,195 @@
+"""`Run.extend`: goes on with a finished run under its frozen settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stanct.arrays import joined_rows
+from stanct.engines.cmdstan import CmdStan
+from stanct.errors import SamplingError
+from stanct.runs.run import Run
+from stanct.samplers import METHODS
+from stanct.samplers._job import Job, Plan
+from stanct.samplers._method import Method
+from stanct.sampling import Options
+from stanct.seeds import Seeds
+from stanct.settings import Whole, declared
+from stanct.stan.hierarchies import non_centred
+from stanct.stan.program import Program
+from stanct.targets.data import StanData
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledTarget
+from stanct.work.execution import executing
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+# Runs whose recorded method name differs from that of its class.
+_NAMES = {"smc": "ais"}
+# Relative difference of δ at the run's own draws that another machine's rounding explains.
+TOLERANCE = 1e-6
+_AGAIN = "Run it again with more draws (draws=)."
+
+
+def extended(
+    run: AnyRun,
+    draws: int,
+    *,
+    target: Any = None,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> AnyRun:
+    """Go on with a run, and return the longer one; see `Run.extend`."""
+    rules = declared(Options)
+    threads = rules["threads"].checked("threads", threads)
+    executor = rules["executor"].checked("executor", executor)
+    progress = rules["progress"].checked("progress", progress)
+    method = _method_of(run)
+    draws = replace(rules["draws"], rule=Whole(method.least_draws), optional=False).checked(
+        "draws", draws
+    )
+    problem = _target_of(run, target)
+    before = run.provenance.get("extended", {"settings": dict(run.settings), "draws": []})
+    plan = Plan(run.chains, draws, run.settings["warmup"], base=_base(run), threads=threads)
+    method.check(plan, problem)
+    engine = CmdStan.here() if run.engine == CmdStan.NAME else None
+    with executing(
+        problem,
+        method.name,
+        {},
+        seed=run.settings["seed"],
+        executor=executor,
+        threads=plan.threads,
+        progress=progress,
+    ) as execution:
+        seeds = Seeds(execution.seed).within("extension", len(before["draws"]))
+        job = Job(method.name, dict(run.method_settings), plan, problem, engine, execution, seeds)
+        more = method.resume(job, run)
+    facts = {
+        "settings": dict(before["settings"]),
+        "draws": [*before["draws"], more.draws],
+    }
+    return _joined(run, more, facts, run.draws + draws)
+
+
+def _base(run: Run) -> Any:
+    base = run.base
+    if base is None:
+        raise SamplingError("The run has no base, so it cannot be extended.", remedy=_AGAIN)
+    return base
+
+
+def _method_of(run: Run) -> Method[Any]:
+    """The method that made the run, with the run's settings."""
+    kind = METHODS.get(_NAMES.get(run.method, run.method))
+    if kind is None or kind.resume is Method.resume:
+        again = "Fit again with more draws." if run.method == "bridge" else _AGAIN
+        raise SamplingError(f"A run of the method {run.method!r} cannot be extended.", remedy=again)
+    known = {field.name for field in fields(kind)}
+    own = {name: value for name, value in run.method_settings.items() if name in known}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in own.items()})
+
+
+def _target_of(run: Run, given: Any) -> SampledTarget:
+    """The target that was given, or the one that the run has recorded."""
+    target = _recorded(run) if given is None else _in_form(run, given)
+    x = _base(run).unwhiten(run.z[:, -1].reshape(-1, run.z.shape[-1]))
+    if target.density.dimension != x.shape[1]:
+        raise SamplingError(
+            f"The target has {target.density.dimension} dimensions, and the run has {x.shape[1]}.",
+            remedy="Pass the target of the run.",
+        )
+    delta = getattr(run, "delta", None)
+    if delta is not None:
+        kept = delta[:, -1].reshape(len(x)) if delta[:, -1].size == len(x) else delta[:, -1, -1]
+        base = _base(run)
+        own = base.delta(base.whiten(x), target.density.log_densities(x))
+        if not np.allclose(own, kept, rtol=TOLERANCE, atol=TOLERANCE):
+            raise SamplingError(
+                "The target has other log densities at the last draws than the run has stored.",
+                remedy="Pass the program and the data of the run, or the same function.",
+            )
+    return target
+
+
+def _in_form(run: Run, given: Any) -> SampledTarget:
+    """The form of a target that the run has sampled."""
+    if isinstance(given, type) or not hasattr(type(given), "data_text"):
+        raise SamplingError(
+            f"target must be what the run has sampled, not a {type(given).__name__}.",
+            remedy="Did you mean target=model.target(data)?",
+        )
+    if isinstance(given, ProgramTarget):
+        sampled = list(run.provenance.get("reparametrised", ()))
+        return next((one for one in given.forms if list(one.reparametrised) == sampled), given)
+    return given
+
+
+def _recorded(run: Run) -> ProgramTarget:
+    """The target of a run on a Stan program, from the text of the program and the data."""
+    told = run.provenance
+    source = told.get("source")
+    if source is None:
+        kind = "was saved by an earlier version" if run.programs else "is of a Python function"
+        raise SamplingError(
+            f"The run {kind}, so it does not have its target.",
+            remedy="Pass the target, such as target=model.target(data).",
+        )
+    users = Program.from_source(source, path=told["program"])
+    sampled = non_centred(users) if told["reparametrised"] else users
+    data = StanData(run.data, told["data_origin"])
+    written = None if sampled is users else users
+    return ProgramTarget(sampled, data, told["prefix"], written, (), told["tempered"])
+
+
+def _joined(run: AnyRun, more: AnyRun, extended: Mapping[str, Any], wanted: int) -> AnyRun:
+    """A run with further draws behind its own."""
+    arrays = {}
+    for name, axes in type(run).arrays.items():
+        if "n" in axes.split():
+            pair = [getattr(run, name), getattr(more, name)]
+            arrays[name] = np.concatenate(pair, axis=axes.split().index("n"))
+    old, new = run.provenance, more.provenance
+    sums = ("gradients", "evaluations", "seconds")
+    stages = dict(old.get("stage_seconds", {}))
+    stages["extension"] = round(stages.get("extension", 0) + new["seconds"], 3)
+    provenance = {
+        **old,
+        **{name: old.get(name, 0) + new[name] for name in sums},
+        "settings": {**run.settings, "draws": wanted, "target_se": None, "max_draws": None},
+        "stopping": None,
+        "interrupted": new["interrupted"],
+        "stage_seconds": stages,
+        "versions": new["versions"],
+        "finished": new["finished"],
+        "extended": dict(extended),
+    }
+    if "acceptance" in old and "acceptance" in new:
+        provenance["acceptance"] = _pooled(old["acceptance"], new["acceptance"])
+    return replace(
+        run,
+        **run._joined(more),
+        **arrays,
+        variables=joined_rows(run.variables, more.variables),
+        provenance=provenance,
+    )
+
+
+def _pooled(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Transitions and mean acceptance in bins of β, of two records together."""
+    tries = np.array([one["transitions"], other["transitions"]], float)
+    means = np.array([one["acceptance"], other["acceptance"]], float)
+    sums = np.where(tries > 0, tries * np.nan_to_num(means), 0).sum(axis=0)
+    total = tries.sum(axis=0)
+    return {
+        "transitions": [int(count) for count in total],
+        "acceptance": [
+            float(value / count) if count else None
+            for value, count in zip(sums, total, strict=True)
+        ],
+    }

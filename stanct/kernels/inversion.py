@@ -1,0 +1,97 @@
+"""Draws of β given x by inversion, on a continuous path or on a ladder."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.kernels.compiling import compiled
+
+# The least β that is no atom.
+SMALLEST = 1e-300
+
+
+class BetaLaw(NamedTuple):
+    """What the law of β given x depends on, apart from δ(x).
+
+    Attributes
+    ----------
+    knots, values : shape (K,)
+        The bias: knots of β, and b at the knots.
+    atom
+        p₀, the weight of β = 0 against all other β; 0 for a path without an atom.
+    masses : shape (K,)
+        Working memory.
+    """
+
+    knots: Array
+    values: Array
+    atom: float
+    masses: Array
+
+
+def make_law(knots: Array, values: Array, atom: float = 0.0) -> BetaLaw:
+    """Make the law of β under a bias, with its working memory."""
+    return BetaLaw(knots, values, float(atom), np.zeros(knots.size))
+
+
+@compiled
+def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
+    """Draw β given x for a piecewise-linear bias by inversion of two uniforms ([GS] 17).
+
+    The atom has probability p₀ / (p₀ + (1 − p₀) M). It is all that is left where δ = +inf. No other
+    β is 0 if there is an atom.
+    """
+    knots, values, masses, atom = law.knots, law.values, law.masses, law.atom
+    if atom > 0 and delta == np.inf:
+        return 0.0
+    pieces = knots.size - 1
+    top = -np.inf
+    for k in range(pieces):
+        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
+        size = abs(end - start)
+        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
+        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
+        top = max(top, masses[k])
+    total = 0.0
+    for k in range(pieces):
+        total += np.exp(masses[k] - top)
+        masses[k] = total
+    if atom > 0:
+        share = 1 / (1 + np.exp(np.log((1 - atom) / atom) + top + np.log(total)))
+        if choose < share:
+            return 0.0
+        choose = (choose - share) / (1 - share)
+    piece = 0
+    while piece < pieces - 1 and masses[piece] <= choose * total:
+        piece += 1
+    width = knots[piece + 1] - knots[piece]
+    r = -width * delta - (values[piece + 1] - values[piece])
+    if abs(r) < 1e-12:
+        t = place
+    else:
+        v = 1 - place if r > 0 else place
+        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
+        t = 1 - t if r > 0 else t
+    beta = knots[piece] + width * min(max(t, 0.0), 1.0)
+    return max(beta, SMALLEST) if atom > 0 else beta
+
+
+@compiled
+def draw_rung(delta: float, law: BetaLaw, choose: float) -> int:
+    """Draw the rung given x, P(n | x) ∝ exp(−β_n δ − b_n), from a uniform ([GS] 6)."""
+    betas, values, masses = law.knots, law.values, law.masses
+    top = -values[0]
+    for n in range(betas.size):
+        masses[n] = -values[n] - (betas[n] * delta if n > 0 else 0.0)
+        top = max(top, masses[n])
+    total = 0.0
+    for n in range(betas.size):
+        total += np.exp(masses[n] - top)
+        masses[n] = total
+    rung = 0
+    while rung < betas.size - 1 and masses[rung] <= choose * total:
+        rung += 1
+    return rung

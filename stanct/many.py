@@ -1,0 +1,359 @@
+"""`sample_many`: one program and many data sets, with every result on disk once it is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from stanct.engines import embedded
+from stanct.errors import CheckpointError, SamplingError, StanctError
+from stanct.runs.many import Many, table_of
+from stanct.runs.run import EvidenceRun, Run
+from stanct.samplers._method import Method
+from stanct.sampling import check_options, sample
+from stanct.seeds import Seeds, stan_seed
+from stanct.targets.program_target import ProgramTarget
+from stanct.version import __version__
+from stanct.work.execution import check_seed
+from stanct.work.pools import opened
+from stanct.work.progress import Bar
+
+RESULTS, RUNS = "results.jsonl", "runs"
+# Data sets that wait in the executor's queue for each one that is being worked on.
+AHEAD = 64
+# Options that belong to one run, not to many.
+SINGLE = ("executor", "checkpoint", "progress", "seed", "threads")
+
+
+class Model(Protocol):
+    """What makes targets of data, such as a `TemperedModel`; it can be sent to workers."""
+
+    def target(self, data: Any) -> ProgramTarget: ...
+
+
+class Simulated(NamedTuple):
+    """Data that were simulated, and the values of variables from which they were.
+
+    Each run then says, for every scalar, which share of the posterior lies below its true value.
+    """
+
+    data: Any
+    truth: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The run of one data set; it is sent to workers."""
+
+    model: Model
+    name: str
+    data: Any = field(repr=False)
+    method: Method[Any] | str
+    seed: int
+    threads: int | None
+    options: Mapping[str, Any]
+    variables: tuple[str, ...]
+    truth: Mapping[str, Any]
+    keep: str | None
+
+    def __call__(self) -> dict[str, Any]:
+        row: dict[str, Any] = {"name": self.name, "data": _digest(self.data), "error": ""}
+        try:
+            target = self.model.target(self.data)
+            run = sample(
+                target, self.method, seed=self.seed, threads=self.threads, progress=False,
+                **self.options,
+            )  # fmt: skip
+            row |= _summary(run, self.variables)
+            row["ranks"] = _ranks(run, self.truth)
+            if self.keep is not None:
+                run.save(self.keep)
+        except StanctError as cause:
+            row["error"] = str(cause)
+        return row
+
+
+def sample_many(
+    model: Model,
+    datasets: Mapping[str, Any] | Iterable[Any],
+    method: Method[Any] | str = "auto",
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    executor: Executor | str | None = None,
+    seed: int | None = None,
+    variables: Sequence[str] = (),
+    keep_runs: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> Many:
+    """Sample one program with many data sets.
+
+    Every data set has a seed of its own, which follows from `seed` and its name. Results therefore
+    depend neither on the executor nor on the other data sets. A data set that fails is a row with
+    an `error`.
+
+    Parameters
+    ----------
+    model
+        A `TemperedModel`.
+    datasets
+        Data by name, or data alone, whose names are then 0, 1, …; each in a form that
+        `TemperedModel.sample` accepts. A generator is read as far as there is work.
+    folder
+        Folder to which each result is appended, to the file ``results.jsonl``, as soon as it is
+        there. The same call goes on with the data sets that have no result in it.
+    executor
+        A `concurrent.futures.Executor`, or ``"processes:4"``, ``"threads:4"`` or
+        ``"dask:tcp://host:port"``. Every worker then runs whole data sets, one after the other. By
+        default they run here, in turn, with their chains on threads.
+    seed
+        Seed of all runs; a fresh one by default, or that of the folder.
+    variables
+        Names of variables whose posterior means go into the table; elements of containers get
+        names such as ``theta[1]``.
+    keep_runs
+        Whether each run is saved too, in ``folder/runs/NAME``.
+    progress
+        Whether a bar on stderr counts the data sets.
+    options
+        Options of each run, as in `stanct.sampling.Options`.
+
+    Raises
+    ------
+    SamplingError
+        An option is unknown or belongs to single runs, or two data sets have one name; raised
+        before any work.
+    CheckpointError
+        The folder belongs to other settings, or cannot be written.
+    """
+    for name in SINGLE:
+        if name in options:
+            raise SamplingError(f"{name} is no option of the single runs of sample_many.")
+    check_options(method, options)
+    if keep_runs and folder is None:
+        raise SamplingError("keep_runs needs a folder.", remedy="Pass folder='results'.")
+    if seed is not None:
+        seed = check_seed(seed)
+    journal = _Results.opened(folder, _identity(model, method, options, variables), seed)
+    count = len(datasets) if isinstance(datasets, Sized) else 0
+    bar = Bar(count, "data sets", unit="data set", shown=progress)
+    complete = True
+    with journal, bar, opened(executor) as pool:
+        seeds = Seeds(journal.seed)
+
+        def tasks() -> Iterator[_Task]:
+            seen: set[str] = set()
+            for name, given in _named(datasets):
+                data, truth = given if isinstance(given, Simulated) else (given, {})
+                if name in seen:
+                    raise SamplingError(f"Two data sets have the name {name!r}.")
+                seen.add(name)
+                found = journal.rows.get(name)
+                if found is not None:
+                    if found["data"] != _digest(data):
+                        raise CheckpointError(
+                            f"The folder has a result of {name!r} with other data.",
+                            remedy="Choose another folder, or other names.",
+                        )
+                    bar.update(1)
+                    continue
+                keep = str(Path(folder) / RUNS / name) if keep_runs and folder is not None else None
+                own = stan_seed(seeds("data set", name))
+                threads = None if pool is None else 1
+                yield _Task(
+                    model, name, data, method, own, threads, dict(options), tuple(variables),
+                    truth, keep,
+                )  # fmt: skip
+
+        try:
+            for row in _done(pool, tasks()):
+                journal.add(row)
+                bar.update(1)
+        except KeyboardInterrupt:
+            complete = False
+            warnings.warn(
+                f"Stopped after {len(journal.rows)} data sets."
+                + (" The same call goes on." if folder is not None else ""),
+                stacklevel=2,
+            )
+    return Many(table_of(journal.rows), journal.seed, complete, _label(model))
+
+
+def _named(datasets: Mapping[str, Any] | Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    pairs = datasets.items() if isinstance(datasets, Mapping) else enumerate(datasets)
+    for name, data in pairs:
+        text = str(name)
+        if not text or text in (".", "..") or any(c in text for c in "/\\\0"):
+            raise SamplingError(
+                f"A data set cannot have the name {text!r}.", remedy="Use letters and digits."
+            )
+        yield text, data
+
+
+def _done(pool: Executor | None, tasks: Iterator[_Task]) -> Iterator[dict[str, Any]]:
+    """Carry the tasks out, here or by the executor's workers; rows come as they are finished."""
+    if pool is None:
+        for task in tasks:
+            yield task()
+        return
+    waiting: set[Future[dict[str, Any]]] = set()
+    try:
+        for task in tasks:
+            waiting.add(pool.submit(task))
+            if len(waiting) >= AHEAD:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+class _Results:
+    """The rows so far, in memory and, with a folder, in a file that grows by whole lines."""
+
+    def __init__(self, file: Path | None, seed: int, rows: dict[str, dict[str, Any]]) -> None:
+        self.file, self.seed, self.rows = file, seed, rows
+        self._stream = None if file is None else file.open("ab")
+
+    @classmethod
+    def opened(
+        cls, folder: str | os.PathLike[str] | None, identity: Mapping[str, Any], seed: int | None
+    ) -> _Results:
+        """The results of a folder, which must be of the same settings; or of a new one."""
+        fresh = seed if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
+        if folder is None:
+            return cls(None, fresh, {})
+        file = Path(folder) / RESULTS
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                head = json.dumps({**identity, "seed": fresh})
+                file.write_text(head + "\n", encoding="utf-8")
+            head, rows = _read(file)
+        except (OSError, ValueError, KeyError, TypeError) as cause:
+            raise CheckpointError(f"{file} cannot be read or written: {cause}.") from cause
+        for name, value in {**identity, "seed": head["seed"] if seed is None else seed}.items():
+            if head.get(name) != value:
+                raise CheckpointError(
+                    f"{folder} holds results with another {name}.",
+                    remedy="Choose another folder, or repeat the call that made it.",
+                )
+        return cls(file, head["seed"], rows)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row; on disk it is whole, or it is not there."""
+        self.rows[row["name"]] = row
+        if self._stream is not None:
+            self._stream.write(json.dumps(row).encode() + b"\n")
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+
+    def __enter__(self) -> _Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The first line and the rows; a last line that a kill cut is removed."""
+    text = file.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if whole != text:
+        with file.open("rb+") as stream:
+            stream.truncate(len(whole))
+    head, *lines = [json.loads(line) for line in whole.splitlines()]
+    return head, {row["name"]: row for row in lines}
+
+
+def _identity(
+    model: Model, method: Method[Any] | str, options: Mapping[str, Any], variables: Sequence[str]
+) -> dict[str, Any]:
+    """What must be equal in a call that goes on with a folder."""
+    named = method if isinstance(method, str) else {method.name: method.record()}
+    program = getattr(model, "program", None)
+    text = getattr(program, "source", repr(model))
+    return {
+        "program": hashlib.sha256(text.encode()).hexdigest(),
+        "method": json.loads(json.dumps(named)),
+        "options": {name: repr(value) for name, value in sorted(options.items())},
+        "variables": list(variables),
+        "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
+    }
+
+
+def _label(model: Model) -> str:
+    return str(getattr(getattr(model, "program", None), "label", "model"))
+
+
+def _digest(data: Any) -> str:
+    """A short digest of data in any form that a model accepts."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(item) for key, item in sorted(value.items())}
+        return np.asarray(value).tolist() if hasattr(value, "__array__") else value
+
+    if isinstance(data, str | os.PathLike):
+        content = Path(data).read_bytes() if Path(data).is_file() else os.fspath(data).encode()
+    else:
+        content = json.dumps(plain(data), default=repr).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _summary(run: Run, variables: Sequence[str]) -> dict[str, Any]:
+    """The numbers of a run that the table keeps."""
+    row: dict[str, Any] = {
+        "method": run.method,
+        "gradients": run.gradients,
+        "seconds": run.provenance["seconds"],
+        "failed": list(run.warnings),
+    }
+    if isinstance(run, EvidenceRun):
+        evidence = run.evidence
+        row |= {
+            "log_z": evidence.log_z,
+            "std_error": evidence.std_error,
+            "pareto_k": float(evidence.pareto_k),
+        }
+    means = {}
+    for name in variables:
+        found = run.expect(name)
+        value, error = np.ravel(found.value), np.ravel(found.std_error)
+        names = _elements(name, np.shape(found.value))
+        means |= {n: [float(v), float(e)] for n, v, e in zip(names, value, error, strict=True)}
+    return row | {"means": means}
+
+
+def _ranks(run: Run, truth: Mapping[str, Any]) -> dict[str, float]:
+    """The share of the posterior below each true scalar, where half of what is equal counts."""
+    ranks = {}
+    for name, value in truth.items():
+        value = np.asarray(value, float)
+
+        def below(draws: Mapping[str, Any], name: str = name, value: Any = value) -> Any:
+            return (draws[name] < value) + 0.5 * (draws[name] == value)
+
+        found = np.ravel(run.expect(below).value)
+        ranks |= dict(zip(_elements(name, value.shape), found.tolist(), strict=True))
+    return ranks
+
+
+def _elements(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of the scalars of a variable, with Stan's indices."""
+    if not shape:
+        return [name]
+    return [f"{name}[{','.join(str(k + 1) for k in index)}]" for index in np.ndindex(shape)]

@@ -1,0 +1,91 @@
+"""Averages over models: of a quantity, of draws, and the comparison by prediction beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array
+from stanct.errors import StanctError
+from stanct.estimates import weighted
+from stanct.estimates.arviz_bridge import compare_by_loo
+from stanct.estimates.path import Expectation
+from stanct.runs.run import EvidenceRun
+
+
+def averaged(
+    runs: Sequence[EvidenceRun], probability: Array, quantity: weighted.Quantity
+) -> Expectation:
+    """Average of a quantity over models; see `Comparison.average`.
+
+    Parameters
+    ----------
+    probability : shape (models,)
+        Posterior probabilities of the models.
+    """
+    found = [run.expect(quantity) for run in runs]
+    shapes = {np.shape(one.value) for one in found}
+    if len(shapes) > 1:
+        raise StanctError(
+            f"The quantity has different shapes in the models: {sorted(shapes)}.",
+            remedy="Average one that means the same in all models.",
+        )
+    values, errors, sizes = (
+        np.array([getattr(one, name) for one in found])
+        for name in ("value", "std_error", "effective_size")
+    )
+    share = probability.reshape(-1, *[1] * np.ndim(found[0].value))
+    mean = (share * values).sum(axis=0)
+    log_z_errors = np.array([run.evidence.std_error for run in runs])
+    by_models = log_z_errors.reshape(share.shape) * (values - mean)
+    variance = np.square(share * errors) + np.square(share * by_models)
+    size = 1 / (np.square(share) / sizes).sum(axis=0)
+    return Expectation(mean, np.sqrt(variance.sum(axis=0)), size, 1.0)
+
+
+def averaged_draws(
+    runs: Sequence[EvidenceRun], probability: Array, count: int, seed: int
+) -> dict[str, Array]:
+    """Equally weighted draws from the average of models; see `Comparison.draws`.
+
+    Parameters
+    ----------
+    probability : shape (models,)
+        Posterior probabilities of the models.
+    """
+    shapes = [{n: v.shape[2:] for n, v in run.variables.items()} for run in runs]
+    common = [n for n in shapes[0] if all(s.get(n) == shapes[0][n] for s in shapes)]
+    if not common:
+        raise StanctError(
+            "The models have no variable in common.",
+            remedy="Give what means the same in all models the same name and shape.",
+        )
+    rng = np.random.default_rng(seed)
+    ends = np.floor(count * np.cumsum(probability) + rng.random()).astype(int)
+    ends[-1] = count
+    numbers = np.diff(np.minimum(ends, count), prepend=0)
+    parts: dict[str, list[Array]] = {name: [] for name in common}
+    for run, number in zip(runs, numbers, strict=True):
+        each = -(-int(number) // run.chains)
+        picked = run.resample(each, seed=int(rng.integers(2**31))) if each else run.variables
+        order = rng.permutation(each * run.chains)[:number]
+        for name in common:
+            flat = picked[name].reshape(-1, *shapes[0][name])
+            parts[name].append(flat[order])
+    drawn = {name: np.concatenate(values) for name, values in parts.items()}
+    return {**drawn, "model": np.repeat(np.arange(len(runs)), numbers)}
+
+
+def compared_by_loo(names: Sequence[str], runs: Sequence[EvidenceRun]) -> pd.DataFrame:
+    """ArviZ's comparison by leave-one-out cross-validation; see `Comparison.loo`."""
+    containers = {}
+    for name, run in zip(names, runs, strict=True):
+        containers[name] = run.to_arviz()
+        if "log_likelihood" not in containers[name]:
+            raise StanctError(
+                f"The run {name!r} has no log likelihood of each observation.",
+                remedy="Write `log_lik` in the program's generated quantities.",
+            )
+    return compare_by_loo(containers)

@@ -1,0 +1,212 @@
+"""`BridgeRun`: the draws of a fit made elsewhere, with the evidence by bridge sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.bridge import Bridge, swapped_evidence
+from stanct.estimates.path import Evidence
+from stanct.path.base import Base
+from stanct.runs.diagnostics import EVEN_WEIGHTS, Check, agreement, check
+from stanct.runs.run import EvidenceRun
+
+ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."
+MORE_DRAWS = "Fit again with more draws."
+# An unseen share of the mass moves log Z by as much.
+MOST_UNSEEN = 0.01
+MOST_LOST = 0.01
+# The spread over reshuffled halves is part of the error bar. Where it is more than this many times
+# the error of the delta method, that formula has failed.
+MOST_SPREAD = 3
+# NUTS at β = 1 should not diverge at all. A few in a thousand draws may be chance.
+MOST_DIVERGENT = 0.002
+# Written with six digits, draws give log densities back with errors well below this.
+LP_TOLERANCE = 0.1
+PLAIN = "plain bridge"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BridgeRun(EvidenceRun):
+    """Draws of the user's density from a fit made elsewhere, and log Z by bridge sampling.
+
+    `evidence` is Warp-III (Meng & Schilling 2002): half of the draws fit a normal, the other half
+    estimate, the halves swap roles, and the two estimates are averaged. All draws have the same
+    weight. No gradient was taken, except by the search for modes that the fit has missed.
+
+    Attributes
+    ----------
+    plain_ratio, warp_ratio : shape (2, chains, half the draws)
+        log p − log q at the draws that estimate, for both roles of the halves: for the plain
+        bridge, and for Warp-III in its mirrored coordinates. Natural log.
+    plain_base_ratio, warp_base_ratio : shape (2, base draws)
+        The same at draws of the normal; −inf where the target vanishes.
+    reshuffled : shape (reshuffles,)
+        log Z by Warp-III from halves made of random blocks of the same draws.
+    log_density : shape (chains, draws)
+        −φ at the draws, with all constants.
+    lp : shape (chains, draws)
+        The fit's own ``lp__``, which may differ from it by a constant; empty if the fit has none.
+
+    The other attributes are those of `Run`.
+    """
+
+    file_format: ClassVar[str] = "stanct bridge 1"
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "plain_ratio": "2 c h", "plain_base_ratio": "2 b", "warp_ratio": "2 c h",
+        "warp_base_ratio": "2 b", "reshuffled": "*", "log_density": "c n", "lp": "* *",
+    }  # fmt: skip
+
+    base: Base = field(repr=False)
+    plain_ratio: Array = field(repr=False)
+    plain_base_ratio: Array = field(repr=False)
+    warp_ratio: Array = field(repr=False)
+    warp_base_ratio: Array = field(repr=False)
+    reshuffled: Array = field(repr=False)
+    log_density: Array = field(repr=False)
+    lp: Array = field(repr=False)
+
+    @property
+    def target_log_weights(self) -> Array:
+        """Zeros, because all draws have the same weight."""
+        return np.zeros((self.chains, self.draws))
+
+    @cached_property
+    def _warp(self) -> list[Bridge]:
+        return [Bridge(*one) for one in zip(self.warp_ratio, self.warp_base_ratio, strict=True)]
+
+    @cached_property
+    def _plain(self) -> list[Bridge]:
+        return [Bridge(*one) for one in zip(self.plain_ratio, self.plain_base_ratio, strict=True)]
+
+    @property
+    def reshuffled_spread(self) -> float:
+        """Standard deviation of log Z over reshuffled halves; 0 without any."""
+        return float(self.reshuffled.std(ddof=1)) if self.reshuffled.size > 1 else 0.0
+
+    def _estimate(self) -> Evidence:
+        return swapped_evidence(self._warp, f"{self.method}, Warp-III", self.reshuffled_spread)
+
+    @cached_property
+    def plain_evidence(self) -> Evidence:
+        """log Z by the plain bridge between the draws and the normal (Meng & Wong 1996)."""
+        return swapped_evidence(self._plain, f"{self.method}, {PLAIN}")
+
+    def extra_estimates(self) -> dict[str, Evidence]:
+        """As `EvidenceRun.extra_estimates`."""
+        return {PLAIN: self.plain_evidence}
+
+    def facts(self) -> dict[str, float]:
+        """As `Run.facts`."""
+        return {
+            "Pareto k of the draws": max(one.pareto_k[0] for one in self._warp),
+            "Pareto k of the normal": max(one.pareto_k[1] for one in self._warp),
+            "Spread over reshuffled halves": self.reshuffled_spread,
+        }
+
+    def _checks(self) -> tuple[Check, ...]:
+        evidence, plain = self.bare_evidence, self.plain_evidence
+        allowed = MOST_SPREAD * evidence.within_error + 0.01
+        return (
+            *self._fit_checks(),
+            *self._unseen_checks(),
+            *_side_checks(self._warp),
+            check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
+                  f"log Z rests on {evidence.effective_size:.0f} effective draws.", MORE_DRAWS),
+            check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
+                  f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the normal "
+                  "and the posterior hardly overlap, and the error itself is unknown.", ESCALATE),
+            _gap_check("halves", [one.log_z for one in self._warp],
+                       [float(np.hypot(*one.errors[:2])) for one in self._warp],
+                       "Estimates with swapped halves", MORE_DRAWS),
+            check("reshuffled", self.reshuffled_spread, allowed, self.reshuffled_spread <= allowed,
+                  f"log Z varies by {self.reshuffled_spread:.3f} with which draws fit the normal.",
+                  ESCALATE),
+            _gap_check("estimators", [evidence.log_z, plain.log_z],
+                       [evidence.std_error, plain.std_error],
+                       "Warp-III and the plain bridge", ESCALATE),
+        )  # fmt: skip
+
+    def _fit_checks(self) -> tuple[Check, ...]:
+        """Check that the draws belong to the program, and that their chains agree."""
+        lost = self.provenance["lost"]
+        rate = r_hat(self.log_density)
+        moving = effective_size(self.log_density, method="bulk")
+        checks = [
+            check("lost", lost, MOST_LOST, lost <= MOST_LOST,
+                  f"{lost:.1%} of the fit's draws have no finite unconstrained value or density.",
+                  "Write the fit with more digits (sig_figs=18), or see that these are its data."),
+            check("r_hat", rate, 1.05, not rate > 1.05,
+                  f"Split R-hat of the log density is {rate:.3f}.",
+                  f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),
+            check("mixing", moving, 100, moving >= 100,
+                  f"The fit's log densities are worth {moving:.0f} draws.",
+                  f"Its chains move slowly. {MORE_DRAWS} {ESCALATE}"),
+        ]  # fmt: skip
+        divergent = self.provenance["divergent"]
+        if divergent is not None:
+            checks.append(
+                check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
+                      f"{divergent:.2%} of the fit's transitions diverged.",
+                      "A divergence says that chains turn back from a part of the posterior. Fit "
+                      f"with adapt_delta=0.99 or in another form. {ESCALATE}")
+            )  # fmt: skip
+        if self.lp.size:
+            gaps = self.log_density - self.lp
+            gap = float(np.median(np.abs(gaps - np.median(gaps))))
+            checks.append(
+                check("program", gap, LP_TOLERANCE, gap <= LP_TOLERANCE,
+                      f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
+                      "The fit is of another program or of other data: pass those of the fit.")
+            )  # fmt: skip
+        return tuple(checks)
+
+    def _unseen_checks(self) -> tuple[Check, ...]:
+        """Check whether a search found mass where the fit has no draws."""
+        searched = self.provenance["search"]
+        if searched is None:
+            return ()
+        gap = searched["log_mass"]
+        share = 0.0 if gap is None else float(1 / (1 + np.exp(self.bare_evidence.log_z - gap)))
+        return (
+            check("unseen", share, MOST_UNSEEN, share <= MOST_UNSEEN,
+                  f"A search found {share:.1%} of the mass where the fit has no draws.",
+                  f"The fit has missed a mode, so log Z is too low. {ESCALATE}"),
+        )  # fmt: skip
+
+    def _shape(self) -> str:
+        return f"{self.chains} chains of {self.draws} draws of {self.provenance['fit']}"
+
+
+def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:
+    """Check the tails of the terms on both sides of the bridge."""
+    even = min(one.even_share for one in pair)
+    sides = (
+        ("pareto_k", 0, "draws", f"{MORE_DRAWS} {ESCALATE}"),
+        ("pareto_k_base", 1, "draws of the normal", ESCALATE),
+    )
+    checks = []
+    for name, side, words, remedy in sides:
+        k = max(one.pareto_k[side] for one in pair)
+        checks.append(
+            check(name, k, 0.7, k <= 0.7 or even > EVEN_WEIGHTS,
+                  f"The bridge's terms at the {words} have tail shape {k:.2f} and use "
+                  f"{even:.0%} of them.",
+                  f"A few of them dominate. {remedy}")
+        )  # fmt: skip
+    return tuple(checks)
+
+
+def _gap_check(
+    name: str, log_z: list[float], errors: list[float], words: str, remedy: str
+) -> Check:
+    gap = abs(log_z[0] - log_z[1])
+    verdict = agreement(gap if np.isfinite(gap) else np.inf, math.hypot(*errors))
+    return check(name, *verdict, f"{words} differ by {gap:.3f}.", remedy)

@@ -1,0 +1,417 @@
+"""Draws of a fit that another program made, read from whatever that program left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import stanio
+
+from stanct.arrays import Array
+from stanct.engines.embedded import DrawBlock
+from stanct.errors import StanctError
+from stanct.estimates.arviz_bridge import read_netcdf
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.targets.program_target import ProgramTarget
+
+NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
+# Names under which tools keep the number of a draw's chain and Stan's own log density.
+CHAIN_COLUMNS = ("chain__", ".chain", "chain")
+LP_NAMES = ("lp__", "lp")
+DIVERGENT_NAMES = ("divergent__", "diverging")
+_COLUMN = re.compile(
+    r"(?P<name>[A-Za-z]\w*?)(?:\[(?P<list>\d+(?:,\s*\d+)*)\]|(?P<dots>(?:\.\d+)+))?$"
+)
+_COMMENT = re.compile(r"#\s*(?P<name>num_samples|num_warmup|save_warmup|thin)\s*=\s*(?P<value>\w+)")
+_REMEDY = (
+    "Pass a CmdStanMCMC, its CSV files, ArviZ's InferenceData or DataTree or a netCDF file of one, "
+    "a DataFrame, or a mapping of parameter names to arrays."
+)
+
+# Files are written with few digits. What a constraint lacks by less than this is rounding.
+ROUNDING = 1e-4
+
+
+class HasStanVariables(Protocol):
+    """The part of CmdStanPy's ``CmdStanMCMC`` that is read."""
+
+    def stan_variables(self) -> Any: ...
+
+    def method_variables(self) -> Any: ...
+
+
+class HasGroups(Protocol):
+    """The part of ArviZ's and xarray's containers that is read."""
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+    def to_netcdf(self, path: Any = ..., /) -> Any: ...
+
+
+Fit = (
+    str
+    | os.PathLike[str]
+    | Sequence[str | os.PathLike[str]]
+    | pd.DataFrame
+    | Mapping[str, Any]
+    | HasStanVariables
+    | HasGroups
+)
+"""What `read_fit` accepts. The libraries whose objects these are need not be installed."""
+
+
+@dataclass(frozen=True)
+class ForeignFit:
+    """Draws of the parameters, in the user's own space.
+
+    Attributes
+    ----------
+    variables
+        Parameter name to shape (chains, draws, ...).
+    lp : shape (chains, draws)
+        Stan's ``lp__``, which lacks constants; None if the fit does not have it.
+    origin
+        Where the draws come from, in words.
+    divergent
+        Share of the transitions that diverged; None if the fit does not say.
+    """
+
+    variables: Mapping[str, Array] = field(repr=False)
+    lp: Array | None = field(repr=False)
+    origin: str
+    divergent: float | None = None
+
+
+def is_fit(value: Any) -> bool:
+    """Whether `read_fit` would try to read an object that is no path."""
+    return (
+        isinstance(value, pd.DataFrame | Mapping)
+        or hasattr(type(value), "stan_variable")
+        or _posterior(value) is not None
+        or hasattr(type(value), "data_vars")
+    )
+
+
+@dataclass(frozen=True)
+class Unconstrained:
+    """Draws of a fit in the unconstrained space of a program.
+
+    Attributes
+    ----------
+    x : shape (chains, draws, D)
+    lp : shape (chains, draws)
+        As `ForeignFit.lp`; None also where draws were lost, so that rows do not correspond.
+    lost
+        Share of the draws that the transform cannot invert, or that were cut from longer chains.
+    origin, divergent
+        As `ForeignFit.origin` and `ForeignFit.divergent`.
+    """
+
+    x: Array = field(repr=False)
+    lp: Array | None = field(repr=False)
+    lost: float
+    origin: str
+    divergent: float | None
+
+
+def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
+    """Read a fit of a program and transform its draws.
+
+    Parameters
+    ----------
+    rng
+        For the lengths of unconstrained unit vectors; see `ProgramTarget.unconstrain`.
+
+    Raises
+    ------
+    StanctError
+        The fit cannot be read, lacks a parameter, or has hardly a draw in the program's support.
+    """
+    found = read_fit(fit, target.parameter_shapes)
+    types = {d.name: d.type for d in target.program.parameters}
+    mended = {name: _mended(types[name], values) for name, values in found.variables.items()}
+    block = DrawBlock(mended, {})
+    chains, draws = next(iter(mended.values())).shape[:2]
+    parts = [target.unconstrain(block, chain, rng) for chain in range(chains)]
+    shortest = min(len(part) for part in parts)
+    if shortest < draws / 2:
+        raise StanctError(
+            f"Most draws of {found.origin} are outside the support of the program's parameters"
+            f"{_why_outside(target, mended)}.",
+            remedy="Is this a fit of this program, with these data, written with enough digits?",
+        )
+    x = np.array([part[:shortest] for part in parts])
+    lost = 1 - sum(map(len, parts)) / (chains * draws)
+    lp = found.lp if shortest == draws else None
+    return Unconstrained(x, lp, lost, found.origin, found.divergent)
+
+
+def _why_outside(target: ProgramTarget, variables: Mapping[str, Array]) -> str:
+    try:
+        target.density.unconstrain({name: values[0, 0] for name, values in variables.items()})
+    except ValueError as cause:
+        return f": {str(cause).strip().rstrip('.')}"
+    return ""
+
+
+def _mended(kind: str, values: Array) -> Array:
+    """Draws that fulfil the constraint of a type again, where only rounding broke it."""
+    if kind == "simplex":
+        fixed = values / values.sum(axis=-1, keepdims=True)
+    elif kind in ("unit_vector", "cholesky_factor_corr"):
+        fixed = values / np.linalg.norm(values, axis=-1, keepdims=True)
+    elif kind == "sum_to_zero_vector":
+        fixed = values - values.mean(axis=-1, keepdims=True)
+    elif kind in ("corr_matrix", "cov_matrix"):
+        fixed = (values + values.swapaxes(-1, -2)) / 2
+        if kind == "corr_matrix":
+            fixed[..., range(fixed.shape[-1]), range(fixed.shape[-1])] = 1.0
+    else:
+        return values
+    is_near = np.isfinite(fixed).all() and np.abs(fixed - values).max(initial=0) < ROUNDING
+    return fixed if is_near else values
+
+
+def base_of(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> GaussianBase:
+    """The Gaussian base with the moments of a fit's draws; errors are those of `unconstrained`."""
+    x = unconstrained(target, fit, rng).x
+    return GaussianBase.from_covariance(*gaussian_moments(x.reshape(-1, x.shape[-1])))
+
+
+def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
+    """Read the draws of all parameters of a program.
+
+    Parameters
+    ----------
+    fit
+        A ``CmdStanMCMC``; one or several CmdStan CSV files, or a folder of them; ArviZ's
+        ``InferenceData``, ``DataTree`` or ``Dataset``, or a netCDF file; a DataFrame with columns
+        such as ``theta[1,2]`` or ``theta.1.2`` and, for several chains, ``chain__``; or a mapping
+        of names to arrays of shape (chains, draws, ...) or (draws, ...). Warm-up draws that a CSV
+        file has are left out.
+    shapes
+        The program's parameters with their shapes.
+
+    Raises
+    ------
+    StanctError
+        The fit is of no such kind, cannot be read, or lacks a parameter of the program.
+    """
+    found = _read(fit)
+    variables = {name: _shaped(found, name, shape) for name, shape in shapes.items()}
+    lead = {values.shape[:2] for values in variables.values()}
+    if len(lead) != 1:
+        raise StanctError(f"Parameters of the fit have different numbers of draws: {sorted(lead)}.")
+    lp = found.lp if found.lp is not None and found.lp.shape in lead else None
+    for name, values in variables.items():
+        if not np.isfinite(values).all():
+            raise StanctError(
+                f"Draws of `{name}` in {found.origin} are not finite, or an element has no column.",
+                remedy="Pass the fit with all elements of all parameters.",
+            )
+    return ForeignFit(variables, lp, found.origin, found.divergent)
+
+
+def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
+    """Draws of a parameter, shape (chains, draws, *shape)."""
+    if name not in found.variables:
+        raise StanctError(
+            f"{found.origin[0].upper()}{found.origin[1:]} has no draws of the parameter `{name}`.",
+            remedy="The bridge needs all parameters of the program. Found: "
+            f"{', '.join(found.variables) or 'nothing'}.",
+        )
+    values = _numbers(found.variables[name], name)
+    if values.shape[1:] == shape and values.ndim == len(shape) + 1:
+        values = values[None]
+    if values.ndim != len(shape) + 2 or values.shape[2:] != shape:
+        raise StanctError(
+            f"Draws of `{name}` have shape {values.shape}; the program and the data need (chains, "
+            f"draws{''.join(f', {size}' for size in shape)}).",
+            remedy="Are these the data of the fit?",
+        )
+    return values
+
+
+def _numbers(values: Any, name: str) -> Array:
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError) as cause:
+        raise StanctError(
+            f"Draws of `{name}` are not numbers: {cause}.", remedy="Pass draws as numbers."
+        ) from cause
+
+
+def _read(fit: Any) -> ForeignFit:
+    if isinstance(fit, str | os.PathLike):
+        return _read_path(Path(fit))
+    if isinstance(fit, Sequence) and fit and all(isinstance(f, str | os.PathLike) for f in fit):
+        return _read_csv([Path(f) for f in fit])
+    if hasattr(fit, "stan_variable") and hasattr(fit, "method_variables"):
+        return _read_cmdstanpy(fit)
+    group = _posterior(fit)
+    if group is not None:
+        statistics = _group(fit, "sample_stats")
+        return _read_dataset(group, {} if statistics is None else statistics)
+    if isinstance(fit, pd.DataFrame):
+        return _read_frame(fit)
+    if hasattr(fit, "data_vars"):
+        return _read_dataset(fit, fit)
+    if isinstance(fit, Mapping):
+        return ForeignFit(dict(fit), _lp_of(fit), "the mapping of draws", _divergent_of(fit))
+    raise StanctError(f"A fit of the type {type(fit).__name__!r} cannot be read.", remedy=_REMEDY)
+
+
+def _lp_of(variables: Mapping[str, Any]) -> Array | None:
+    for name in LP_NAMES:
+        if name in variables:
+            return np.atleast_2d(np.asarray(variables[name], float))
+    return None
+
+
+def _divergent_of(variables: Any) -> float | None:
+    for name in DIVERGENT_NAMES:
+        if name in variables:
+            return float(np.mean(np.asarray(variables[name], float)))
+    return None
+
+
+def _read_path(path: Path) -> ForeignFit:
+    if path.suffix.lower() in NETCDF:
+        if not path.is_file():
+            raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
+        return _read(read_netcdf(path))
+    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+    if not files:
+        raise StanctError(f"The folder {path} has no CSV files.", remedy=_REMEDY)
+    return _read_csv(files)
+
+
+def _read_csv(files: Sequence[Path]) -> ForeignFit:
+    """The draws of CmdStan's files, one for each chain."""
+    header, chains = "", []
+    for file in files:
+        names, rows = _read_chain(file)
+        if header and names != header:
+            raise StanctError(
+                f"{file} and {files[0]} have different columns.",
+                remedy="Pass the files of one fit only.",
+            )
+        header = names
+        chains.append(rows)
+    shortest = min(len(rows) for rows in chains)
+    draws = np.stack([rows[:shortest] for rows in chains])
+    variables = {
+        name: variable.extract_reshape(draws)
+        for name, variable in stanio.parse_header(header).items()
+    }
+    origin = f"the file{'s' * (len(files) > 1)} {files[0]}"
+    return ForeignFit(variables, _lp_of(variables), origin, _divergent_of(variables))
+
+
+def _read_chain(file: Path) -> tuple[str, Array]:
+    """Header and draws after warm-up, shape (draws, columns), of one CSV file."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as cause:
+        raise StanctError(
+            f"{file} cannot be read: {cause}.", remedy="Check the path of the fit."
+        ) from cause
+    settings = {m["name"]: m["value"] for m in map(_COMMENT.match, lines) if m}
+    plain = [line for line in lines if line and not line.startswith("#")]
+    if len(plain) < 2:
+        raise StanctError(f"{file} has no draws.", remedy=_REMEDY)
+    try:
+        rows = np.loadtxt(plain[1:], delimiter=",", ndmin=2)
+    except ValueError as cause:
+        raise StanctError(
+            f"{file} is no CSV file of draws: {cause}.",
+            remedy="Pass CmdStan's own files, as they were written.",
+        ) from cause
+    if settings.get("save_warmup") in ("1", "true"):
+        thin = int(settings.get("thin", 1))
+        rows = rows[-(-int(settings.get("num_warmup", 1000)) // thin) :]
+    return plain[0], rows
+
+
+def _read_cmdstanpy(fit: Any) -> ForeignFit:
+    if not hasattr(fit, "num_draws_sampling"):
+        raise StanctError(
+            f"A {type(fit).__name__} has no draws of the posterior.",
+            remedy="Pass the result of CmdStanModel.sample.",
+        )
+    chains = int(fit.chains)
+
+    def by_chain(values: Any) -> Array:
+        values = np.asarray(values, float)
+        return values.reshape(chains, -1, *values.shape[1:])
+
+    variables = {name: by_chain(values) for name, values in fit.stan_variables().items()}
+    own = fit.method_variables()
+    return ForeignFit(variables, own["lp__"].T, "the CmdStanMCMC", _divergent_of(own))
+
+
+def _group(fit: Any, name: str) -> Any:
+    """A group of ArviZ's container; None if it has no such group."""
+    try:
+        return fit[name]
+    except (KeyError, TypeError, IndexError, ValueError):
+        return None
+
+
+def _posterior(fit: Any) -> Any:
+    """The group `posterior` of ArviZ's container; None if this is no such container."""
+    group = _group(fit, "posterior") if hasattr(type(fit), "to_netcdf") else None
+    return group if hasattr(group, "data_vars") else None
+
+
+def _read_dataset(posterior: Any, statistics: Any) -> ForeignFit:
+    variables = {
+        str(name): _chains_first(posterior[name])
+        for name in posterior.data_vars
+        if {"chain", "draw"} <= set(posterior[name].dims)
+    }
+    found = [_chains_first(statistics[n]) for n in LP_NAMES if n in statistics]
+    lp = found[0] if found else None
+    return ForeignFit(variables, lp, "the group posterior of the fit", _divergent_of(statistics))
+
+
+def _chains_first(values: Any) -> Array:
+    return np.asarray(values.transpose("chain", "draw", ...).values)
+
+
+def _read_frame(frame: pd.DataFrame) -> ForeignFit:
+    column = next((name for name in CHAIN_COLUMNS if name in frame.columns), None)
+    parts = [frame] if column is None else [part for _, part in frame.groupby(column, sort=True)]
+    shortest = min(len(part) for part in parts)
+    places = _elements(str(name) for name in frame.columns)
+    variables = {}
+    for name, elements in places.items():
+        least = min((i for index in elements for i in index), default=1)
+        first = 0 if least == 0 else 1  # ArviZ counts from 0, Stan from 1
+        shape = tuple(max(index) + 1 - first for index in zip(*elements, strict=True))
+        values = np.full((len(parts), shortest, *shape), np.nan)  # for columns that are missing
+        for index, label in elements.items():
+            own = tuple(i - first for i in index)
+            for chain, part in enumerate(parts):
+                values[(chain, slice(None), *own)] = _numbers(part[label], label)[:shortest]
+        variables[name] = values
+    return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables))
+
+
+def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], str]]:
+    """Group column labels by variable: index to label."""
+    places: dict[str, dict[tuple[int, ...], str]] = {}
+    for label in labels:
+        match = _COLUMN.match(label)
+        if match is None:
+            continue
+        numbers = match["list"] or (match["dots"] or "").lstrip(".").replace(".", ",")
+        index = tuple(int(part) for part in numbers.split(",")) if numbers else ()
+        places.setdefault(match["name"], {})[index] = label
+    return places

@@ -1,0 +1,244 @@
+"""`PowerRun`: draws of every power posterior p(θ) p(y | θ)^β from the prior to the posterior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array, log_sum_exp
+from stanct.errors import StanctError
+from stanct.estimates.arviz_bridge import effective_size, pareto_k, r_hat
+from stanct.estimates.ladder import LadderEstimator
+from stanct.estimates.path import Curve, Evidence, Expectation, expectation
+from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
+from stanct.path.base import Base
+from stanct.runs.diagnostics import (
+    MORE,
+    Check,
+    agreement,
+    agreement_check,
+    check,
+    interrupted_check,
+)
+from stanct.runs.run import EvidenceRun, scans
+
+# NUTS on an ordinary density should hardly diverge.
+MOST_DIVERGENT, MOST_LOST = 0.01, 0.01
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PowerRun(EvidenceRun):
+    """Draws of p(θ) p(y | θ)^β at every β of a schedule, each by NUTS of its own.
+
+    `variables` and `z` are those at β = 1, which follow the posterior and need no weights.
+    `evidence` adds up bridges between neighbours, and `thermodynamic_evidence` is ∫ E_β[log L] dβ.
+    Both are log ∫ p L dθ / ∫ p dθ. That is the log Z of the other methods if the program's prior is
+    normalised; `TemperedModel.omissions` tells where it is not.
+
+    Attributes
+    ----------
+    betas : shape (K,)
+        The schedule, from 0, the prior, to 1.
+    delta : shape (chains, draws, K)
+        −log p(y | θ) with all constants at the draws of every β; +inf only at β = 0.
+    log_prior : shape (chains, draws, 2)
+        log p(θ) in the program's own space, with all constants, at the draws of the prior and of
+        the posterior.
+    divergent, lost : shape (chains, K)
+        Share of the transitions that diverged, and of the draws that the transform cannot invert.
+
+    The other attributes are those of `Run`.
+    """
+
+    file_format: ClassVar[str] = "stanct powers 1"
+    arrays: ClassVar[Mapping[str, str]] = {
+        "z": "c n d", "betas": "k", "delta": "c n k", "log_prior": "c n 2", "divergent": "c k",
+        "lost": "c k",
+    }  # fmt: skip
+
+    base: Base = field(repr=False)
+    betas: Array = field(repr=False)
+    delta: Array = field(repr=False)
+    log_prior: Array = field(repr=False)
+    divergent: Array = field(repr=False)
+    lost: Array = field(repr=False)
+
+    @cached_property
+    def estimator(self) -> LadderEstimator:
+        """The estimator of everything along the schedule."""
+        return LadderEstimator(self.betas, self.delta)
+
+    def _estimate(self) -> Evidence:
+        return self.estimator.evidence(self.method)
+
+    @property
+    def target_log_weights(self) -> Array:
+        """Zero: the draws at β = 1 need no weights."""
+        return np.zeros((self.chains, self.draws))
+
+    @cached_property
+    def thermodynamic_evidence(self) -> Evidence:
+        """log Z by thermodynamic integration, with its second-order correction."""
+        return ladder_integral(self.betas, self.delta, self.method)
+
+    @cached_property
+    def forward_evidence(self) -> Evidence:
+        """log Z by stepping stones from the prior up."""
+        return self.estimator.evidence(self.method, "forward")
+
+    @cached_property
+    def backward_evidence(self) -> Evidence:
+        """log Z by stepping stones from the posterior down."""
+        return self.estimator.evidence(self.method, "backward")
+
+    def extra_estimates(self) -> dict[str, Evidence]:
+        """As `EvidenceRun.extra_estimates`."""
+        return {
+            THERMODYNAMIC: self.thermodynamic_evidence,
+            "stepping stones up": self.forward_evidence,
+            "stepping stones down": self.backward_evidence,
+        }
+
+    def curve(self) -> Curve:
+        """log ∫ p L^β dθ at the β of the schedule, with errors; 0 at the prior."""
+        return self.estimator.curve()
+
+    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
+        """`curve` by the name of its estimator. Its β are those of the schedule."""
+        return {"bridge": self.curve()}
+
+    def wbic(self, observations: int) -> Expectation:
+        """Watanabe's (2013) widely applicable BIC, −E_β[log L] at β = 1 / log n.
+
+        It approximates −log Z to the order √(log n). The draws of the nearest β are reweighted.
+
+        Parameters
+        ----------
+        observations
+            n, the number of observations, at least 3.
+
+        Raises
+        ------
+        StanctError
+            `observations` is no such number.
+        """
+        whole = isinstance(observations, int | np.integer) and not isinstance(observations, bool)
+        if not whole or observations < 3:
+            raise StanctError(
+                f"observations must be a whole number of at least 3, not {observations!r}."
+            )
+        beta = 1 / math.log(observations)
+        nearest = 1 + int(np.abs(self.betas[1:] - beta).argmin())
+        delta = self.delta[..., nearest]
+        return expectation(delta, (self.betas[nearest] - beta) * delta, beta)
+
+    def prior_sensitivity(self, powers: Sequence[float] = (0.8, 0.9, 1.1, 1.25)) -> pd.DataFrame:
+        """How log Z changes when the prior p(θ) becomes p(θ)^a / ∫ p(θ)^a dθ (power-scaling).
+
+        With weights p^(a − 1), log Z(a) = log Z + log E_posterior[p^(a−1)] − log E_prior[p^(a−1)]
+        (as Kallioinen et al. 2023 scale posteriors). At a = 1 its slope is
+        E_posterior[log p] − E_prior[log p]. A larger a makes the prior narrower.
+
+        Parameters
+        ----------
+        powers
+            Powers a > 0, near 1.
+
+        Returns
+        -------
+        DataFrame
+            For each power: `log_z`; its `change`, in nats, with the `std_error` of the change; and
+            `pareto_k`, the larger tail shape of the weights of both ends. Where that is above 0.7,
+            the power is too far from 1 for these draws.
+
+        Raises
+        ------
+        StanctError
+            A power is not positive and finite.
+        """
+        rows = []
+        for power in powers:
+            if not (math.isfinite(power) and power > 0):
+                raise StanctError(f"A power of the prior must be positive, not {power!r}.")
+            logs = (power - 1) * self.log_prior
+            ends = [_log_mean(logs[..., end]) for end in range(2)]
+            change = ends[1][0] - ends[0][0]
+            rows.append(
+                {
+                    "log_z": self.bare_evidence.log_z + change,
+                    "change": change,
+                    "std_error": math.hypot(ends[0][1], ends[1][1]),
+                    "pareto_k": max(ends[0][2], ends[1][2]),
+                }
+            )
+        return pd.DataFrame(rows, index=pd.Index(list(powers), name="power"))
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        return ("free_energy", "running_log_z", "stepping_stones", "schedule", *super().shows)
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """log Z from the first draws of each chain alone, shape (chains, ends).
+
+        Parameters
+        ----------
+        ends
+            Numbers of draws, each from 2 to `draws`.
+        """
+        return self.estimator.running_log_z(ends)
+
+    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
+        """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
+        return scans(self.chains, ends)
+
+    def _checks(self) -> tuple[Check, ...]:
+        evidence = self.bare_evidence
+        inside = np.where(np.isfinite(self.delta), self.delta, np.nan)
+        rates = [r_hat(inside[..., k]) for k in range(1, self.betas.size)]
+        sizes = [effective_size(inside[..., k], method="bulk") for k in range(1, self.betas.size)]
+        rate, size = float(np.max(rates)), float(np.min(sizes))
+        up, down = self.forward_evidence, self.backward_evidence
+        gap, divergent, lost = (
+            abs(up.log_z - down.log_z), float(self.divergent.max()), float(self.lost.max())
+        )  # fmt: skip
+        beta = self.betas[1 + int(np.argmax(rates))]
+        return (
+            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
+            check("r_hat", rate, 1.05, not rate > 1.05,
+                  f"Split R-hat of the log likelihood is {rate:.3f} at β = {beta:.2g}.",
+                  "Chains of a power posterior stay apart, and nothing here moves them together: "
+                  "use the default method, which crosses between modes."),
+            check("effective_size", size, 100, size >= 100,
+                  f"The log likelihoods of the slowest β are worth {size:.0f} draws.", MORE),
+            check("directions", *agreement(gap, math.hypot(up.std_error, down.std_error)),
+                  f"Stepping stones up and down differ by {gap:.3f} in log Z.",
+                  "Use more powers (rungs=)."),
+            agreement_check(evidence, self.thermodynamic_evidence),
+            check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
+                  f"Up to {divergent:.1%} of the transitions of a chain diverged.",
+                  "Raise target_accept to 0.95 or 0.99."),
+            check("lost", lost, MOST_LOST, lost <= MOST_LOST,
+                  f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
+                  "The prior reaches places that floating-point numbers do not: narrow it."),
+        )  # fmt: skip
+
+    def _sample_statistics(self) -> dict[str, Array]:
+        return {"delta": self.delta[..., -1]}
+
+    def _shape(self) -> str:
+        return f"{self.chains} chains of {self.draws} draws at {self.betas.size} powers"
+
+
+def _log_mean(logs: Array) -> tuple[float, float, float]:
+    """Log of the mean of exp(logs), shape (chains, draws), its standard error and tail shape."""
+    values = np.exp(logs - logs.max())
+    relative = values / values.mean()
+    error = float(relative.std() / np.sqrt(effective_size(relative)))
+    return float(log_sum_exp(logs)) - math.log(logs.size), error, pareto_k(logs)

@@ -1,0 +1,243 @@
+"""The default method: pilots decide what samples the target, and failed checks change it.
+
+A search finds the modes and pilots measure them (`stanct.bases.modes`). Their Gaussians make a
+base, and a thousand draws of it tell how far it is from the target. A base that nearly is the
+target needs no path: its own draws are accepted or rejected. Where modes lie apart and are known,
+simulated tempering redraws from a mixture of them. Everything else is left to joint continuous
+tempering by NUTS. Where checks fail, a longer run of the same method follows, or one of another
+method, within the budget. The run says what was done and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from stanct.arrays import even_share, log_sum_exp
+from stanct.bases.fits import MODES, FittedBase
+from stanct.bases.pilots import half_width
+from stanct.deadline import out_of_time
+from stanct.runs.tempered import TemperedRun
+from stanct.samplers._job import Job
+from stanct.samplers._method import Method
+from stanct.samplers.independence import Independence
+from stanct.samplers.joint import Joint
+from stanct.samplers.parallel_tempering import ParallelTempering
+from stanct.samplers.simulated_tempering import SimulatedTempering
+from stanct.seeds import Seeds
+from stanct.settings import Flag, Whole
+
+TRIAL = 1000
+# Draws of the base suffice if their weights are this even, and none is larger than `BOUNDED` times
+# their mean. On eight schools, weights up to sixteen times the mean came from a tail that few draws
+# reach, and log Z was low by two errors.
+EVEN, BOUNDED = 0.6, 3.0
+# A failed run is repeated with this many times its draws, or as many as the budget allows, but not
+# with fewer than `LEAST_LONGER` times. A draw of the base costs one density, where others cost
+# dozens of gradients, so there are `INDEPENDENT` times as many.
+LONGER, LEAST_LONGER, INDEPENDENT = 4.0, 1.5, 4
+# Runs at most.
+MOST_STEPS = 3
+# What another run cannot mend.
+BEYOND = ("interrupted", "max_seconds", "target_se", "support")
+
+_JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
+# The method that confirms each: another move along another path.
+_OTHER: dict[str, Method[Any]] = {
+    _JOINT.name: _LADDER,
+    _LADDER.name: ParallelTempering(),
+    _INDEPENDENT.name: _LADDER,
+}
+
+
+class _Step(NamedTuple):
+    """A method, its draws, and why."""
+
+    method: Method[TemperedRun]
+    draws: int
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Method[TemperedRun]):
+    """The default: pilots choose the method, and failed checks lead to more work.
+
+    Attributes
+    ----------
+    max_gradients
+        The most gradients that runs after the first may bring the total to. A longer run is
+        shortened to fit, or left out, whatever the checks say.
+    confirm
+        Whether a second method estimates log Z too, with a search, pilots and random streams of
+        its own. The check ``"confirmed"`` fails where the two disagree by more than three errors.
+    """
+
+    name: ClassVar[str] = "auto"
+    default_draws: ClassVar[int] = 2500
+    default_warmup: ClassVar[int] = 500
+    default_base: ClassVar[str] = MODES
+    least_warmup: ClassVar[int] = 150
+    aims: ClassVar[bool] = True
+    by_nuts: ClassVar[bool] = True
+    # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
+    cmdstan_first: ClassVar[bool] = False
+    distributed: ClassVar[bool] = False
+
+    max_gradients: Annotated[int, Whole(0)] = 3_000_000
+    confirm: Annotated[bool, Flag()] = False
+
+    def run(self, job: Job) -> TemperedRun:
+        """Fit a base, choose a method, run it, and go on while checks fail."""
+        start = job.start(sampled=True)
+        step = _choice(job, start)
+        steps: list[dict[str, Any]] = []
+        kept: TemperedRun | None = None
+        while True:
+            before = job.ledger.gradients
+            seeds = job.seeds.within("attempt", len(steps)) if steps else job.seeds
+            try:
+                run = step.method.run(_own(job, step.method, step.draws, seeds, start))
+            except KeyboardInterrupt:
+                if kept is None:
+                    raise
+                job.execution.seal()
+                run = _ended_early(kept, job)
+                break
+            failed = _failed(run)
+            steps.append(
+                {
+                    "method": step.method.name,
+                    "draws": step.draws,
+                    "because": step.because,
+                    "failed": failed,
+                    "gradients": run.gradients,
+                    "log_z": run.bare_evidence.log_z,
+                    "std_error": run.bare_evidence.std_error,
+                }
+            )
+            if run.ended_early:
+                run = _better(kept, run, job)
+                break
+            stop = not failed or len(steps) == MOST_STEPS
+            # How many times the last run the rest of the budget would pay for.
+            spent = max(run.gradients - before, 1)
+            room = (self.max_gradients - run.gradients) / spent
+            following = None if stop else _next(step, failed, start, job.draws, room)
+            if following is None:
+                break
+            kept, step = run, following
+        confirmed: dict[str, Any] = {}
+        if self.confirm and not run.ended_early:
+            try:
+                confirmed = {"confirmed": _confirmed(job, run.method), **job.ledger.record()}
+            except KeyboardInterrupt:
+                job.execution.seal()
+                run = _ended_early(run, job)
+        provenance = {
+            **run.provenance,
+            "asked": {
+                "method": self.name,
+                "settings": self.record(),
+                "options": {**job.plan.record(), "seed": job.execution.seed},
+            },
+            "steps": steps,
+            **confirmed,
+        }
+        return replace(run, provenance=provenance)
+
+
+def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedBase | None) -> Job:
+    """The job as a method of its own, with its base where that is known."""
+    return replace(
+        job,
+        method=method.name,
+        settings=method.record(),
+        plan=replace(job.plan, draws=draws),
+        engine=job.engine if method.by_nuts else None,
+        seeds=seeds,
+        fitted=start,
+    )
+
+
+def _choice(job: Job, start: FittedBase) -> _Step:
+    """The first method, and why."""
+    delta = job.base_delta(start.base, TRIAL, "trial")
+    even, width = even_share(-delta), half_width(delta)
+    largest = float(np.exp(-delta.min() - log_sum_exp(-delta))) * delta.size
+    if even > EVEN and largest < BOUNDED:
+        return _Step(
+            _INDEPENDENT,
+            INDEPENDENT * job.draws,
+            f"the weights of the base's draws use {even:.0%} of them, and the largest is "
+            f"{largest:.2g} times their mean",
+        )
+    if not start.base.is_gaussian:
+        count = 0 if start.survey is None else len(start.survey.log_evidence)
+        return _Step(
+            _LADDER, job.draws, f"pilots stayed apart, and all of {count} modes are in the base"
+        )
+    return _Step(_JOINT, job.draws, f"half of the width of δ over draws of the base is {width:.2g}")
+
+
+def _failed(run: TemperedRun) -> list[str]:
+    """The failed checks that another run may mend."""
+    return [check for check in run.warnings if check not in BEYOND]
+
+
+def _better(kept: TemperedRun | None, run: TemperedRun, job: Job) -> TemperedRun:
+    """The run that ended early, or the one before it if fewer of that one's checks failed.
+
+    Where as many failed, the run with more draws is better.
+    """
+    if kept is None:
+        return run
+    other = _ended_early(kept, job)
+    return min(run, other, key=lambda one: (len(_failed(one)), -one.draws))
+
+
+def _ended_early(run: TemperedRun, job: Job) -> TemperedRun:
+    """A finished run, after which the user or the deadline ended another one."""
+    ending = {"interrupted": not out_of_time(), "out_of_time": out_of_time()}
+    return replace(run, provenance={**run.provenance, **job.ledger.record(), **ending})
+
+
+def _next(
+    done: _Step, failed: list[str], start: FittedBase, first: int, room: float
+) -> _Step | None:
+    """The step after a run whose checks failed; None where the budget has no room for it.
+
+    Parameters
+    ----------
+    first
+        Draws of the first run of a method.
+    room
+        How many times as long a run the budget has left.
+    """
+    why = f"checks failed: {', '.join(failed)}"
+    if done.method is _INDEPENDENT:
+        return _Step(_JOINT if start.base.is_gaussian else _LADDER, first, why)
+    longer = min(LONGER, room)
+    if longer < LEAST_LONGER:
+        return None
+    return _Step(done.method, int(longer * done.draws), why)
+
+
+def _confirmed(job: Job, method: str) -> dict[str, Any]:
+    """What a second method finds that shares the program, the data and nothing else."""
+    other = _OTHER[method]
+    draws = min(job.draws, other.default_draws)
+    seeds = job.seeds.within("confirm")
+    plan = replace(job.plan, base=other.automatic_base(), log_zeta=None, target_se=None)
+    plan = plan if isinstance(job.plan.base, str) else replace(plan, base=job.plan.base)
+    found = dict(job.ledger.found)
+    run = other.run(_own(replace(job, plan=plan), other, draws, seeds, None))
+    job.ledger.found = found  # what the first search found
+    evidence = run.bare_evidence
+    return {
+        "method": other.name,
+        "log_z": evidence.log_z,
+        "std_error": evidence.std_error,
+        "failed": [name for name in run.warnings if name not in BEYOND],
+    }

@@ -1,0 +1,270 @@
+"""A program that computes the log prior and the log likelihood of each observation at draws.
+
+The generated quantities repeat the model block. Each prior term goes into one sum, and each
+likelihood term to the observation that is its variate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stanct.errors import ProgramError
+from stanct.stan.dependence import Dependence
+from stanct.stan.distributions import SUFFIX
+from stanct.stan.program import Program
+from stanct.stan.render import block_text, library
+from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde
+
+_DENSITY = re.compile(r"(?P<name>\w+)_lp[dm]f$")
+# The variate of these is one observation although it is a container, or rows are not apart.
+_WHOLE = re.compile(
+    r"(multi_|wishart|inv_wishart|lkj_|laplace_|gaussian_dlm)|"
+    r"(dirichlet|multinomial|multinomial_logit|dirichlet_multinomial)$|\w+_glm$"
+)
+_BLOCKS = ("functions", "data", "transformed data", "parameters", "transformed parameters")
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """The program, and what it computes.
+
+    Attributes
+    ----------
+    code
+        Stan program with the user's data and parameters.
+    log_prior
+        Name of the generated quantity with the log prior.
+    log_likelihood
+        Names of the vectors of log likelihoods, by the observed data variable. Empty if some
+        likelihood term is not a sum over observations that can be told apart.
+    """
+
+    code: str
+    log_prior: str
+    log_likelihood: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A statement of the model with what it sees, and the conditions under which it runs."""
+
+    statement: Statement
+    scope: Scope
+    loops: frozenset[str]
+    conditions: tuple[Range, ...]
+
+
+def pointwise(program: Program, prefix: str) -> Pointwise:
+    """Write the program.
+
+    Parameters
+    ----------
+    program
+        A program without `~` in its model block, such as the density program.
+
+    Raises
+    ------
+    ProgramError
+        Prior and likelihood cannot be told apart, or the model uses `target()`.
+    """
+    return _Writer(program, prefix).written()
+
+
+class _Writer:
+    def __init__(self, program: Program, prefix: str) -> None:
+        self.program, self.prefix, self.syntax = program, prefix, program.syntax
+        self.dependence = Dependence(program)
+        self.rewriter = Rewriter(program, prefix, Shapes(program.syntax))
+        self.globals = self.rewriter.shapes.globals()
+        self.data = self._data_names()
+        self.observed: dict[str, str] = {}
+        self.complete = self.dependence.likelihood_call is None
+
+    def _data_names(self) -> set[str]:
+        transformed = self.syntax.blocks.get("transformed data")
+        own = {
+            self.syntax.word(name)
+            for statement in (transformed.statements if transformed else ())
+            for name, _ in getattr(statement, "names", ())
+        }
+        return own | set(self.program.data_names)
+
+    def written(self) -> Pointwise:
+        for token in range(len(self.syntax.tokens)):
+            if self.syntax.word(token) == "target" and self.syntax.word(token + 1) == "(":
+                raise self._refusal(token, "the model reads its own target")
+        self.rewriter.normalise_names()
+        block = self.program.blocks["model"]
+        places = list(self._places(block.statements, self.globals, frozenset(), ()))
+        for place in places:
+            if isinstance(place.statement, Tilde):
+                raise self._refusal(place.statement.tokens.first, "`~` is left in the model")
+            if isinstance(place.statement, Increment):
+                self._increment(place)
+        for place in places:
+            self._refuse_truncated(place)
+        names = {name: f"{self.prefix}log_lik_{name}" for name in self.observed}
+        return Pointwise(
+            self._text(names), f"{self.prefix}log_prior", names if self.complete else {}
+        )
+
+    def _places(
+        self,
+        statements: Sequence[Statement],
+        scope: Scope,
+        loops: frozenset[str],
+        conditions: tuple[Range, ...],
+    ) -> Iterator[_Place]:
+        seen = {id(s): around for s, around in self.rewriter.shapes.walk(statements, scope)}
+        for statement in statements:
+            yield _Place(statement, seen[id(statement)], loops, conditions)
+            if isinstance(statement, Compound):
+                inner, more = loops, conditions
+                if statement.word == "for":
+                    inner = loops | {self.syntax.word(statement.heads[0].first)}
+                elif statement.word in ("if", "while"):
+                    more = (*conditions, *statement.heads)
+                within = seen[id(statement.body[0])] if statement.body else scope
+                yield from self._places(statement.body, within, inner, more)
+
+    def _increment(self, place: _Place) -> None:
+        statement = place.statement
+        assert isinstance(statement, Increment)
+        parts = {term.part for term in self.dependence.terms(statement)}
+        if len(parts) > 1:
+            raise self._refusal(statement.tokens.first, "one sum has prior and likelihood")
+        if parts == {"prior"}:
+            self.rewriter.redirect(statement, place.scope, f"{self.prefix}log_prior")
+            return
+        found = self._observation(statement, place)
+        if found is None:
+            # The term is kept in the text, so that its locals stay in use, but not counted.
+            self.complete = False
+            self.rewriter.redirect(statement, place.scope, f"{self.prefix}log_rest")
+            return
+        name, index = found
+        self.observed[name] = f"{self.prefix}log_lik_{name}"
+        if index is None:
+            self._loop(statement, place, name)
+        else:
+            self.rewriter.redirect(statement, place.scope, f"{self.observed[name]}[{index}]")
+
+    def _observation(self, statement: Increment, place: _Place) -> tuple[str, str | None] | None:
+        """The observed variable and its index, None for all of them; None if that is unclear."""
+        calls = list(self._densities(statement.value))
+        variates = {self.syntax.text(variate) for _, variate, _ in calls}
+        if len(variates) != 1:
+            return None
+        function, variate, call = calls[0]
+        name = self.syntax.word(variate.first)
+        if name not in self.data:
+            return None
+        spec, whole = self.globals[name], _WHOLE.match(function) is not None
+        if variate.stop - variate.first == 1:
+            alone = call == statement.value and not place.loops and not place.conditions
+            if spec.rank == 0 and not whole:
+                return name, "1"
+            plain = spec.rank == 1 and function in SUFFIX and not whole
+            return (name, None) if alone and plain else None
+        index = self._single_index(variate)
+        rank = len(spec.array) if whole else spec.rank
+        return (name, index) if index is not None and rank == 1 else None
+
+    def _single_index(self, variate: Range) -> str | None:
+        """The index in `y[index]`, if it is one scalar."""
+        opening = variate.first + 1
+        if self.syntax.word(opening) != "[" or self.syntax.partner[opening] != variate.stop - 1:
+            return None
+        inside = Range(opening + 1, variate.stop - 1)
+        text = self.syntax.text(inside)
+        return text if re.fullmatch(r"\w+", text) else None
+
+    def _densities(self, value: Range) -> Iterator[tuple[str, Range, Range]]:
+        """Each call of a density: its distribution, its variate, and the whole call."""
+        for token in range(value.first, value.stop - 1):
+            match = _DENSITY.match(self.syntax.word(token))
+            if match and self.syntax.word(token + 1) == "(":
+                closing = self.syntax.partner[token + 1]
+                inside = Range(token + 2, closing)
+                variate = self.syntax.split(inside, "|")[0]
+                yield match["name"], variate, Range(token, closing + 1)
+
+    def _loop(self, statement: Increment, place: _Place, name: str) -> None:
+        """Write one call for all elements of a vector as a loop over them."""
+        n = f"{self.prefix}n"
+        first = statement.value.first
+        closing = self.syntax.partner[first + 1]
+        sides = self.syntax.split(Range(first + 2, closing), "|")
+        arguments = self.syntax.split(sides[1]) if len(sides) > 1 else []
+        lines, elements = [], []
+        for number, argument in enumerate(arguments, 1):
+            text = self.rewriter.expression(argument)
+            shape = self.rewriter.shapes.shape(argument, place.scope)
+            if shape is None or shape.rank > 1:
+                self.complete = False
+                return
+            if shape.rank == 1 and argument.stop - argument.first > 1 and not shape.integer:
+                own = f"{self.prefix}argument_{number}"
+                lines.append(f"vector[size({name})] {own} = to_vector({text});")
+                text = own
+            bare = text if re.fullmatch(r"\w+", text) else f"({text})"
+            elements.append(f"{bare}[{n}]" if shape.rank else text)
+        function = self.syntax.word(first)
+        given = f" | {', '.join(elements)}" if elements else ""
+        lines.append(f"for ({n} in 1:size({name})) {{")
+        lines.append(f"  {self.observed[name]}[{n}] += {function}({name}[{n}]{given});")
+        lines.append("}")
+        start = self.syntax.start(statement.tokens.first)
+        end = self.syntax.tokens[statement.tokens.stop - 1].end
+        body = "".join(f"\n  {line}" for line in lines)
+        self.rewriter.edits.append(Edit(start, end, f"{{{body}\n}}"))
+
+    def _refuse_truncated(self, place: _Place) -> None:
+        """Refuse prior terms that stand under a condition on an observation.
+
+        Where a likelihood is truncated, the density program writes its normaliser so, and by its
+        form that is no likelihood.
+        """
+        if not isinstance(place.statement, Increment):
+            return
+        if any(term.part == "likelihood" for term in self.dependence.terms(place.statement)):
+            return
+        names = {
+            self.syntax.word(token)
+            for head in place.conditions
+            for token in range(head.first, head.stop)
+        }
+        if names & set(self.observed):
+            raise self._refusal(place.statement.tokens.first, "a likelihood is truncated")
+
+    def _refusal(self, token: int, reason: str) -> ProgramError:
+        return self.syntax.source.refusal(
+            self.syntax.start(token),
+            reason,
+            f"Prior and likelihood cannot be told apart here: {reason}.",
+            "Write `log_lik` in the generated quantities.",
+        )
+
+    def _text(self, names: dict[str, str]) -> str:
+        model = block_text(self.rewriter, "model", 4)
+        blocks = []
+        for name in _BLOCKS:
+            text = block_text(self.rewriter, name)
+            if name == "functions":
+                text = "\n".join(
+                    t for t in (library(self.rewriter.functions, self.prefix), text) if t
+                )
+            if text:
+                blocks.append(f"{name} {{\n{text}\n}}")
+        vectors = []
+        for name, own in names.items():
+            size = f"size({name})" if self.globals[name].rank else "1"
+            vectors.append(f"  vector[{size}] {own} = zeros_vector({size});")
+        rest = [] if self.complete else [f"  real {self.prefix}log_rest = 0;"]
+        quantities = [f"  real {self.prefix}log_prior = 0;", *vectors, *rest]
+        inside = "\n".join([*quantities, "  {", model, "  }"])
+        return "\n".join([*blocks, "model {", "}", f"generated quantities {{\n{inside}\n}}", ""])

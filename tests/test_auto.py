@@ -1,0 +1,219 @@
+"""The default method: what it chooses, what it does when checks fail, and how right it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import target_of
+from targets import LINE, SKEWED, TWO_MODES, Exact
+
+import stanct
+from stanct.path.bias import Bias
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import MixtureBase
+from stanct.runs.tempered import TemperedRun
+from stanct.samplers import auto, independence
+from stanct.targets.program_target import ProgramTarget
+
+FUNNEL = """parameters { real v; vector[4] x; }
+model { target += normal_lpdf(v | 0, 2) + normal_lpdf(x | 0, exp(0.5 * v)); }"""
+# Laplace approximations miss the tails.
+BENT = Exact(
+    """parameters { vector[2] x; }
+    model {
+      target += log_mix(0.4,
+        normal_lpdf(x[1] | -8, 1) + normal_lpdf(x[2] | square(x[1] + 8), 0.5),
+        normal_lpdf(x[1] | 8, 2) + normal_lpdf(x[2] | -square(x[1] - 8), 1));
+    }""",
+    None,
+    0.0,
+    {"x": [0.4 * -8 + 0.6 * 8, 0.4 * 1 - 0.6 * 4]},
+)
+
+
+def default_run(exact: Exact | str, seed: int, **options: Any) -> TemperedRun:
+    source, data = (exact, None) if isinstance(exact, str) else (exact.source, exact.data)
+    target = target_of(source, data)
+    run: Any = stanct.sample(target, seed=seed, progress=False, engine="embedded", **options)
+    assert isinstance(run, TemperedRun)
+    return run
+
+
+def assert_right(run: TemperedRun, exact: Exact, largest: float) -> None:
+    evidence = run.evidence
+    assert evidence.std_error < largest
+    assert abs(evidence.log_z - exact.log_z) < 4 * evidence.std_error
+    for name, mean in exact.means.items():
+        found = run.expect(name)
+        assert np.all(np.abs(found.value - mean) < 4 * found.std_error)
+
+
+@pytest.mark.parametrize(
+    ("exact", "chosen", "largest", "most"),
+    [
+        (LINE, "independence", 1e-6, 20_000),
+        (TWO_MODES, "independence", 0.01, 30_000),
+        (SKEWED, "joint", 0.02, 400_000),
+        (BENT, "simulated_tempering", 0.05, 1_500_000),
+    ],
+    ids=["Gaussian", "Gaussian modes", "one mode", "bent modes"],
+)
+def test_what_it_chooses_is_right(
+    exact: Exact, chosen: str, largest: float, most: int, seed: int
+) -> None:
+    run = default_run(exact, seed)
+    steps = run.provenance["steps"]
+    assert [step["method"] for step in steps] == [chosen] and run.method == chosen
+    assert run.gradients < most and run.warnings == ()
+    assert_right(run, exact, largest)
+
+
+def test_it_says_what_was_asked_and_done(seed: int) -> None:
+    run = default_run(LINE, seed, draws=600)
+    asked = run.provenance["asked"]
+    assert asked["method"] == "auto"
+    assert asked["settings"] == {"max_gradients": 3_000_000, "confirm": False}
+    # Independent draws cost so little that there are four times as many.
+    assert asked["options"]["draws"] == 600 and run.draws == 2400
+    (step,) = run.provenance["steps"]
+    assert "weights of the base's draws" in step["because"]
+    assert step["failed"] == [] and step["log_z"] == run.evidence.log_z
+    again = stanct.sample(
+        target_of(LINE.source, LINE.data), stanct.Auto(), seed=seed, draws=600, progress=False
+    )
+    assert np.array_equal(run.delta, again.delta)
+
+
+def test_failed_checks_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the same method, longer; a base that failed by itself is tempered."""
+    monkeypatch.setattr(auto, "EVEN", 2.0)
+    short = default_run(FUNNEL, seed, draws=40)
+    steps = short.provenance["steps"]
+    assert len(steps) > 1 and steps[0]["failed"]
+    assert steps[1]["draws"] == 160 and steps[1]["because"].startswith("checks failed: ")
+    assert short.gradients > steps[0]["gradients"]
+    again = default_run(FUNNEL, seed, draws=40)
+    assert np.array_equal(again.delta, short.delta)
+
+
+def test_longer_runs_fit_the_budget(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run is shortened to what the budget leaves, or left out."""
+    monkeypatch.setattr(auto, "EVEN", 2.0)
+    first = default_run(FUNNEL, seed, draws=40).provenance["steps"][0]
+    budget = int(2.7 * first["gradients"])
+    shorter = default_run(FUNNEL, seed, method=stanct.Auto(max_gradients=budget), draws=40)
+    steps = shorter.provenance["steps"]
+    assert steps[0] == first and len(steps) > 1
+    assert 60 <= steps[1]["draws"] < 160 and steps[-1]["gradients"] < 1.1 * budget
+    spent = stanct.Auto(max_gradients=first["gradients"] + 1)
+    one = default_run(FUNNEL, seed, method=spent, draws=40)
+    assert one.provenance["steps"] == [first] and one.warnings
+
+
+def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = default_run(TWO_MODES, seed, draws=300)
+    run = default_run(TWO_MODES, seed, method=stanct.Auto(confirm=True), draws=300)
+    assert np.array_equal(run.delta, plain.delta) and plain.evidence == run.evidence
+    other = run.provenance["confirmed"]
+    assert other["method"] == "simulated_tempering" and other["failed"] == []
+    assert abs(other["log_z"] - TWO_MODES.log_z) < 4 * other["std_error"] < 0.2
+    assert run.gradients > plain.gradients
+    assert run.provenance["survey"] == plain.provenance["survey"]
+    (check,) = [check for check in run.diagnostics if check.name == "confirmed"]
+    assert check.passed and check.threshold == 3
+    assert "confirmed" not in [check.name for check in plain.diagnostics]
+    wrong = {**other, "log_z": other["log_z"] - 4 * (other["std_error"] + 0.01)}
+    told = replace(run, provenance={**run.provenance, "confirmed": wrong})
+    assert "confirmed" in told.warnings
+
+
+def test_a_base_that_fails_alone_is_tempered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "EVEN", 0.0)
+    monkeypatch.setattr(auto, "BOUNDED", np.inf)
+    run = default_run(FUNNEL, seed, draws=40)
+    methods = [step["method"] for step in run.provenance["steps"]]
+    assert methods[:2] == ["independence", "joint"]
+
+
+def test_bases_of_the_users_own(seed: int) -> None:
+    """A mixture is redrawn from; a wide Gaussian is never narrowed."""
+    target = target_of("parameters { real x; } model { target += normal_lpdf(x | 0, 1); }")
+    wide = GaussianBase(np.zeros(1), np.full((1, 1), 20.0))
+    run: Any = stanct.sample(target, base=wide, seed=seed, progress=False, draws=800)
+    assert run.method == "joint" and run.base.scale[0, 0] >= 20 * (1 - 1e-9)
+    assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
+    two = MixtureBase.of([1, 1], [wide, GaussianBase(np.ones(1), np.ones((1, 1)))])
+    run = stanct.sample(target, base=two, seed=seed, progress=False, draws=800)
+    assert run.method in ("independence", "simulated_tempering") and run.base is two
+    assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
+
+
+def test_modes_as_a_result(seed: int) -> None:
+    run = default_run(TWO_MODES, seed)
+    modes = run.modes
+    assert modes is not None and list(modes.index) == [1, 2]
+    assert modes["weight"].to_numpy() == pytest.approx([0.7, 0.3], abs=0.03)
+    assert np.all(np.abs(modes["weight"] - [0.7, 0.3]) < 4 * modes["std_error"])
+    assert modes["log_z"].to_numpy() == pytest.approx(3.5 + np.log([0.7, 0.3]), abs=0.1)
+    assert list(modes["chains"]) == [4, 4]
+    assert run.facts()["modes found"] == 2
+    assert run.facts()["chance that another start finds a new mode"] == 0
+    check = next(check for check in run.diagnostics if check.name == "modes")
+    assert check.passed
+
+
+def test_a_lost_mode_is_a_failed_check(seed: int) -> None:
+    """The chains of a target with one mode, beside pilots that saw two."""
+    target = target_of(TWO_MODES.source)
+    half = target_of(TWO_MODES.source.replace("0.7", "1 - 1e-12"))
+    found: Any = stanct.sample(target, seed=seed, progress=False, draws=500)
+    lost = stanct.sample(half, stanct.Joint(), base=found.base.whitening, seed=seed, progress=False,
+                         draws=500)  # fmt: skip
+    assert lost.modes is None  # no pilots
+    told = {**lost.provenance, "survey": found.provenance["survey"]}
+    blind = replace(lost, provenance=told)
+    assert "modes" in blind.warnings
+    (check,) = [check for check in blind.diagnostics if check.name == "modes"]
+    assert "Mode 2" in check.message
+
+
+def test_acceptance_by_hand() -> None:
+    """Proposals are accepted by the ratio of M; the first one inside the support is the start."""
+    bias = Bias.linear(0.0)
+    delta = np.array([np.inf, 0.0, 3.0, -2.0, np.inf])
+    uniforms = np.array([[0.5, 0.5, 0.5, 0.9, 0.1], [0.6, 0.6, 0.6, 0.01, 0.6], np.zeros(5)]).T
+    chain = independence.Proposals(np.zeros((5, 1)), delta, uniforms)
+    kept, probability = independence._accepted(chain, bias)
+    assert kept.tolist() == [1, 1, 1, 3, 3]
+    mass = np.exp(bias.log_mass(delta))
+    assert probability == pytest.approx([0, 1, mass[2], 1, 0])
+    # From the atom, to which the uniform .01 leads, every proposal is accepted.
+    kept, probability = independence._accepted(chain, replace(bias, atom=0.1))
+    assert kept.tolist() == [1, 1, 1, 3, 4]
+    assert probability == pytest.approx([0, 1, mass[2], 1, 1])
+
+
+@pytest.mark.parametrize("exact", [LINE, SKEWED, TWO_MODES], ids=["line", "skewed", "two modes"])
+def test_independence_is_exact_under_a_poor_base(exact: Exact, seed: int) -> None:
+    """Independence needs no good base to be right, only a base that covers."""
+    target: ProgramTarget = target_of(exact.source, exact.data)
+    dimension = target.density.dimension
+    scale = 5.0 if exact is TWO_MODES else 2.0
+    base = GaussianBase(np.full(dimension, 0.3), scale * np.eye(dimension))
+    run = stanct.sample(
+        target, stanct.Independence(), base=base, draws=5000, seed=seed, progress=False
+    )
+    assert 0.05 < run.statistics["accept_stat__"].mean() < 0.999
+    assert run.gradients == 0 and run.provenance["evaluations"] > 40_000
+    assert_right(run, exact, 0.1)
+    one, two = (
+        stanct.sample(
+            target, stanct.Independence(), base=base, draws=200, seed=seed, threads=k,
+            progress=False,
+        )
+        for k in (1, 3)
+    )  # fmt: skip
+    assert np.array_equal(one.z, two.z) and np.array_equal(one.beta, two.beta)

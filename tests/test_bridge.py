@@ -1,0 +1,408 @@
+"""The evidence of fits made elsewhere: right on average, with error bars that cover, or warned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from analytic import gaussian
+from conftest import ROOT
+from scipy.special import gammaln
+from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
+
+import stanct
+from stanct.bases.unseen import unseen_modes
+from stanct.engines.embedded import Nuts
+from stanct.errors import SamplingError, StanctError
+from stanct.estimates.bridge import Bridge, fitted_normal, halves, reshuffled_halves
+from stanct.model import TemperedModel
+from stanct.runs.bridge import BridgeRun
+from stanct.stan.program import Program
+
+Draws = dict[str, np.ndarray]
+
+
+def model_of(source: str) -> TemperedModel:
+    return TemperedModel(Program.from_source(source, name="model"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A target with a function that makes exact draws of its posterior, (chains, draws, ...)."""
+
+    exact: Exact
+    draws: Callable[[np.random.Generator, tuple[int, int]], Draws]
+
+    @property
+    def model(self) -> TemperedModel:
+        return model_of(self.exact.source)
+
+
+def _line(rng: np.random.Generator, shape: tuple[int, int], persistence: float = 0.0) -> Draws:
+    """Draws of the Gaussian posterior along stationary autoregressive chains."""
+    assert LINE.data is not None
+    design = LINE.data["X"]
+    covariance = np.linalg.inv(np.eye(2) + design.T @ design / 0.25)
+    noise = rng.standard_normal((*shape, 2))
+    z = np.empty_like(noise)
+    z[:, 0] = noise[:, 0]
+    for t in range(1, shape[1]):
+        z[:, t] = persistence * z[:, t - 1] + np.sqrt(1 - persistence**2) * noise[:, t]
+    return {"b": LINE.means["b"] + z @ np.linalg.cholesky(covariance).T}
+
+
+def _sticky(rng: np.random.Generator, shape: tuple[int, int]) -> Draws:
+    return _line(rng, shape, 0.9)
+
+
+def _skewed(rng: np.random.Generator, shape: tuple[int, int]) -> Draws:
+    return {"r": rng.gamma(2.5, 1 / 2.5, size=shape)}
+
+
+def _cut(rng: np.random.Generator, shape: tuple[int, int]) -> Draws:
+    x = rng.standard_normal(20 * shape[0] * shape[1])
+    return {"x": x[x > 0.5][: shape[0] * shape[1]].reshape(shape)}
+
+
+def _two_modes(rng: np.random.Generator, shape: tuple[int, int]) -> Draws:
+    left = rng.random(shape) < 0.7
+    first = np.where(left, rng.normal(-6, 1, shape), rng.normal(6, 0.5, shape))
+    return {"x": np.stack([first, rng.normal(0.5 * first, 1)], axis=-1)}
+
+
+def _missed(rng: np.random.Generator, shape: tuple[int, int]) -> Draws:
+    """Draws of one mode of the two, of mass 0.7."""
+    first = rng.normal(-6, 1, shape)
+    return {"x": np.stack([first, rng.normal(0.5 * first, 1)], axis=-1)}
+
+
+DIRICHLET = Exact(
+    """
+    data { array[3] int y; }
+    parameters { simplex[3] p; real<lower=0, upper=1> q; }
+    model { p ~ dirichlet([2, 1, 1]'); y ~ multinomial(p); q ~ beta(2, 3); }
+    """,
+    {"y": [4, 0, 2]},
+    float(
+        gammaln(7) - gammaln([5, 1, 3]).sum()  # multinomial coefficient
+        + gammaln(4) - gammaln([2, 1, 1]).sum()
+        + gammaln([6, 1, 3]).sum() - gammaln(10)
+    ),
+)  # fmt: skip
+
+
+def _dirichlet(rng: np.random.Generator, shape: tuple[int, int]) -> Draws:
+    return {"q": rng.beta(2, 3, shape), "p": rng.dirichlet([6, 1, 3], shape)}
+
+
+CASES = {
+    "gaussian": Case(LINE, _line),
+    "sticky chains": Case(LINE, _sticky),
+    "skewed": Case(SKEWED, _skewed),
+    "hard edge": Case(CUT, _cut),
+    "both modes": Case(TWO_MODES, _two_modes),
+    "simplex": Case(DIRICHLET, _dirichlet),
+}
+# Draws of each of 4 chains, and the largest standard error of log Z from them. `examples/bridge`
+# repeats fits of more posteriors.
+LARGEST = {
+    "sticky chains": (400, 0.02),
+    "skewed": (200, 0.014),
+    "hard edge": (200, 0.042),
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+def test_error_bars_cover_over_many_fits(name: str, seed: int) -> None:
+    """Of 25 fits, 21 cover by chance alone in 99 runs of 100."""
+    (draws, largest), case, scores, errors = LARGEST[name], CASES[name], [], []
+    model = case.model
+    for number in range(25):
+        rng = np.random.default_rng([seed, number])
+        run = stanct.bridge(
+            model, case.exact.data, case.draws(rng, (4, draws)),
+            reshuffles=0, search=False, seed=number,
+        )  # fmt: skip
+        assert run.gradients == 0
+        errors.append(run.evidence.std_error)
+        scores.append((run.evidence.log_z - case.exact.log_z) / errors[-1])
+    assert np.mean(np.abs(scores) < 1.96) >= 0.84
+    # Error bars that are far too long would cover, too, and a bias would not show in single runs.
+    assert 0.45 < np.std(scores) < 1.35
+    assert abs(np.mean(scores)) < 0.6
+    assert np.median(errors) < largest
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_good_fits_pass_all_checks(name: str, rng: np.random.Generator) -> None:
+    case = CASES[name]
+    run = stanct.bridge(case.model, case.exact.data, case.draws(rng, (4, 1000)), seed=1)
+    assert run.warnings == ()
+    assert abs(run.evidence.log_z - case.exact.log_z) < 4 * run.evidence.std_error
+    plain = run.plain_evidence
+    assert abs(plain.log_z - case.exact.log_z) < 4 * plain.std_error
+
+
+def test_warp_takes_away_skewness(rng: np.random.Generator) -> None:
+    run = stanct.bridge(
+        CASES["skewed"].model, SKEWED.data, _skewed(rng, (4, 2000)), search=False, seed=1
+    )
+    assert run.evidence.std_error < 0.7 * run.plain_evidence.std_error
+
+
+def test_autocorrelation_widens_the_error_bar(rng: np.random.Generator) -> None:
+    errors = [
+        stanct.bridge(CASES["gaussian"].model, LINE.data, fit, search=False, seed=1).evidence
+        for fit in (_line(rng, (4, 1000)), _sticky(rng, (4, 1000)))
+    ]
+    assert errors[1].std_error > 2 * errors[0].std_error
+    assert errors[1].effective_size < errors[0].effective_size / 4
+
+
+class TestAMissedMode:
+    """The draws cannot tell of it: only the search can, and tempering from the fit is right."""
+
+    def test_without_the_search_all_checks_pass(self, rng: np.random.Generator) -> None:
+        run = stanct.bridge(
+            model_of(TWO_MODES.source), None, _missed(rng, (4, 500)), search=False, seed=1
+        )
+        assert run.warnings == ()
+        assert run.evidence.log_z == pytest.approx(3.5 + np.log(0.7), abs=0.01)
+
+    def test_the_search_warns(self, rng: np.random.Generator) -> None:
+        run = stanct.bridge(model_of(TWO_MODES.source), None, _missed(rng, (4, 500)), seed=1)
+        assert run.warnings == ("unseen",)
+        assert run.evidence.warnings == ("unseen",)
+        share = next(check for check in run.diagnostics if check.name == "unseen").value
+        assert share == pytest.approx(0.3, abs=0.03)
+        assert run.gradients > 0
+
+    def test_no_chain_of_the_search_loses_the_mode(self, rng: np.random.Generator) -> None:
+        """One chain alone leaves this mode of mass 0.4 in one search of six."""
+        target = stanct.temper(ROOT / "examples/bimodal/bimodal.stan").target()
+        points = rng.normal(-8, 1, (1000, 1))
+        for seed in (14, 21, 25):  # in which a single chain left
+            found = unseen_modes(target, points, np.random.SeedSequence(seed), Nuts())
+            assert found.log_mass == pytest.approx(np.log(0.4), abs=0.1)
+
+    def test_tempering_from_the_fit_is_right(self, rng: np.random.Generator) -> None:
+        run = stanct.bridge(
+            model_of(TWO_MODES.source), None, _missed(rng, (4, 500)),
+            seed=1, escalate=True, progress=False, draws=500,
+        )  # fmt: skip
+        assert isinstance(run, stanct.TemperedRun)
+        assert run.is_reliable
+        assert abs(run.evidence.log_z - TWO_MODES.log_z) < 4 * run.evidence.std_error
+        assert run.evidence.std_error < 0.02
+        assert run.provenance["bridge"]["warnings"] == ["unseen"]
+        share = run.expect(lambda v: v["x"][..., 0] < 0)
+        assert abs(share.value - 0.7) < 4 * share.std_error
+
+    def test_a_right_fit_is_not_tempered(self, rng: np.random.Generator) -> None:
+        run = stanct.bridge(
+            model_of(TWO_MODES.source), None, _two_modes(rng, (4, 500)), seed=1, escalate=True
+        )
+        assert isinstance(run, BridgeRun)
+
+
+class TestDoubt:
+    """Each check fails where it must."""
+
+    def bridged(self, fit: Draws, case: str = "gaussian") -> BridgeRun:
+        one = CASES[case]
+        return stanct.bridge(one.model, one.exact.data, fit, search=False, seed=1)
+
+    def test_lp_of_another_program(self, rng: np.random.Generator) -> None:
+        fit = _line(rng, (4, 200))
+        density = CASES["gaussian"].model.density(LINE.data)
+        own = density.log_densities(fit["b"].reshape(-1, 2)).reshape(4, 200)
+        assert self.bridged({**fit, "lp__": own + 17}).is_reliable
+        other = own + np.square(fit["b"][..., 0])
+        assert self.bridged({**fit, "lp__": other}).warnings == ("program",)
+
+    def test_chains_that_disagree(self, rng: np.random.Generator) -> None:
+        fit = _line(rng, (4, 200))
+        fit["b"][0] += 1.5
+        assert "r_hat" in self.bridged(fit).warnings
+
+    def test_few_effective_draws(self, rng: np.random.Generator) -> None:
+        warnings = self.bridged(_line(rng, (4, 100), 0.98)).warnings
+        assert {"effective_size", "mixing"} <= set(warnings)
+
+    def test_divergences_of_the_fit(self, rng: np.random.Generator) -> None:
+        fit = _line(rng, (4, 200))
+        diverged = np.zeros((4, 200))
+        diverged[0, 0] = 1
+        assert self.bridged({**fit, "divergent__": diverged}).is_reliable
+        diverged[:, 0] = 1
+        assert self.bridged({**fit, "divergent__": diverged}).warnings == ("divergences",)
+
+    def test_draws_outside_the_support(self, rng: np.random.Generator) -> None:
+        fit = _cut(rng, (4, 200))
+        fit["x"][:, :20] = 0.2
+        run = self.bridged(fit, "hard edge")
+        assert "lost" in run.warnings
+        assert run.draws == 180
+        fit["x"][:, :150] = 0.2
+        with pytest.raises(StanctError, match="vanishes at most draws of the fit"):
+            self.bridged(fit, "hard edge")
+
+    def test_chains_of_which_one_found_a_mode(self, rng: np.random.Generator) -> None:
+        fit = _missed(rng, (4, 400))
+        fit["x"][0] = _two_modes(rng, (1, 400))["x"]
+        run = stanct.bridge(model_of(TWO_MODES.source), None, fit, search=False, seed=1)
+        assert not run.is_reliable
+
+
+class TestOptions:
+    def test_an_option_of_tempering_needs_escalate(self, rng: np.random.Generator) -> None:
+        case = CASES["gaussian"]
+        call: Any = stanct.bridge
+        with pytest.raises(SamplingError, match="draws is an option of tempering"):
+            call(case.model, LINE.data, _line(rng, (4, 100)), draws=100)
+        with pytest.raises(SamplingError, match="reshuffles must be"):
+            call(case.model, LINE.data, _line(rng, (4, 100)), reshuffles=-1)
+        with pytest.raises(SamplingError, match="search must be"):
+            call(case.model, LINE.data, _line(rng, (4, 100)), search="perhaps")
+
+    def test_few_draws(self, rng: np.random.Generator) -> None:
+        with pytest.raises(StanctError, match="4 chains of 20 draws are too few"):
+            stanct.bridge(CASES["gaussian"].model, LINE.data, _line(rng, (4, 20)))
+
+    def test_same_seed_same_numbers(self, rng: np.random.Generator) -> None:
+        fit = _skewed(rng, (2, 300))
+        one, two, other = (
+            stanct.bridge(CASES["skewed"].model, SKEWED.data, fit, seed=s).evidence.log_z
+            for s in (1, 1, 2)
+        )
+        assert one == two != other
+
+    def test_one_chain(self, rng: np.random.Generator) -> None:
+        run = stanct.bridge(CASES["skewed"].model, SKEWED.data, _skewed(rng, (1, 1000)), seed=1)
+        assert np.isnan(run.evidence.between_error)
+        assert abs(run.evidence.log_z - SKEWED.log_z) < 4 * run.evidence.std_error
+
+    def test_the_user_s_form_is_bridged(self, tmp_path: Path, rng: np.random.Generator) -> None:
+        """A fit has the parameters that the user wrote, not those of another form."""
+        path = tmp_path / "schools.stan"
+        path.write_text(
+            """
+            parameters { real mu; real<lower=0> tau; vector[3] theta; }
+            model { mu ~ normal(0, 1); tau ~ gamma(5, 5); theta ~ normal(mu, tau); }
+            """,
+            encoding="utf-8",
+        )
+        mu, tau = rng.standard_normal((4, 500)), rng.gamma(5, 1 / 5, (4, 500))
+        theta = mu[..., None] + tau[..., None] * rng.standard_normal((4, 500, 3))
+        for hierarchies in ("as written", "non-centred", "auto"):
+            model = stanct.temper(path, hierarchies=hierarchies)
+            run = stanct.bridge(model, None, {"mu": mu, "tau": tau, "theta": theta}, seed=1)
+            assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
+            assert set(run.variables) == {"mu", "tau", "theta"}
+
+    def test_the_program_as_written(self, tmp_path: Path, rng: np.random.Generator) -> None:
+        path = tmp_path / "half.stan"
+        path.write_text(
+            "parameters { real<lower=0> s; } model { s ~ normal(0, 1); }", encoding="utf-8"
+        )
+        fit = {"s": np.abs(rng.standard_normal((4, 500)))}
+        run = stanct.bridge(path, None, fit, seed=1)
+        assert run.evidence.log_z == pytest.approx(-np.log(2), abs=0.02)
+        assert len(run.provenance["omissions"]) == 1
+        mended = stanct.bridge(stanct.temper(path, half_priors="renormalise"), None, fit, seed=1)
+        assert mended.evidence.log_z == pytest.approx(0, abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def run() -> BridgeRun:
+    fit = _line(np.random.default_rng(3), (4, 400))
+    return stanct.bridge(CASES["gaussian"].model, LINE.data, fit, seed=1)
+
+
+class TestTheRun:
+    """A bridge is a run like any other."""
+
+    def test_estimates(self, run: BridgeRun) -> None:
+        found = run.expect("sum_b")
+        assert abs(found.value - LINE.means["sum_b"]) < 4 * found.std_error < 0.1
+        assert np.ptp(run.target_log_weights) == 0
+        assert set(run.summary().index) == {"b[1]", "b[2]", "sum_b"}
+
+    def test_saved_and_loaded(self, run: BridgeRun, tmp_path: Path) -> None:
+        run.save(tmp_path / "run")
+        loaded = stanct.load(tmp_path / "run")
+        assert isinstance(loaded, BridgeRun)
+        assert loaded.evidence == run.evidence
+        assert loaded.diagnostics == run.diagnostics
+
+    def test_report_and_words(self, run: BridgeRun) -> None:
+        page = str(run.report())
+        assert "Warp-III" in page
+        assert "plain bridge" in page
+        assert "0 gradients" in repr(run)
+        assert "4 chains of 400 draws of the mapping of draws" in repr(run)
+
+    def test_compared_with_a_tempered_run(self, run: BridgeRun) -> None:
+        other = CASES["gaussian"].model.sample(LINE.data, draws=300, seed=1, progress=False)
+        found = stanct.compare(run, other, names=["bridge", "joint"])
+        factor = found.bayes_factor("bridge", "joint")
+        assert abs(factor.log) < 4 * factor.std_error < 0.5
+
+
+def test_a_fit_is_a_base(rng: np.random.Generator) -> None:
+    """Moments of the fit's draws, with no gradient spent on a fit of its own."""
+    case = CASES["gaussian"]
+    fit = _line(rng, (4, 500))
+    run = case.model.sample(
+        LINE.data,
+        stanct.Joint(bootstrap=0),
+        base=fit,
+        draws=300,
+        warmup=300,
+        seed=1,
+        progress=False,
+    )
+    assert run.base.mean == pytest.approx(fit["b"].reshape(-1, 2).mean(axis=0), abs=1e-8)
+    assert abs(run.evidence.log_z - LINE.log_z) < 4 * run.evidence.std_error < 0.2
+    with pytest.raises(SamplingError, match="A fit as base needs a Stan program"):
+        stanct.sample(gaussian(2).target, base=fit)
+
+
+class TestTheBridge:
+    def test_of_two_normals(self, rng: np.random.Generator) -> None:
+        """log Z of exp(1.5) N(0.5, 1) against N(0, 1), whose ratio is exp(1.5 + x/2 − 1/8)."""
+        x, y = rng.normal(0.5, 1, (4, 2000)), rng.standard_normal(4000)
+        found = Bridge(1.5 + x / 2 - 0.125, 1.5 + y / 2 - 0.125)
+        error = float(np.hypot(*found.errors[:2]))
+        assert abs(found.log_z - 1.5) < 4 * error < 0.05
+        assert max(found.pareto_k) < 0.7
+
+    def test_without_overlap_nothing_is_known(self) -> None:
+        nowhere = Bridge(np.zeros((2, 100)), np.full(100, -np.inf))
+        assert np.isnan(nowhere.log_z)
+        assert nowhere.errors[0] == np.inf
+        assert nowhere.even_share == 0
+
+    def test_halves_share_no_draw(self, rng: np.random.Generator) -> None:
+        for first, second in (halves(101), reshuffled_halves(101, rng)):
+            assert first.size == second.size == 50
+            assert not set(first) & set(second)
+            assert (np.diff(first) > 0).all()
+
+    def test_a_normal_of_few_points_is_wider(self, rng: np.random.Generator) -> None:
+        few = fitted_normal(rng.standard_normal((30, 20)))
+        assert np.linalg.eigvalsh(few.covariance).min() > 0.2
+        many = rng.standard_normal((100, 2))
+        assert fitted_normal(many).covariance == pytest.approx(np.cov(many.T), abs=1e-9)
+
+
+def test_replaced_provenance_keeps_the_run(rng: np.random.Generator) -> None:
+    run = stanct.bridge(
+        CASES["skewed"].model, SKEWED.data, _skewed(rng, (2, 100)), search=False, seed=1
+    )
+    again = replace(run, provenance={**run.provenance, "lost": 0.5})
+    assert again.warnings[0] == "lost"

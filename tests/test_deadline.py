@@ -1,0 +1,209 @@
+"""`max_seconds` ends a run in time, with honest errors or an error that says what there is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import target_of
+from sampled import sampled
+from test_execution import BASE, PROGRAM, assert_same
+
+import stanct
+from stanct.cli import main
+from stanct.deadline import OutOfTime, completed, deadline, ended_by, heed, out_of_time, result
+from stanct.engines.tape import _TapeThread
+from stanct.samplers import auto
+from stanct.work.interrupts import in_threads
+
+SLACK = 4.0
+# Far more draws than the time allows, after a short warm-up.
+LONG: dict[str, dict[str, Any]] = {
+    "gibbs": {"draws": 10**6, "warmup": 32, "transitions": 50},
+    "joint": {"draws": 10**6, "warmup": 150, "bootstrap": 0},
+    "parallel_tempering": {"draws": 10**6, "warmup": 32},
+    "ais": {"draws": 64 * 10**4, "temperatures": 20},
+    "independence": {"draws": 10**6},
+}
+RELEASED = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def release():
+    """No thread of this process hangs longer than its test."""
+    RELEASED.clear()
+    yield
+    RELEASED.set()
+
+
+@pytest.fixture(scope="module")
+def target():
+    return target_of(PROGRAM, {"y": 1.5})
+
+
+def run(method: str, target: Any, **options: Any) -> Any:
+    given = {"base": BASE, "seed": 5, "progress": False, **LONG[method], **options}
+    return sampled(method, target, **given)
+
+
+def enough(method: str, target: Any, **options: Any) -> float:
+    """Seconds in which this machine, now, reaches the kept draws and makes some."""
+    run(method, target, draws=64, **options)  # the kernels are compiled
+    begun = time.monotonic()
+    run(method, target, draws=64, **options)
+    return 0.3 + 2 * (time.monotonic() - begun)
+
+
+@pytest.mark.parametrize("method", LONG)
+def test_a_run_ends_in_time_with_honest_errors(target, method: str) -> None:
+    limit = enough(method, target)
+    begun = time.monotonic()
+    found = run(method, target, max_seconds=limit)
+    assert limit <= time.monotonic() - begun < 4 * limit + SLACK
+    assert 0 < found.draws < LONG[method]["draws"]
+    (check,) = [check for check in found.diagnostics if check.name == "max_seconds"]
+    assert not check.passed and f"max_seconds={limit:g} passed: {found.draws} of" in check.message
+    assert "interrupted" not in found.warnings and not found.provenance["interrupted"]
+    assert 0 < found.evidence.std_error < 1
+    assert found.settings["max_seconds"] == limit
+
+
+def test_a_run_that_is_done_in_time_is_the_same_run(target) -> None:
+    one, other = (run("gibbs", target, draws=64, max_seconds=limit) for limit in (None, 1e6))
+    assert_same(one, other)
+    assert other.time_limit is None
+
+
+def test_target_se_tells_of_the_time(target) -> None:
+    limit = enough("gibbs", target)
+    found = run("gibbs", target, target_se=1e-6, max_draws=10**6, max_seconds=limit)
+    (check,) = [check for check in found.diagnostics if check.name == "target_se"]
+    assert not check.passed and "the time was over" in check.message
+    assert found.provenance["stopping"]["reason"] == "max_seconds"
+
+
+def slow(x: np.ndarray) -> tuple[float, np.ndarray]:
+    RELEASED.wait(0.05)
+    return -0.5 * float(x @ x), -x
+
+
+@pytest.mark.parametrize(("folder", "words"), [(None, "checkpoint=FOLDER"), ("here", "finished")])
+def test_too_little_time_for_any_draw(tmp_path: Path, folder: str | None, words: str) -> None:
+    target = stanct.FunctionTarget(stanct.FunctionDensity(slow, 2))
+    begun = time.monotonic()
+    with pytest.raises(stanct.SamplingError, match=f"max_seconds=0.5 passed before .*{words}"):
+        run(
+            "gibbs",
+            target,
+            base=stanct.GaussianBase(np.zeros(2), np.eye(2)),
+            max_seconds=0.5,
+            checkpoint=folder and tmp_path / folder,
+        )
+    # The check of the function takes 50 of its calls.
+    assert time.monotonic() - begun < 4 * SLACK
+
+
+def test_a_bracket_needs_both_directions(target) -> None:
+    exact = {"mu": 0.3, "t": 1.0}
+    given = {"base": BASE, "seed": 5, "progress": False, "exact": exact, "temperatures": 20}
+    with pytest.raises(stanct.SamplingError, match="max_seconds"):
+        sampled("bidirectional", target, draws=64 * 10**4, max_seconds=0.5, **given)
+
+
+def test_more_time_goes_on_from_the_checkpoint(target, tmp_path: Path) -> None:
+    long: Any = {"draws": 1000, "transitions": 60}
+    begun = time.monotonic()
+    whole = run("gibbs", target, **long)
+    half = (time.monotonic() - begun) / 2
+    part = run("gibbs", target, **long, max_seconds=half, checkpoint=tmp_path)
+    assert part.draws < 1000
+    again = run("gibbs", target, **long, max_seconds=0, checkpoint=tmp_path)
+    assert part.draws <= again.draws < 1000 and "max_seconds" in again.warnings
+    assert np.array_equal(again.z, whole.z[:, : again.draws])
+    assert_same(run("gibbs", target, **long, checkpoint=tmp_path), whole)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hanging(stanct.Gibbs):
+    """A method that never returns."""
+
+    def run(self, job: Any) -> Any:
+        in_threads(lambda _: RELEASED.wait(), 1, 1)
+
+
+def test_it_bounds_the_escalation(target, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = auto._Step(stanct.Gibbs(transitions=1), 20, "test")
+    monkeypatch.setattr(auto, "_choice", lambda job, start: first)
+    monkeypatch.setattr(auto, "_next", lambda *given: auto._Step(Hanging(), 10**6, "test"))
+    limit = 1 + enough("gibbs", target, warmup=150)
+    begun = time.monotonic()
+    options: Any = {"draws": 20, "warmup": 150, "seed": 5, "progress": False, "base": BASE}
+    found = stanct.sample(target, stanct.Auto(), max_seconds=limit, **options)
+    assert time.monotonic() - begun < 4 * limit + SLACK
+    assert found.draws == 20 and len(found.provenance["steps"]) == 1
+    (check,) = [check for check in found.diagnostics if check.name == "max_seconds"]
+    assert "a further run, which failed checks asked for, was not finished" in check.message
+
+
+def test_a_further_run_counts_only_where_it_is_better(target) -> None:
+    short, longer = (run("gibbs", target, draws=draws) for draws in (16, 2500))
+    assert len(longer.warnings) < len(short.warnings)
+
+    class Ledger:
+        ledger = type("Nothing", (), {"record": staticmethod(dict)})
+
+    job: Any = Ledger()
+    assert auto._better(None, short, job) is short
+    assert auto._better(longer, short, job).draws == 2500
+    assert auto._better(longer, short, job).provenance["interrupted"]
+    assert auto._better(short, longer, job) is longer
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.stan").write_text(PROGRAM)
+    (tmp_path / "data.json").write_text('{"y": 1.5}')
+    files = [str(tmp_path / "model.stan"), str(tmp_path / "data.json")]
+    words = ["--method", "gibbs", "--set", "transitions=200", "--warmup", "32", "--quiet"]
+    words = ["evidence", *files, *words, "--base", "laplace", "--seed", "1", "--draws"]
+    begun = time.monotonic()
+    assert main([*words, "16"]) == 0
+    limit = str(round(1 + time.monotonic() - begun))
+    assert main([*words, "1000000", "--max-seconds", limit]) == 0
+    told = capsys.readouterr()
+    assert f"Warning, max_seconds: max_seconds={limit} passed" in told.err
+    assert "log Z" in told.out
+
+
+def test_a_deadline_is_heard_once() -> None:
+    never = Future[int]()
+    with deadline(0) as outer:
+        with pytest.raises(OutOfTime):
+            result(never)
+        assert outer.heard and out_of_time() and ended_by() == "max_seconds"
+        heed()
+        with deadline(None) as inner, deadline(100):
+            assert inner is outer and not out_of_time() and ended_by() == "interrupted"
+    assert not out_of_time()
+    done = Future[int]()
+    done.set_result(3)
+    with deadline(0):
+        assert result(done) == 3
+        with pytest.raises(OutOfTime):
+            completed([done])
+    failed = Future[int]()
+    failed.set_exception(TimeoutError("its own"))
+    with deadline(0), pytest.raises(TimeoutError, match="its own"):
+        result(failed)
+
+
+def test_a_call_of_the_engine_is_left_behind() -> None:
+    begun, thread = time.monotonic(), _TapeThread()
+    with deadline(0.1), pytest.raises(OutOfTime):
+        thread.call(RELEASED.wait)
+    assert not thread.works and time.monotonic() - begun < SLACK

@@ -1,0 +1,248 @@
+"""Fits of other tools are read into the same draws, whatever form they come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import target_of
+
+import stanct
+from stanct.engines import homes
+from stanct.errors import StanctError
+from stanct.estimates.arviz_bridge import inference_data
+from stanct.runs.foreign import is_fit, read_fit, unconstrained
+from stanct.targets.program_target import ProgramTarget
+
+SOURCE = """
+data { int N; }
+parameters { matrix[2, 3] a; real<lower=0> s; vector[N] none; }
+model { to_vector(a) ~ std_normal(); s ~ exponential(1); }
+generated quantities { real g = 1; }
+"""
+SHAPES = {"a": (2, 3), "s": ()}
+
+
+@pytest.fixture
+def target() -> ProgramTarget:
+    return target_of(SOURCE, {"N": 0})
+
+
+@pytest.fixture
+def draws(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {"a": rng.standard_normal((2, 5, 2, 3)), "s": rng.exponential(size=(2, 5))}
+
+
+LP = np.arange(10.0).reshape(2, 5)
+DIVERGENT = np.tile(np.arange(5) == 2, (2, 1))
+
+
+def write_csv(
+    path: Path, draws: dict[str, np.ndarray], chain: int, *, digits: int = 17, warmup: int = 0
+) -> Path:
+    """A file as CmdStan writes it, with the first index of a matrix the fastest."""
+    a, s = draws["a"][chain], draws["s"][chain]
+    names = ["lp__", "divergent__"]
+    names += [f"a.{i + 1}.{j + 1}" for j in range(3) for i in range(2)] + ["s", "g"]
+    rows = [
+        [LP[chain, d], d == 2, *(a[d, i, j] for j in range(3) for i in range(2)), s[d], 1.0]
+        for d in range(len(s))
+    ]
+    rows = [[99.0] * len(names)] * warmup + rows
+    lines = ["# model = model", "#     num_warmup = 6", f"#     save_warmup = {int(warmup > 0)}"]
+    lines += ["#     thin = 2", ",".join(names), "# Adaptation terminated", "# Step size = 0.5"]
+    lines += [",".join(f"{value:.{digits}g}" for value in row) for row in rows]
+    lines += ["# ", "#  Elapsed Time: 0.1 seconds (Warm-up)"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def frame(draws: dict[str, np.ndarray], style: str, first: int = 1) -> pd.DataFrame:
+    """Draws of both chains as CmdStanPy's or the R package posterior's data frame."""
+    columns: dict[str, Any] = {"chain__": np.repeat([1, 2], 5), "lp__": LP.ravel()}
+    columns["divergent__"] = DIVERGENT.ravel()
+    for i in range(2):
+        for j in range(3):
+            label = style.format(i + first, j + first)
+            columns[label] = draws["a"][..., i, j].ravel()
+    return pd.DataFrame({**columns, "s": draws["s"].ravel()})
+
+
+def container(draws: dict[str, np.ndarray]) -> Any:
+    return inference_data(
+        {"posterior": draws, "sample_stats": {"lp": LP, "diverging": DIVERGENT}}, {}
+    )
+
+
+def dataset(draws: dict[str, np.ndarray]) -> Any:
+    group = container({**draws, "lp": LP, "diverging": DIVERGENT})["posterior"]
+    return group.to_dataset() if hasattr(group, "to_dataset") else group
+
+
+FORMS = {
+    "mapping": lambda d, _: {**d, "lp__": LP, "divergent__": DIVERGENT},
+    "mapping with more": lambda d, _: {**d, "lp": LP, "diverging": DIVERGENT, "other": np.zeros(7)},
+    "brackets": lambda d, _: frame(d, "a[{},{}]"),
+    "dots": lambda d, _: frame(d, "a.{}.{}"),
+    "from zero": lambda d, _: frame(d, "a[{}, {}]", 0),
+    "container": lambda d, _: container(d),
+    "group": lambda d, _: dataset(d),
+    "files": lambda d, p: [write_csv(p / f"{c}.csv", d, c) for c in range(2)],
+    "folder": lambda d, p: [write_csv(p / f"{c}.csv", d, c).parent for c in range(2)][1],
+    "with warm-up": lambda d, p: [write_csv(p / f"{c}.csv", d, c, warmup=3) for c in range(2)],
+    "netCDF": lambda d, p: container(d).to_netcdf(str(p / "fit.nc")),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_draws(
+    form: str, draws: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    found = read_fit(FORMS[form](draws, tmp_path), SHAPES)
+    assert list(found.variables) == ["a", "s"]
+    for name, values in draws.items():
+        assert found.variables[name] == pytest.approx(values, abs=1e-12)
+    assert found.lp is not None and np.array_equal(found.lp, LP)
+    assert found.divergent == 0.2
+
+
+def test_one_chain_without_its_axis(draws: dict[str, np.ndarray], tmp_path: Path) -> None:
+    flat = {name: values[0] for name, values in draws.items()}
+    assert np.array_equal(read_fit(flat, SHAPES).variables["a"], draws["a"][:1])
+    one = frame(draws, "a[{},{}]").iloc[:5].drop(columns="chain__")
+    assert np.array_equal(read_fit(one, SHAPES).variables["a"], draws["a"][:1])
+    found = read_fit(write_csv(tmp_path / "one.csv", draws, 1), SHAPES)
+    assert found.variables["a"] == pytest.approx(draws["a"][1:])
+
+
+def test_unconstrained_draws(target: ProgramTarget, draws: dict[str, np.ndarray]) -> None:
+    """Matrices go column by column, and bounded parameters by their logarithm."""
+    assert target.parameter_shapes == SHAPES
+    found = unconstrained(target, draws, np.random.default_rng(0))
+    assert found.x.shape == (2, 5, 7)
+    assert found.x[1, 3, :6] == pytest.approx(draws["a"][1, 3].ravel(order="F"))
+    assert found.x[1, 3, 6] == pytest.approx(np.log(draws["s"][1, 3]))
+    assert found.lost == 0
+
+
+def test_draws_outside_the_support_are_lost(
+    target: ProgramTarget, draws: dict[str, np.ndarray]
+) -> None:
+    draws["s"][0, 1] = -1e-9
+    found = unconstrained(target, draws, np.random.default_rng(0))
+    assert found.x.shape == (2, 4, 7)
+    assert found.lost == pytest.approx(0.1)
+    assert found.lp is None
+    draws["s"][0] = -1
+    with pytest.raises(StanctError, match=r"outside the support[^.]*lower bound|outside the supp"):
+        unconstrained(target, draws, np.random.default_rng(0))
+
+
+ROUNDED = {
+    "simplex[3] v": [0.123457, 0.234568, 0.641974],
+    "unit_vector[3] v": [0.26726, 0.53452, 0.80178],
+    "sum_to_zero_vector[3] v": [0.33333, 0.33333, -0.66667],
+    "corr_matrix[2] v": [[1, 0.300001], [0.300002, 1]],
+    "cov_matrix[2] v": [[2, 0.300001], [0.300002, 1]],
+    "cholesky_factor_corr[2] v": [[1, 0], [0.6, 0.800001]],
+    "ordered[2] v": [-1.0, 2.0],
+}
+
+
+@pytest.mark.parametrize("declared", ROUNDED)
+def test_few_digits_are_rounding(declared: str, rng: np.random.Generator) -> None:
+    """CmdStan writes six or eight digits, with which Stan itself no longer takes a simplex."""
+    target = target_of(f"parameters {{ {declared}; }} model {{ target += 0; }}")
+    value = np.array(ROUNDED[declared])
+    found = unconstrained(target, {"v": np.tile(value, (1, 2, *[1] * value.ndim))}, rng)
+    assert found.lost == 0
+    back = target.density.constrain(found.x[0, 0])
+    assert back == pytest.approx(value.ravel(order="F"), abs=1e-4)
+
+
+def test_what_is_more_than_rounding_is_refused(rng: np.random.Generator) -> None:
+    target = target_of("parameters { simplex[3] v; } model { target += 0; }")
+    with pytest.raises(StanctError, match="Most draws of the mapping of draws are outside"):
+        unconstrained(target, {"v": np.tile([0.2, 0.3, 0.4], (1, 5, 1))}, rng)
+
+
+# Elements of a parameter of shape (2, 3), of which one is missing.
+SOME = ((1, 1), (2, 1), (1, 2), (1, 3), (2, 3))
+
+
+def refused(form: str, draws: dict[str, np.ndarray], folder: Path) -> Any:
+    """A fit that cannot be read."""
+    broken = folder / "broken.csv"
+    broken.write_text("lp__,s\n1,two\n", encoding="utf-8")
+    other = folder / "other.csv"
+    other.write_text("lp__,t\n1,2\n", encoding="utf-8")
+    return {
+        "parameter": {"a": draws["a"]},
+        "shape": {**draws, "a": draws["a"][..., :2]},
+        "lengths": {**draws, "s": draws["s"][:, :3]},
+        "infinite": {**draws, "s": np.full((2, 5), np.nan)},
+        "words": {**draws, "s": np.full((2, 5), "two")},
+        "a column is missing": pd.DataFrame(
+            {"s": [1.0], **{f"a[{i},{j}]": [1.0] for i, j in SOME}}
+        ),
+        "type": 3,
+        "file": folder / "nowhere.csv",
+        "netCDF": folder / "nowhere.nc",
+        "no netCDF": other.rename(folder / "other.nc") if form == "no netCDF" else None,
+        "no number": broken,
+        "columns": [write_csv(folder / "0.csv", draws, 0), folder / "other.csv"],
+        "empty": folder / "empty",
+    }[form]
+
+
+REFUSED = {
+    "parameter": "has no draws of the parameter `s`",
+    "shape": r"have shape \(2, 5, 2, 2\); the program and the data need \(chains, draws, 2, 3\)",
+    "lengths": "different numbers of draws",
+    "infinite": "Draws of `s` in the mapping of draws are not finite",
+    "words": "Draws of `s` are not numbers",
+    "a column is missing": "Draws of `a` in the DataFrame are not finite, or an element has no",
+    "type": "A fit of the type 'int' cannot be read",
+    "file": r"nowhere\.csv cannot be read",
+    "netCDF": r"There is no file .*nowhere\.nc",
+    "no netCDF": r"other\.nc cannot be read",
+    "no number": "is no CSV file of draws",
+    "columns": "have different columns",
+    "empty": "has no CSV files",
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_what_cannot_be_read_is_refused(
+    form: str, draws: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StanctError, match=REFUSED[form]):
+        read_fit(refused(form, draws, tmp_path), SHAPES)
+
+
+def test_what_is_a_fit(draws: dict[str, np.ndarray]) -> None:
+    assert all(map(is_fit, (draws, container(draws), dataset(draws), pd.DataFrame())))
+    assert not any(map(is_fit, ("pilot", 3, None, stanct.GaussianBase(np.zeros(1), np.eye(1)))))
+
+
+@pytest.mark.cmdstan
+def test_a_fit_of_cmdstan(cmdstan_home: homes.Home, tmp_path: Path) -> None:
+    """The object, its files and its ArviZ form give one log Z, which is right."""
+    arviz, cmdstanpy = pytest.importorskip("arviz"), pytest.importorskip("cmdstanpy")
+    cmdstanpy.set_cmdstan_path(str(cmdstan_home.path))
+    file = tmp_path / "model.stan"
+    file.write_text(SOURCE, encoding="utf-8")
+    fit = cmdstanpy.CmdStanModel(stan_file=str(file)).sample(
+        {"N": 0}, chains=2, iter_sampling=500, seed=1, show_progress=False
+    )
+    forms = [fit, list(fit.runset.csv_files), fit.draws_pd(), arviz.from_cmdstanpy(fit)]
+    runs = [stanct.bridge(file, {"N": 0}, form, seed=1) for form in forms]
+    for run in runs:
+        assert run.is_reliable
+        assert run.lp.shape == (2, 500)
+        assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
+        assert run.evidence.log_z == pytest.approx(runs[0].evidence.log_z, abs=1e-4)

@@ -1,0 +1,62 @@
+"""Targets given by Python functions: their own exceptions reach the user."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+
+import numpy as np
+import pytest
+
+from stanct import FunctionDensity, FunctionTarget, GaussianBase, sample
+from stanct.arrays import Array
+from stanct.errors import SamplingError
+from stanct.targets.function_target import FunctionWarning
+
+BASE = GaussianBase(np.zeros(2), np.eye(2))
+
+
+def always(x: Array) -> tuple[float, Array]:
+    raise ZeroDivisionError("my own mistake")
+
+
+def far_out(x: Array) -> tuple[float, Array]:
+    if x[0] > 1:
+        raise ValueError("no such place")
+    return float(-0.5 * x @ x), -x
+
+
+@pytest.mark.parametrize("method", ["gibbs", "parallel_tempering", "joint"])
+def test_a_function_that_fails_tells_why_before_any_work(method: str) -> None:
+    target = FunctionTarget(FunctionDensity(always, 2))
+    with pytest.raises(SamplingError, match="ZeroDivisionError: my own mistake") as caught:
+        sample(target, method, base=BASE, engine="embedded", progress=False)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "in always" in told and 'raise ZeroDivisionError("my own mistake")' in told
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda x: (1.0, 2.0), r"gradient of shape \(\), not \(2,\)"),
+        (lambda x: (1.0, np.zeros(3)), r"gradient of shape \(3,\)"),
+        (lambda x: 1.0, "TypeError"),
+        (lambda x: ("a", x), "ValueError"),
+    ],
+)
+def test_what_it_returns_is_checked(returned, words: str) -> None:
+    with pytest.raises(SamplingError, match=words):
+        sample(FunctionTarget(FunctionDensity(returned, 2)), "gibbs", base=BASE, progress=False)
+
+
+def test_the_first_exception_is_shown_and_the_others_are_counted() -> None:
+    density = FunctionDensity(far_out, 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = sample(
+            FunctionTarget(density), "gibbs", base=BASE, draws=100, warmup=32, seed=1,
+            threads=1, progress=False,
+        )  # fmt: skip
+    (told,) = [str(w.message) for w in caught if w.category is FunctionWarning]
+    assert "in far_out" in told and "ValueError: no such place" in told
+    assert isinstance(density.failure, ValueError) and run.draws == 100

@@ -1,0 +1,149 @@
+"""Ctrl-C and SIGTERM end a run soon, whatever its compiled code is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, target_of
+from test_execution import PROGRAM
+
+from stanct.work.execution import executing
+from stanct.work.interrupts import Threads, in_threads
+
+SECONDS = 3.0
+# A density that never returns. The main thread evaluates it only if data decide on its loop.
+NEVER = "parameters {{ real x; }} model {{ real s = 0; while ({0}) s *= 2; x ~ normal(s, 1); }}"
+SCRIPT = """
+import stanct
+model = stanct.temper("never.stan")
+print("begun", flush=True)
+model.sample(method="gibbs", progress=False)
+"""
+
+RELEASED = threading.Event()
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have other signals")
+
+
+@pytest.fixture(scope="module")
+def target():
+    return target_of(PROGRAM, {"y": 1.5})
+
+
+def signalled(number: int) -> None:
+    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+
+
+def hanging(lane: list[int], size: int) -> int:
+    """The first lane hangs in its third block, and the second one is quick."""
+    lane[0] += 1
+    if lane == [3]:
+        RELEASED.wait()
+    return size
+
+
+@pytest.fixture(autouse=True)
+def release():
+    """No thread of this process hangs longer than its test."""
+    RELEASED.clear()
+    yield
+    RELEASED.set()
+
+
+def test_finished_blocks_are_kept_while_others_hang(target) -> None:
+    start = time.monotonic()
+    signalled(signal.SIGINT)
+    with executing(target, "test", {}, seed=1, progress=False) as run:
+        found = run.blocks("count", hanging, [[0], [10]], [5, 6, 7], final=True)
+    assert found == ([[5, 6], [5, 6]], True)
+    assert time.monotonic() - start < SECONDS
+
+
+def test_warm_up_ends_too_and_says_what_was_kept(target, tmp_path: Path) -> None:
+    for checkpoint, words in (
+        (None, "With checkpoint=FOLDER"),
+        (tmp_path, "are in the checkpoint"),
+    ):
+        start = time.monotonic()
+        signalled(signal.SIGINT)
+        with (
+            pytest.raises(KeyboardInterrupt) as caught,
+            executing(target, "test", {}, seed=1, checkpoint=checkpoint, progress=False) as run,
+        ):
+            run.blocks("warm-up", hanging, [[0]], [5, 6, 7])
+        assert words in caught.value.__notes__[0]
+        assert time.monotonic() - start < SECONDS
+
+
+def test_sigterm_writes_the_checkpoint(target, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    signalled(signal.SIGTERM)
+    with (
+        pytest.raises(SystemExit, match="143"),
+        executing(target, "test", {}, seed=1, checkpoint=tmp_path, progress=False) as run,
+    ):
+        run.blocks("count", hanging, [[0]], [5, 6, 7])
+    assert signal.getsignal(signal.SIGTERM) is before
+    with executing(target, "test", {}, seed=1, checkpoint=tmp_path, progress=False) as run:
+        again = run.blocks("count", lambda lane, size: lane[0], [[0]], [5, 6, 7])
+    assert again == ([[5, 6, 2]], False)
+
+
+def test_a_handler_of_the_users_stays(target) -> None:
+    told = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    try:
+        with executing(target, "test", {}, seed=1, progress=False):
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(0.1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told == [signal.SIGTERM]
+
+
+def test_in_threads() -> None:
+    assert in_threads(lambda k: k * k, 5, 2) == [0, 1, 4, 9, 16]
+    with Threads(2) as pool:
+        assert list(pool.map(abs, [-1, 2])) == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda k: 1 // k, 3, 2)
+    stopped = threading.Event()
+    signalled(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        in_threads(lambda k: stopped.wait(), 2, 2, stopped)
+    assert stopped.is_set()
+
+
+@pytest.mark.parametrize(
+    ("condition", "numbers", "status"),
+    [
+        ("1 < 2", [signal.SIGINT, signal.SIGINT], 130),
+        ("1 < 2", [signal.SIGTERM], 143),
+        ("s < 1", [signal.SIGINT], -signal.SIGINT),
+    ],
+)
+def test_a_program_that_never_returns(
+    tmp_path: Path, condition: str, numbers: list[int], status: int
+) -> None:
+    (tmp_path / "never.stan").write_text(NEVER.format(condition))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    with process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"begun\n"
+            for number in numbers:
+                time.sleep(2)
+                process.send_signal(number)
+            assert process.wait(3 * SECONDS) == status
+        finally:
+            process.kill()

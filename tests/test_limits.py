@@ -1,0 +1,100 @@
+"""Programs of absurd size: an answer within seconds, or a clear limit in a few lines."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from conftest import target_of
+
+from stanct import sample
+from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+from stanct.targets.data import read_data
+from stanct.targets.program_target import check_program
+
+MODEL = "parameters {{ real x; }} model {{ {} }}"
+SECONDS = 20.0
+
+
+def refusal(source: str) -> str:
+    start = time.process_time()
+    with pytest.raises(ProgramError) as caught:
+        check_program(Program.from_source(source))
+    assert time.process_time() - start < SECONDS
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " + ".join(["x"] * 100_000),
+        "".join(f"x > {k} ? 1 : " for k in range(20_000)) + "0",
+        "-" * 20_000 + "x",
+        "x" + "'" * 20_000,
+    ],
+    ids=["additions", "ternaries", "signs", "transpositions"],
+)
+def test_operators_have_a_limit(expression: str) -> None:
+    told = refusal(MODEL.format(f"target += {expression};"))
+    assert "has more than 10000 operators" in told and len(told) < 400
+
+
+def test_long_literals_have_none() -> None:
+    numbers = ", ".join(f"-{k}" for k in range(30_000))
+    source = f"transformed data {{ vector[30000] a = [{numbers}]'; }} {MODEL.format('')}"
+    assert Program.from_source(source).blocks
+
+
+def test_ten_thousand_statements() -> None:
+    start = time.process_time()
+    program = Program.from_source(MODEL.format("x ~ normal(0, 1); " * 10_000))
+    for kind in ("density", "joint", "pseudo_extended"):
+        generate(program, kind)
+    assert time.process_time() - start < SECONDS
+
+
+def test_what_nests_too_deeply_for_the_engine_is_not_blamed_on_the_data() -> None:
+    target = target_of(MODEL.format("if (x > 1) x ~ normal(0, 1); else " * 1000 + ";"))
+    with pytest.raises(EngineError, match=r"The embedded engine cannot run this program.*nesting"):
+        _ = target.density
+
+
+def test_a_hundred_thousand_dimensions() -> None:
+    start = time.process_time()
+    target = target_of("parameters { vector[100000] x; } model { x ~ normal(0, 1); }")
+    every: list[dict[str, Any]] = [{"method": "joint"}, {"method": "gibbs", "base": "pilot"}]
+    for settings in every:
+        with pytest.raises(SamplingError, match=r"has 100000 unconstrained .* 10000 at most"):
+            sample(target, engine="auto", progress=False, **settings)
+    assert time.process_time() - start < SECONDS
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"parameters {{ real x; }} model {{ x ~ normal(0, 1) {'y ' * 50_000}; }}",
+        f"parameters {{ real {'x' * 100_000}; }} model {{ y ~ foo(1); }}",
+        f'parameters {{ real x; }} model {{ print("{"a" * 10**6}"); x ~ bad(1); }}',
+        f"#include {'long' * 50_000}\nparameters {{ real x; }}",
+    ],
+)
+def test_no_message_is_longer_than_a_few_lines(source: str) -> None:
+    assert len(refusal(source)) < 3000
+
+
+def test_the_caret_stays_under_its_column() -> None:
+    told = refusal("parameters { real x; } model { " + "x ~ normal(0, 1); " * 40 + "x ~ ; }")
+    excerpt, caret = told.split("\n")[1:3]
+    assert excerpt[caret.index("^") :].startswith("; }")
+    assert len(excerpt) < 120
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    program = Program.from_source("data { int N; } " + MODEL.format(""))
+    with pytest.raises(DataError, match="`N` is declared here") as caught:
+        read_data({f"name{k}": 1 for k in range(5000)}, program)
+    assert len(str(caught.value)) < 3000
+    assert len(str(StanctError("a" * 10**6, remedy="b" * 10**6))) < 5000

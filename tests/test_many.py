@@ -1,0 +1,172 @@
+"""`sample_many` and `calibrate`: many data sets under one program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import multivariate_normal
+
+import stanct
+from stanct.errors import CheckpointError, SamplingError
+from stanct.path.gaussian import GaussianBase
+
+NORMAL = """data { int N; vector[N] y; }
+parameters { real mu; } model { mu ~ normal(0, 1); y ~ normal(mu, 1); }"""
+WIDE = NORMAL.replace("normal(0, 1)", "normal(0, 3)")
+QUICK: dict[str, Any] = {
+    "method": "independence", "base": GaussianBase(np.zeros(1), np.ones((1, 1))), "draws": 250,
+    "progress": False, "seed": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> stanct.TemperedModel:
+    return model_of(NORMAL, tmp_path_factory.mktemp("many") / "normal.stan")
+
+
+def model_of(source: str, path: Path) -> stanct.TemperedModel:
+    path.write_text(source, encoding="utf-8")
+    return stanct.temper(path)
+
+
+def datasets(count: int) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    return {f"star {k}": {"N": 3, "y": rng.normal(size=3).tolist()} for k in range(count)}
+
+
+def exact(y: list[float]) -> float:
+    covariance: Any = np.eye(3) + 1
+    return float(multivariate_normal.logpdf(y, np.zeros(3), covariance))
+
+
+def test_evidences_of_many_data_sets(model: stanct.TemperedModel) -> None:
+    data = datasets(8)
+    found = model.sample_many(data, variables=["mu"], **QUICK)
+    table = found.table
+    assert list(table.index) == list(data) and found.complete and len(found.reliable) >= 7
+    error = table["log_z"] - [exact(one["y"]) for one in data.values()]
+    assert np.all(np.abs(error) < 4 * table["std_error"]) and np.all(table["std_error"] < 0.1)
+    means = np.array([sum(one["y"]) / 4 for one in data.values()])
+    assert np.all(np.abs(table["mean_mu"] - means) < 4 * table["error_mu"])
+    # A data set's result depends on its name alone.
+    alone = model.sample_many({"star 5": data["star 5"]}, **QUICK).table
+    assert alone["log_z"].iloc[0] == table.loc["star 5", "log_z"]
+    page = found.report()
+    assert page.count("<svg") == 2
+    assert "star 7" in page and "without a failed check" in page and "8 data sets" in repr(found)
+
+
+@pytest.mark.parametrize("executor", ["threads:2", "processes:2"])
+def test_any_executor_gives_the_same_numbers(executor: str, model: stanct.TemperedModel) -> None:
+    data = datasets(4)
+    here = model.sample_many(data, **QUICK).table
+    there = model.sample_many(data, executor=executor, **QUICK).table.loc[here.index]
+    assert here["log_z"].tolist() == there["log_z"].tolist()
+
+
+def test_a_folder_goes_on_where_it_was_stopped(model: stanct.TemperedModel, tmp_path) -> None:
+    data = datasets(6)
+    whole = model.sample_many(data, **QUICK).table
+
+    def stopped() -> Iterator[Any]:
+        yield from list(data.values())[:4]
+        raise KeyboardInterrupt
+
+    numbered = dict(enumerate(data.values()))
+    with pytest.warns(UserWarning, match="Stopped after 4 data sets. The same call goes on"):
+        part = model.sample_many(stopped(), folder=tmp_path / "r", **QUICK)
+    assert not part.complete and len(part.table) == 4 and "stopped" in repr(part)
+    file = tmp_path / "r" / "results.jsonl"
+    with file.open("ab") as stream:
+        stream.write(b'{"name": "4", "log')  # a kill in the middle of a line
+    before = file.read_bytes().splitlines()[:5]
+    # With a fresh seed, the seed of the folder is kept.
+    rest = model.sample_many(numbered.values(), folder=tmp_path / "r", **{**QUICK, "seed": None})
+    assert rest.complete and rest.seed == 5 and len(rest.table) == 6
+    assert file.read_bytes().splitlines()[:5] == before
+    assert [json.loads(line)["name"] for line in file.read_bytes().splitlines()[1:]] == [
+        str(k) for k in range(6)
+    ]
+    assert np.abs(rest.table["log_z"].to_numpy() - whole["log_z"].to_numpy()).max() < 0.3
+    with pytest.raises(CheckpointError, match="another options"):
+        model.sample_many(data, folder=tmp_path / "r", **{**QUICK, "draws": 260})
+    other = {"0": {"N": 3, "y": [0.0, 0.0, 0.0]}}
+    with pytest.raises(CheckpointError, match="other data"):
+        model.sample_many(other, folder=tmp_path / "r", **QUICK)
+
+
+def test_what_fails_is_a_row_and_runs_can_be_kept(model: stanct.TemperedModel, tmp_path) -> None:
+    data = {"good": datasets(1)["star 0"], "bad": {"N": 3, "y": [0.0, 1.0]}}
+    found = model.sample_many(data, folder=tmp_path, keep_runs=True, **QUICK)
+    assert found.table.loc["good", "error"] == "" and "y" in found.table.loc["bad", "error"]
+    assert "1 without a result" in repr(found) and "bad" in found.report()
+    kept: Any = stanct.load(tmp_path / "runs" / "good")
+    assert kept.evidence.log_z == found.table.loc["good", "log_z"]
+
+
+def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel) -> None:
+    data = datasets(1)
+    for options, words in (
+        ({"draw": 5}, "draws"),
+        ({"checkpoint": "x"}, "no option of the single runs"),
+        ({"keep_runs": True}, "needs a folder"),
+        ({"seed": -1}, "whole number"),
+        ({"executor": "process:4"}, "There is no executor 'process:4'"),
+        ({"executor": "threads:0"}, "There is no executor"),
+        ({"executor": "dask"}, "needs an address"),
+    ):
+        with pytest.raises(SamplingError, match=words):
+            model.sample_many(data, **{**QUICK, **options})
+    with pytest.raises(SamplingError, match="cannot have the name"):
+        model.sample_many({"../x": data["star 0"]}, **QUICK)
+
+
+def simulator(sd: float, shift: float = 0.0) -> Any:
+    def simulate(rng: np.random.Generator) -> Any:
+        mu = sd * rng.normal()
+        return {"N": 3, "y": (mu + shift + rng.normal(size=3)).tolist()}, {"mu": mu}
+
+    return simulate
+
+
+def test_right_programs_pass_and_wrong_ones_fail(model: stanct.TemperedModel) -> None:
+    quick = {**QUICK, "repeats": 30, "draws": 60}
+    right = model.calibrate(simulator(1.0), **quick)
+    assert right.passed and len(right.ranks) == 30 and "all passed" in repr(right)
+    rank = right.ranks["mu"].to_numpy()
+    assert 0 < rank.min() < 0.1 and 0.9 < rank.max() < 1
+    wrong = model.calibrate(simulator(3.0), **quick)
+    assert not wrong.passed and wrong.tests.loc["spread of the ranks of mu", "p_value"] < 1e-3
+    shifted = model.calibrate(simulator(1.0, shift=1.0), **quick)
+    assert shifted.tests.loc["rank of mu", "p_value"] < 1e-3
+    assert "Tests failed" in wrong.report() and "All tests passed" in right.report()
+
+
+def test_probabilities_of_models_are_calibrated(model: stanct.TemperedModel, tmp_path) -> None:
+    """Right simulators agree with the probabilities; one that lies does not."""
+    wide = model_of(WIDE, tmp_path / "wide.stan")
+    base = GaussianBase(np.zeros(1), 3 * np.ones((1, 1)))
+    quick = {**QUICK, "repeats": 30, "draws": 60, "base": base}
+    models = {"narrow": (model, simulator(1.0)), "wide": (wide, simulator(3.0))}
+    right = stanct.calibrate(models, **quick)
+    assert right.passed and right.probabilities.sum(axis=1).to_numpy() == pytest.approx(1)
+    assert "slope of the probability of wide" in right.tests.index
+    runs = right.runs["narrow"].table, right.runs["wide"].table
+    odds = runs[0]["log_z"] - runs[1]["log_z"].reindex(runs[0].index)
+    assert right.probabilities["narrow"].to_numpy() == pytest.approx(expit(odds.to_numpy(float)))
+    lies = {"narrow": (model, simulator(3.0)), "wide": (wide, simulator(1.0))}
+    wrong = stanct.calibrate(lies, **quick)
+    assert not wrong.passed
+    assert not wrong.tests.loc["slope of the probability of narrow", "passed"]
+    level = wrong.tests.loc["level of the probability of narrow"]
+    assert level["passed"]  # as many data sets of either kind as the prior says
+    with pytest.raises(SamplingError, match="positive number for each"):
+        stanct.calibrate(models, prior={"narrow": 1.0}, **quick)
+    with pytest.raises(SamplingError, match="failed on data set 0"):
+        model.calibrate(lambda rng: 1 / 0, **quick)

@@ -1,0 +1,208 @@
+"""The search for modes, on densities whose modes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from conftest import target_of
+from scipy.stats import ortho_group
+
+from stanct.bases.fits import fit_base
+from stanct.bases.local import LocalFit, explains, laplace_fit
+from stanct.bases.pilots import measured
+from stanct.bases.search import MOST_DIMENSIONS, MOST_GRADIENTS, search
+from stanct.engines.embedded import Nuts
+from stanct.path.mixture import MixtureBase
+from stanct.targets.program_target import ProgramTarget
+
+Gradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+def mixture(weights: np.ndarray, places: np.ndarray, scales: np.ndarray) -> Gradient:
+    """Log density and gradient of a mixture of round Gaussians."""
+    dimension = places.shape[1]
+
+    def at(x: np.ndarray) -> tuple[float, np.ndarray]:
+        offset = x - places
+        terms = np.log(weights) - 0.5 * np.square(offset / scales[:, None]).sum(axis=1)
+        terms = terms - dimension * np.log(scales) - 0.5 * dimension * np.log(2 * np.pi)
+        top = terms.max()
+        share = np.exp(terms - top)
+        value = top + np.log(share.sum())
+        share /= share.sum()
+        return float(value), -(share / scales**2) @ offset
+
+    return at
+
+
+def seeds(seed: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed)
+
+
+@pytest.mark.parametrize("centre", [0.0, 100.0, 1000.0])
+def test_a_mode_thirty_deviations_from_another(centre: float, seed: int) -> None:
+    """The heavy mode is the far one, and the origin may be far from both."""
+    places = np.full((2, 2), centre)
+    places[1, 0] += 30
+    weights = np.array([0.1, 0.9])
+    found = search(mixture(weights, places, np.ones(2)), 2, seeds(seed))
+    assert [fit.mean for fit in found.fits] == [
+        pytest.approx(places[1], abs=1e-4),
+        pytest.approx(places[0], abs=1e-4),
+    ]
+    assert np.exp([fit.log_evidence for fit in found.fits]) == pytest.approx(weights[::-1])
+    assert found.unseen == 0 and found.radius == 100 and not found.astray
+
+
+def test_narrow_modes_among_wide_ones(seed: int) -> None:
+    """In six dimensions a mode of half the width has a small basin; one of ten may be missed."""
+    missing = [missing_mass(seed, repeat) for repeat in range(10)]
+    assert sum(mass > 0.01 for mass in missing) <= 1
+
+
+def missing_mass(seed: int, repeat: int) -> float:
+    """The mass of a random mixture that a search does not find."""
+    rng = np.random.default_rng([seed, repeat])
+    dimension, count = int(rng.integers(2, 7)), int(rng.integers(2, 6))
+    weights, scales = rng.dirichlet(2 * np.ones(count)), rng.uniform(0.6, 1.6, count)
+    while True:
+        places = 5 * rng.normal(size=(count, dimension))
+        apart = np.linalg.norm(places[:, None] - places, axis=2) + 99 * np.eye(count)
+        if apart.min() > 6:  # otherwise two parts may make one mode
+            break
+    found = search(mixture(weights, places, scales), dimension, seeds(seed))
+    assert len(found.fits) <= count
+    return float(1 - np.exp(np.logaddexp.reduce([fit.log_evidence for fit in found.fits])))
+
+
+def test_curvature_is_exact_however_ill_conditioned(seed: int) -> None:
+    """And ascents after the first are short, because they step in its coordinates."""
+    rng = np.random.default_rng(seed)
+    dimension = 60
+    axes = ortho_group.rvs(dimension, random_state=rng)
+    precision = axes @ np.diag(np.logspace(-3, 3, dimension)) @ axes.T
+    place = rng.normal(size=dimension)
+
+    def at(x: np.ndarray) -> tuple[float, np.ndarray]:
+        slope = -precision @ (x - place)
+        return float(0.5 * slope @ (x - place)), slope
+
+    found = search(at, dimension, seeds(seed))
+    exact = 0.5 * (dimension * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1])
+    assert len(found.fits) == 1
+    assert found.fits[0].log_evidence == pytest.approx(exact, abs=1e-6)
+    assert found.gradients < 6000
+
+
+def test_a_search_that_finds_ever_new_modes_says_so(seed: int) -> None:
+    """A comb in the plane has more modes within reach than ascents."""
+
+    def comb(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value = 2 * np.cos(20 * x).sum() - 5e-5 * x @ x
+        return float(value), -40 * np.sin(20 * x) - 1e-4 * x
+
+    found = search(comb, 2, seeds(seed))
+    assert found.unseen > 0.3
+    assert found.gradients <= MOST_GRADIENTS + 1000
+
+
+def test_ascents_into_a_spike_go_astray(seed: int) -> None:
+    """The density of a funnel has no maximum, and a mode is only where there is one."""
+
+    def funnel(w: np.ndarray) -> tuple[float, np.ndarray]:
+        v, x = w[0], w[1:]
+        scale = np.exp(np.minimum(-v, 300))
+        square = float(x @ x) * scale
+        value = -(v**2) / 18 - 0.5 * x.size * v - 0.5 * square
+        slope = np.concatenate([[-v / 9 - 0.5 * x.size + 0.5 * square], -scale * x])
+        return value, slope
+
+    found = search(funnel, 10, seeds(seed))
+    assert found.fits and all(fit.mean[0] < -30 for fit in found.fits)
+
+
+def test_bounds_and_hints(seed: int) -> None:
+    """Starts outside of the support move in; a radius limits the search; places extend it."""
+
+    def cut(x: np.ndarray) -> tuple[float, np.ndarray]:
+        if np.abs(x).max() > 3:
+            return -np.inf, 0 * x
+        return float(-0.5 * x @ x), -x
+
+    found = search(cut, 2, seeds(seed))
+    assert len(found.fits) == 1 and found.ascents > 600
+    far = mixture(np.array([0.5, 0.5]), np.array([[0.0] * 8, [900.0] * 8]), np.ones(2))
+    assert len(search(far, 8, seeds(seed), radius=3.0).fits) == 1
+    told = search(far, 8, seeds(seed), radius=3.0, places=[np.full(8, 890.0)])
+    assert len(told.fits) == 2 and told.radius == 3.0
+    nothing = search(cut, MOST_DIMENSIONS + 1, seeds(seed))
+    assert nothing.fits == () and nothing.unseen == 1 and nothing.gradients == 0
+
+
+NORMAL = "parameters { vector[3] x; } model { target += normal_lpdf(x | 2, 3); }"
+# A spike with a hundredth of the mass sits on a bulk of the same centre.
+SPIKE = """parameters { vector[4] x; }
+model { target += log_mix(0.01, normal_lpdf(x | 0, 0.05), normal_lpdf(x | 0, 1)); }"""
+
+
+def laplace(program: str, seed: int) -> tuple[LocalFit, ProgramTarget]:
+    target = target_of(program)
+    density = target.density
+    fits = search(density.log_density_gradient, density.dimension, seeds(seed)).fits
+    assert len(fits) == 1
+    return fits[0], target
+
+
+def test_particles_measure_a_mode_that_is_gaussian(seed: int) -> None:
+    fit, target = laplace(NORMAL, seed)
+    found = measured(target, fit, seeds(seed), threads=1)
+    assert found.fit is not None and found.strays is None and found.gradients > 0
+    assert found.fit.log_evidence == pytest.approx(0, abs=1e-5)
+    assert found.fit.points.mean() == pytest.approx(2, abs=1)
+
+
+def test_a_skewed_mode_is_left_to_pilots(seed: int) -> None:
+    """Half the width of δ over draws of its Laplace approximation is 1.4 nats, above `FITS`."""
+    skewed = "parameters { vector[2] x; } model { target += sum(x) * 0.3 - sum(exp(x)); }"
+    fit, target = laplace(skewed, seed)
+    found = measured(target, fit, seeds(seed), threads=1)
+    assert found.fit is None and found.strays is None
+
+
+def test_particles_leave_a_spike(seed: int) -> None:
+    """Draws of the spike's own Gaussian look right; only particles that move can tell."""
+    fit, target = laplace(SPIKE, seed)
+    assert fit.covariance[0, 0] < 0.01
+    found = measured(target, fit, seeds(seed), threads=1)
+    assert found.fit is None and found.strays is not None
+    base = fit_base(target, "modes", chains=4, seed=seeds(seed), nuts=Nuts())
+    assert np.diag(base.base.covariance) == pytest.approx(1, rel=0.5)
+
+
+def test_a_fit_explains_its_own_points(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    covariance = np.array([[2.0, 1.9], [1.9, 2.0]])
+    one = laplace_fit(np.zeros(2), 0.0, np.linalg.inv(covariance), rng, draws=200)
+    same = laplace_fit(np.array([0.2, 0.2]), 0.0, np.linalg.inv(covariance), rng, draws=200)
+    beside = laplace_fit(np.array([1.0, -1.0]), 0.0, np.linalg.inv(covariance), rng, draws=200)
+    wider = laplace_fit(np.zeros(2), 0.0, np.linalg.inv(6 * covariance), rng, draws=200)
+    assert explains(one, same)
+    assert not explains(one, beside) and not explains(one, wider)
+
+
+def test_the_base_of_known_modes_is_their_mixture(seed: int) -> None:
+    """With a tenth for one wide Gaussian around them, which reaches what was missed."""
+    program = """parameters { vector[2] x; }
+    model { target += log_mix(0.3, normal_lpdf(x | -9, 1), normal_lpdf(x | 9, 0.5)); }"""
+    found = fit_base(target_of(program), "modes", chains=4, seed=seeds(seed), nuts=Nuts())
+    assert isinstance(found.base, MixtureBase) and found.survey is not None
+    assert found.base.weights == pytest.approx([0.63, 0.27, 0.1], abs=1e-3)
+    assert found.survey.complete and found.survey.place[:, 0] == pytest.approx([9, -9], abs=0.01)
+    assert found.log_zeta == pytest.approx(0, abs=1e-3)
+    pilot = fit_base(target_of(program), "pilot", chains=4, seed=seeds(seed), nuts=Nuts())
+    assert pilot.base.is_gaussian and pilot.separated
+    exact = np.log(0.7) - np.log(2 * np.pi * 0.25)
+    inside = found.base.log_density(np.full(2, 9.0))
+    assert inside == pytest.approx(exact + np.log(0.9), abs=0.01)

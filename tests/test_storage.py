@@ -1,0 +1,268 @@
+"""Saved runs: nothing in a folder is trusted, and no instant of saving loses a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import KINDS, line_run
+
+from stanct import load
+from stanct.errors import SavedRunError
+from stanct.runs.run import Run
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "line"
+    line_run("gibbs").save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "line"))
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_every_kind_comes_back(method: str, tmp_path: Path) -> None:
+    run = line_run(method)
+    run.save(tmp_path / "run")
+    again = load(tmp_path / "run")
+    assert type(again) is type(run)
+    for name in run.arrays:
+        np.testing.assert_array_equal(getattr(again, name), getattr(run, name))
+    assert [check.name for check in again.diagnostics] == [check.name for check in run.diagnostics]
+
+
+# Names in run.json
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", "", "a.b", "x" * 99, 3])
+def test_names_cannot_leave_the_folder(folder: Path, name: object) -> None:
+    (folder.parent / "secret.stan").write_text("parameters { real secret; }")
+    _change(folder, lambda head: head["programs"].append(name))
+    with pytest.raises(SavedRunError, match="cannot be the name of a run's program"):
+        load(folder)
+
+
+def test_a_run_writes_no_program_beside_its_folder(folder: Path, tmp_path: Path) -> None:
+    run = load(folder)
+    object.__setattr__(run, "programs", {"../victim": "text"})
+    (tmp_path / "victim.stan").write_text("precious")
+    with pytest.raises(SavedRunError, match="cannot be the name"):
+        run.save(tmp_path / "other")
+    assert (tmp_path / "victim.stan").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["density.stan", "data.json", "draws.npz"])
+def test_links_out_of_the_folder_are_not_followed(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / name)
+    (folder / name).symlink_to(folder.parent / name)
+    with pytest.raises(SavedRunError, match="is missing, or is no file"):
+        load(folder)
+
+
+# Texts
+
+
+def _change(folder: Path, change: Callable[[dict], object]) -> None:
+    head = json.loads((folder / "run.json").read_text())
+    change(head)
+    (folder / "run.json").write_text(json.dumps(head))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda head: head["provenance"].pop("settings"),
+        lambda head: head["provenance"].pop("gradients"),
+        lambda head: head["provenance"].update(settings=3),
+        lambda head: head["provenance"].update(program=["x"]),
+        lambda head: head.update(provenance=[1]),
+        lambda head: head.update(programs=5),
+        lambda head: head["provenance"]["settings"].pop("draws"),
+    ],
+)
+def test_missing_and_wrong_settings(folder: Path, change: Callable[[dict], object]) -> None:
+    _change(folder, change)
+    with pytest.raises(SavedRunError):
+        _ = load(folder).diagnostics
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[1]", '{"N": ' + "9" * 5000 + "}", "\xff", '{"N": 1']
+)
+def test_damaged_texts(folder: Path, text: str) -> None:
+    (folder / "data.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SavedRunError, match="damaged run"):
+        load(folder)
+    (folder / "run.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SavedRunError, match="not a saved run"):
+        load(folder)
+
+
+def test_texts_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stanct.runs.storage.LONGEST_TEXT", 100)
+    with pytest.raises(SavedRunError, match="not a saved run"):
+        load(folder)
+
+
+# Archives
+
+
+def _arrays(folder: Path) -> dict[str, np.ndarray]:
+    with np.load(folder / "draws.npz") as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("z", lambda z: z[0]),
+        ("z", lambda z: z[..., :1]),
+        ("z", lambda z: np.where(z > 0, np.nan, z)),
+        ("z", lambda z: z[:, :0]),
+        ("delta", lambda delta: delta[:, 1:]),
+        ("delta", lambda delta: delta * np.nan),
+        ("beta", lambda beta: beta[1:]),
+        ("base_delta", lambda delta: delta[None]),
+        ("base_scale", lambda scale: scale[:1]),
+        ("base_mean", lambda mean: mean[:1]),
+        ("bias_value", lambda value: value[:1]),
+        ("variable b", lambda b: b[:, :5]),
+        ("variable b", lambda b: b[:2]),
+        ("statistic accept_stat__", lambda s: s[:, :5]),
+        ("z", lambda z: z.astype(str)),
+        ("z", None),
+    ],
+)
+def test_arrays_that_do_not_belong_together(
+    folder: Path, name: str, change: Callable[[np.ndarray], np.ndarray] | None
+) -> None:
+    arrays = _arrays(folder)
+    found = arrays.pop(name)
+    if change is not None:
+        arrays[name] = change(found)
+    np.savez(folder / "draws.npz", allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SavedRunError, match="damaged run"):
+        load(folder)
+
+
+def test_objects_are_not_unpickled(folder: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, ("touch trapped",)
+
+    arrays = _arrays(folder) | {"z": np.array([Trap()], dtype=object)}
+    np.savez(folder / "draws.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SavedRunError, match="not an array of numbers"):
+        load(folder)
+
+
+def test_an_archive_takes_no_more_memory_than_it_is_long(folder: Path) -> None:
+    """Neither by a header that promises too much, nor by compression."""
+    header = io.BytesIO()
+    told = {"descr": "<f8", "fortran_order": False, "shape": (10**13, 2)}
+    np.lib.format.write_array_header_1_0(header, told)
+    with zipfile.ZipFile(folder / "draws.npz", "w") as archive:
+        archive.writestr("z.npy", header.getvalue() + bytes(100))
+    with pytest.raises(SavedRunError, match="not whole"):
+        load(folder)
+    np.savez_compressed(folder / "draws.npz", z=np.zeros((4, 10**6, 2)))
+    with pytest.raises(SavedRunError, match="longer than the file"):
+        load(folder)
+
+
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.9, 0.999])
+def test_cut_archives(folder: Path, where: float) -> None:
+    whole = (folder / "draws.npz").read_bytes()
+    (folder / "draws.npz").write_bytes(whole[: int(where * len(whole))])
+    with pytest.raises(SavedRunError, match="damaged"):
+        load(folder)
+
+
+def test_a_flipped_bit_of_the_draws(folder: Path) -> None:
+    content = bytearray((folder / "draws.npz").read_bytes())
+    content[len(content) // 2] ^= 16
+    (folder / "draws.npz").write_bytes(content)
+    with pytest.raises(SavedRunError, match="damaged"):
+        load(folder)
+
+
+# Saving over a run
+
+KILLED = """
+import os, sys, numpy as np, stanct
+from pathlib import Path
+import stanct.runs.storage as storage
+folder = sys.argv[1]
+
+def before(function):
+    def called(*args, **settings):
+        if left[0] == 0:
+            os._exit(137)
+        left[0] -= 1
+        return function(*args, **settings)
+    return called
+
+storage._synchronise = before(storage._synchronise)
+storage.shutil.rmtree = before(storage.shutil.rmtree)
+Path.rename = before(Path.rename)
+Path.write_text = before(Path.write_text)
+np.savez = before(np.savez)
+
+for step in range(40):
+    left = [40]
+    child = os.fork()  # so that the package is imported once
+    if child == 0:
+        run = stanct.load(folder)
+        object.__setattr__(run, "engine", "the new one")
+        left = [step]
+        run.save(folder)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(status, stanct.load(folder).engine, flush=True)
+    if status == 0:
+        break
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_kill_at_any_step_of_saving_leaves_a_whole_run(folder: Path) -> None:
+    """The old one or the new one, also to the next save."""
+    old = load(folder).engine
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    seen = [engine for _, engine in lines]
+    assert [status for status, _ in lines] == ["137"] * (len(lines) - 1) + ["0"], done.stderr
+    assert seen[0] == old and seen[-1] == "the new one" and len(seen) > 10
+    assert seen == sorted(seen, key=lambda engine: engine != old)
+    load(folder).save(folder)
+    assert isinstance(load(folder), Run)
+    assert not (folder.parent / ".line.old").exists()
+
+
+def test_what_is_saved_is_synchronised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = load(folder), list[str]()
+    original = os.fsync
+
+    def fsync(handle: int) -> None:
+        seen.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        original(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run.save(folder)
+    names = {Path(path).name for path in seen}
+    assert {"run.json", "draws.npz", "data.json", "density.stan", folder.parent.name} <= names
