@@ -147,7 +147,7 @@ def test_chains_with_the_atom_leave_their_law_invariant(move: Any, normal: Densi
 def test_runs_regenerate_at_the_atom(method: str, seed: int, tmp_path) -> None:
     """Draws after one at the atom do not depend on it, and estimates are right."""
     target = target_of(SKEWED.source, SKEWED.data)
-    run = sampled(method, target, seed=seed, draws=1500, progress=False)
+    run = sampled(method, target, seed=seed, draws=1500, engine="embedded", progress=False)
     assert run.tours is not None
     assert run.tours.count == 4 + int((run.beta[:, :-1] == 0).sum())
     assert 0.05 < np.mean(run.beta == 0) < 0.2
@@ -168,7 +168,7 @@ def test_outside_of_the_support_only_the_atom_is_left(seed: int) -> None:
     target = target_of(CUT)
     exact_log_z = np.log(0.6664)
     for method in ("joint", "gibbs"):
-        settings: dict[str, Any] = {"bootstrap": 0, "atom": 0.3}
+        settings: dict[str, Any] = {"bootstrap": 0, "atom": 0.3, "engine": "embedded"}
         run = sampled(method, target, seed=seed, draws=1000, base=BASE, progress=False, **settings)
         outside = ~np.isfinite(run.delta)
         assert 0.02 < outside.mean() < 0.4 and np.all(run.beta[outside] == 0)

@@ -146,11 +146,11 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
         return original(*args, **settings)
 
     monkeypatch.setattr(CompiledNuts, "draw", interrupted)
-    run = run_of(LINE, seed, draws=600)
+    run = run_of(LINE, seed, draws=600, engine="embedded")
     assert run.provenance["interrupted"] and "interrupted" in run.evidence.warnings
     assert run.draws == 150  # 16 blocks of the round, 3 of the run, then the interrupt
     monkeypatch.setattr(CompiledNuts, "draw", original)
-    assert np.array_equal(run.z, run_of(LINE, seed, draws=600).z[:, :150])
+    assert np.array_equal(run.z, run_of(LINE, seed, draws=600, engine="embedded").z[:, :150])
 
 
 def test_an_interrupt_that_a_finaliser_drops_is_heeded(
@@ -172,7 +172,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(CompiledNuts, "adapt", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_of(LINE, seed)
+        run_of(LINE, seed, engine="embedded")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ DECLARED = CUT.source.replace("real x", "real<lower=0.5> x")
 def made(method: str, source: str = LINE.source, data: Any = None, **settings: Any) -> Make:
     given = LINE.data if source == LINE.source else data
     if method in ("gibbs", "joint"):
-        settings = {"atom": 0.0, **settings}  # an atom would mend some of these runs by itself
+        # An atom would mend some of these runs by itself, and so would CmdStan's warm-up.
+        settings = {"atom": 0.0, "engine": "embedded", **settings}
     return cache(lambda: sampled(method, target_of(source, given), **SHORT, **settings))
 
 
