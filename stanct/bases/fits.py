@@ -11,6 +11,7 @@ from stanct.arrays import Array
 from stanct.bases.local import LocalFit, mixture_of, moment_match
 from stanct.bases.modes import FitSeeds, Hints, Modes, find_modes
 from stanct.bases.scouts import Scouts, annealed_scouts
+from stanct.bases.tails import Tails, find_tails
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
@@ -126,6 +127,8 @@ class FittedBase:
         Whether pilots stayed in modes of their own.
     survey
         The modes behind a base that pilots fitted.
+    tails
+        Where tails fall like a power, by the names of `Tails.along`.
     given
         Whether the base is the user's own.
     """
@@ -136,6 +139,7 @@ class FittedBase:
     evaluations: int = 0
     separated: bool = False
     survey: Survey | None = None
+    tails: tuple[str, ...] = ()
     given: bool = False
 
     @property
@@ -180,7 +184,8 @@ def fit_base(
         ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass. No scouts
         search for more modes. Only for methods that draw from their base.
         ``"modes"``: ``"mixture"`` with a wide part where pilots stay apart and no further modes
-        are likely, and otherwise ``"pilot"``. Only for methods that draw from their base.
+        are likely, and with Gaussians that reach into tails that fall like a power. Otherwise it
+        is ``"pilot"``. Only for methods that draw from their base.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
@@ -210,11 +215,14 @@ def fit_base(
     )  # fmt: skip
     fits, best, gradients = modes.fits, modes.fits[0], modes.gradients
     separated = method == "pilot" and len(fits) > 1
+    tails = _tails_of(target, best, seeds.tails) if method == "pilot" else Tails()
     base: Base
     if name == "mixture":
-        base, log_zeta = mixture_of(fits)
+        base, log_zeta = mixture_of(fits, beside=tails.wide)
     elif name == MODES and separated and modes.complete:
-        base, log_zeta = mixture_of(fits, wide_share=WIDE_SHARE, width=WIDTH)
+        base, log_zeta = mixture_of(fits, wide_share=WIDE_SHARE, width=WIDTH, beside=tails.wide)
+    elif name == MODES and tails.along and not separated:
+        base, log_zeta = mixture_of([best], beside=tails.wide)
     elif separated:
         scouts = _scouted(
             target,
@@ -231,7 +239,13 @@ def fit_base(
     else:
         base, log_zeta = moment_match(fits)
     survey = Survey.of(modes) if method == "pilot" else None
-    return FittedBase(base, log_zeta, gradients, modes.evaluations, separated, survey)
+    evaluations = modes.evaluations + tails.evaluations
+    return FittedBase(base, log_zeta, gradients, evaluations, separated, survey, tails.along)
+
+
+def _tails_of(target: ProgramTarget, fit: LocalFit, seed: np.random.SeedSequence) -> Tails:
+    centre = GaussianBase.from_covariance(fit.mean, fit.covariance)
+    return find_tails(target.density, target.density.unconstrained_names, centre, seed)
 
 
 def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:

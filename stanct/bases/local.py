@@ -55,7 +55,11 @@ def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:
 
 
 def mixture_of(
-    fits: Sequence[LocalFit], *, wide_share: float = 0.0, width: float = 1.0
+    fits: Sequence[LocalFit],
+    *,
+    wide_share: float = 0.0,
+    width: float = 1.0,
+    beside: Sequence[tuple[float, GaussianBase]] = (),
 ) -> tuple[MixtureBase, float]:
     """The mixture of local fits weighted by their evidences, and log ζ as in `moment_match`.
 
@@ -65,6 +69,8 @@ def mixture_of(
         Share of one further Gaussian, which has the moments of the modes at equal weights.
     width
         Factor on its covariance.
+    beside
+        Further Gaussians, each with its weight relative to 1 for all of the others.
     """
     log_evidence = np.array([fit.log_evidence for fit in fits])
     log_zeta = float(log_sum_exp(log_evidence))
@@ -84,7 +90,8 @@ def mixture_of(
         )
         components.append(GaussianBase.from_covariance(mean, width * covariance))
         weights = np.append((1 - wide_share) * weights / weights.sum(), wide_share)
-    return MixtureBase.of(weights, components), log_zeta
+    shares, further = [share for share, _ in beside], [one for _, one in beside]
+    return MixtureBase.of([*(weights / weights.sum()), *shares], [*components, *further]), log_zeta
 
 
 def distinct_modes(fits: Sequence[LocalFit]) -> list[list[int]]:

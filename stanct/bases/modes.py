@@ -73,13 +73,16 @@ class FitSeeds(NamedTuple):
     scouts: np.random.SeedSequence
     search: np.random.SeedSequence
     particles: np.random.SeedSequence
+    tails: np.random.SeedSequence
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts, search, particles = seed.spawn(6)
+        starts, chains, points, more_starts, search, particles, tails = seed.spawn(7)
         pilots, more_pilots, scouts = chains.spawn(3)
-        return cls(starts, more_starts, points, pilots, more_pilots, scouts, search, particles)
+        return cls(
+            starts, more_starts, points, pilots, more_pilots, scouts, search, particles, tails
+        )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,8 +85,8 @@ def check(
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
     "support", "lost", "stalled", "round_trips", "rejections", "tempered", "swaps", "acceptance",
-    "divergences", "max_depth", "pareto_k", "base", "estimators", "directions", "target_se",
-    "interrupted", "max_seconds",
+    "divergences", "max_depth", "tails", "pareto_k", "base", "estimators", "directions",
+    "target_se", "interrupted", "max_seconds",
 )  # fmt: skip
 
 
@@ -220,6 +220,32 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
         f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
         f"differ by {gap:.3f}.",
         f"One of the two misses part of the target. {MORE}",
+    )
+    return (found,)
+
+
+def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
+    """Check that the base reaches into tails that fall like a power, where there are any.
+
+    Parameters
+    ----------
+    along
+        Where tails are heavy, by the names of `stanct.bases.tails.Tails`.
+    reached
+        Whether the base has parts that lie there.
+    """
+    if not along:
+        return ()
+    where = f"{', '.join(along[:3])}{', …' if len(along) > 3 else ''}"
+    found = check(
+        "tails",
+        len(along),
+        0,
+        reached,
+        f"The density falls like a power along {where}"
+        + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
+        "log Z may be too low, and errors too small. Use a method that draws from its base "
+        "(method='simulated_tempering', or the default) with base='modes'.",
     )
     return (found,)
 

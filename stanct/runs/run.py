@@ -18,7 +18,7 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.path import Evidence, Expectation
 from stanct.path.base import Base
-from stanct.runs.diagnostics import Check
+from stanct.runs.diagnostics import Check, tails_check
 from stanct.runs.inference import groups_of
 from stanct.runs.storage import Stored, check_shapes, reading, save_run
 from stanct.runs.tables import Checks, in_html
@@ -140,7 +140,9 @@ class Run(ABC):
     @cached_property
     def diagnostics(self) -> Checks:
         """Every check with value, threshold, verdict and remedy; ``diagnostics.table`` for all."""
-        return Checks(self._checks())
+        reached = self.base is not None and not self.base.is_gaussian
+        tails = tails_check(self.provenance.get("tails", ()), reached)
+        return Checks((*self._checks(), *tails))
 
     @property
     def warnings(self) -> tuple[str, ...]:

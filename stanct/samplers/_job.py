@@ -185,6 +185,8 @@ class Job:
             check_mixture(bootstrap, sampled, named=True)
         if found.survey is not None:
             self.ledger.found["survey"] = found.survey.record()
+        if found.tails:
+            self.ledger.found["tails"] = list(found.tails)
         self.lap("base")
         return found
 

@@ -1,0 +1,135 @@
+"""Finds tails that fall like a power, where a Gaussian base would leave mass out of reach.
+
+A Gaussian has no draw ten standard deviations out. A chain gets there from the centre in rare, long
+excursions, and most runs have none: log Z is then too low, and no chain tells. The density along a
+few lines tells at once. Where it falls like a power, wide Gaussians along these lines join the
+base, so that its draws lie in the tails as well.
+
+Tails of single parameters show on lines along the axes, whose draws need one wide coordinate each.
+Tails of all parameters together, as of a multivariate t density, show on lines in any direction,
+where the volume at a distance r counts as r^(D−1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from stanct.arrays import Array
+from stanct.path.gaussian import GaussianBase
+from stanct.targets.protocols import SampledDensity
+
+# Distances from the centre in standard deviations, and the shells of tails between them.
+DISTANCES = np.concatenate([np.linspace(0.25, 4, 16), np.geomspace(4.5, 4e5, 50)])
+EDGES = 3.0 * 4.0 ** np.arange(9)
+# Tails are heavy if the shells beyond the first hold this much. A t density with ν = 5 has it; a
+# Gaussian, and a density that falls exponentially, have not.
+HEAVY = 1e-4
+# A shell gets a component if it holds this much. Its standard deviation is this many times the
+# shell's inner edge, and its weight this many times the shell's mass, and never less than `LEAST`.
+WORTH, WIDTH, GENEROUS, LEAST = 1e-5, 1.6, 1.5, 0.005
+# Before a line is followed: no tail holds `HEAVY` whose log density at this distance is lower than
+# the centre's by so much.
+LOOK, DROP = 12.0, 14.0
+# Lines in directions that are no axis.
+DIRECTIONS = 12
+ALL = "all directions"
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Power tails of a target around the centre of a Gaussian.
+
+    Attributes
+    ----------
+    along
+        Names of the unconstrained coordinates along which the tails are heavy, and `ALL` for tails
+        in every direction.
+    wide
+        Gaussians that reach them, each with its weight relative to 1 for all other parts of a base.
+    evaluations
+        Log densities spent.
+    """
+
+    along: tuple[str, ...] = ()
+    wide: tuple[tuple[float, GaussianBase], ...] = field(default=(), repr=False)
+    evaluations: int = 0
+
+
+def find_tails(
+    density: SampledDensity, names: Sequence[str], base: GaussianBase, seed: np.random.SeedSequence
+) -> Tails:
+    """Look for power tails of a density around a Gaussian that fits its centre.
+
+    Parameters
+    ----------
+    names
+        Names of the D unconstrained coordinates.
+    """
+    lines = _Lines(density, base.mean)
+    dimension, covariance = base.dimension, base.covariance
+    inverse = solve_triangular(base.scale, np.eye(dimension), lower=True)
+    # Of coordinate i, given all others.
+    deviation = 1 / np.sqrt(np.square(inverse).sum(axis=0))
+    found: list[tuple[str, Array, Array]] = []
+    for i, name in enumerate(names):
+        step = np.zeros(dimension)
+        step[i] = deviation[i]
+        if lines.may_be_heavy(step):
+            found.append((name, lines.shells(step[None]), np.outer(step, step)))
+    rng = np.random.default_rng(seed)
+    steps = rng.standard_normal((DIRECTIONS, dimension)) @ base.scale.T
+    if dimension > 1 and any(lines.may_be_heavy(step, dimension) for step in steps):
+        found.append((ALL, lines.shells(steps, dimension), covariance))
+    heavy = [one for one in found if one[1][1:].sum() > HEAVY]
+    wide = [
+        (
+            max(GENEROUS * float(mass), LEAST),
+            GaussianBase.from_covariance(base.mean, covariance + (WIDTH * edge) ** 2 * spread),
+        )
+        for _, shells, spread in heavy
+        for edge, mass in zip(EDGES, shells, strict=True)
+        if mass > WORTH
+    ]
+    return Tails(tuple(name for name, _, _ in heavy), tuple(wide), lines.evaluations)
+
+
+class _Lines:
+    """The density along lines through a centre."""
+
+    def __init__(self, density: SampledDensity, centre: Array) -> None:
+        self._density, self._centre = density, centre
+        self.evaluations = 1
+        self._top = density.log_densities(centre[None])[0]
+
+    def may_be_heavy(self, step: Array, volume: int = 1) -> bool:
+        """Whether the density is high enough far out; steps are one standard deviation long."""
+        far = self._at(np.array([-LOOK, LOOK])[:, None] * step)
+        return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - DROP)
+
+    def shells(self, steps: Array, volume: int = 1) -> Array:
+        """The share of the mass along lines that lies in each shell.
+
+        Parameters
+        ----------
+        steps : shape (n, D)
+            Directions of the lines, one standard deviation long.
+        volume
+            Dimension of the space that the lines stand for.
+        """
+        places = np.concatenate([DISTANCES, -DISTANCES])[None, :, None] * steps[:, None, :]
+        values = self._at(places.reshape(-1, steps.shape[1])).reshape(-1, DISTANCES.size)
+        values = values + (volume - 1) * np.log(DISTANCES)
+        height = np.exp(values - values.max()).mean(axis=0)
+        mass = 0.5 * (height[1:] + height[:-1]) * np.diff(DISTANCES)
+        middle = np.sqrt(DISTANCES[1:] * DISTANCES[:-1])
+        shells = np.searchsorted(EDGES, middle, side="right")
+        return np.bincount(shells, mass, EDGES.size + 1)[1:] / mass.sum()
+
+    def _at(self, offsets: Array) -> Array:
+        self.evaluations += len(offsets)
+        found = self._density.log_densities(self._centre + offsets)
+        return np.where(np.isnan(found), -np.inf, found)
