@@ -81,7 +81,9 @@ def find_tails(
         if lines.may_be_heavy(step):
             found.append((name, lines.shells(step[None]), np.outer(step, step)))
     rng = np.random.default_rng(seed)
-    steps = rng.standard_normal((DIRECTIONS, dimension)) @ base.scale.T
+    directions = rng.standard_normal((DIRECTIONS, dimension))
+    directions *= np.sqrt(dimension) / np.linalg.norm(directions, axis=1, keepdims=True)
+    steps = directions @ base.scale.T
     if dimension > 1 and any(lines.may_be_heavy(step, dimension) for step in steps):
         found.append((ALL, lines.shells(steps, dimension), covariance))
     heavy = [one for one in found if one[1][1:].sum() > HEAVY]

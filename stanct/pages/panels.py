@@ -199,7 +199,7 @@ def _weight_words(run: EvidenceRun) -> str:
 
 
 def _score_words(run: TemperedRun) -> str:
-    found = base_check(run.z, run.estimator.log_weights(0.0))
+    found = base_check(run.standardised, run.estimator.log_weights(0.0))
     return (
         f"z-scores of the base check: largest for the mean {np.abs(found.mean).max():.1f}, for the "
         f"covariance {np.abs(found.covariance).max():.1f}, limit {found.limit:.1f}."

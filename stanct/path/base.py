@@ -67,6 +67,10 @@ class Base(Protocol):
         """Independent whitened draws, shape (count, D)."""
         ...
 
+    def standardised(self, z: Array) -> Array:
+        """Points that are standard normal if z, shape (..., D), is drawn from the base."""
+        ...
+
     def log_density(self, x: Array) -> Array:
         """log q(x), normalised, natural log, for unconstrained x of shape (..., D)."""
         ...

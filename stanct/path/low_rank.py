@@ -142,6 +142,10 @@ class LowRankBase:
         """Whitened draws, shape (count, D)."""
         return rng.standard_normal((count, self.dimension))
 
+    def standardised(self, z: Array) -> Array:
+        """z itself, which is standard normal if drawn from the base, shape (..., D)."""
+        return z
+
     def log_density(self, x: Array) -> Array:
         """log q(x), normalised, for x of shape (..., D)."""
         return standard_log_density(self.whiten(x)) - self.log_det_scale

@@ -152,14 +152,34 @@ class MixtureBase:
         noise = rng.standard_normal((count, self.dimension))
         return self.places[k] + np.einsum("nij,nj->ni", self.roots[k], noise)
 
-    def _log_density_whitened(self, z: Array) -> Array:
-        flat = np.reshape(z, (-1, self.dimension))
+    def _terms(self, flat: Array) -> Array:
+        """log π_k N(z; m_k, L_k L_kᵀ) at points of shape (n, D), shape (K, n)."""
         terms = []
         for k, root in enumerate(self.roots):
             noise = solve_triangular(root, (flat - self.places[k]).T, lower=True)
             terms.append(np.log(self.weights[k]) - 0.5 * np.square(noise).sum(axis=0))
-        terms = np.array(terms) - self.log_det_roots[:, None] - 0.5 * self.dimension * LOG_2PI
+        return np.array(terms) - self.log_det_roots[:, None] - 0.5 * self.dimension * LOG_2PI
+
+    def _log_density_whitened(self, z: Array) -> Array:
+        terms = self._terms(np.reshape(z, (-1, self.dimension)))
         return np.asarray(log_sum_exp(terms, axis=0)).reshape(np.shape(z)[:-1])
+
+    def standardised(self, z: Array) -> Array:
+        """Points that are standard normal if z, shape (..., D), is drawn from the base.
+
+        Each z is assigned at random, with the posterior probabilities, to a component that may have
+        made it, and whitened by that component. The assignments are the same in every call.
+        """
+        flat = np.reshape(z, (-1, self.dimension))
+        terms = self._terms(flat)
+        # The largest term with Gumbel noise is a draw from the probabilities.
+        k = np.argmax(terms + np.random.default_rng(0).gumbel(size=terms.shape), axis=0)
+        points = np.empty_like(flat)
+        for component, root in enumerate(self.roots):
+            chosen = k == component
+            offset = flat[chosen] - self.places[component]
+            points[chosen] = solve_triangular(root, offset.T, lower=True).T
+        return points.reshape(np.shape(z))
 
     def log_density(self, x: Array) -> Array:
         """log q(x), normalised, for x of shape (..., D)."""

@@ -62,7 +62,7 @@ def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
     The reweighted draws must have mean 0 and covariance I.
     """
     axes = drawing(axes, "z-score", "density")
-    found = base_check(run.z, run.estimator.log_weights(0.0))
+    found = base_check(run.standardised, run.estimator.log_weights(0.0))
     covariance = found.covariance[np.tril_indices(found.mean.size)]
     reach = max(1.1 * found.limit, min(1.05 * found.worst, 4 * found.limit))
     edges = np.linspace(-reach, reach, 41)

@@ -140,7 +140,7 @@ class TemperedRun(EvidenceRun):
             *path_checks(
                 self.estimator,
                 evidence,
-                self.z,
+                self.standardised,
                 self.beta,
                 own,
                 rao_blackwell=self.rao_blackwell_evidence,
@@ -150,6 +150,11 @@ class TemperedRun(EvidenceRun):
             *([] if self.modes is None else [modes_check(self.modes)]),
             *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
+
+    @cached_property
+    def standardised(self) -> Array:
+        """`z` in coordinates in which the base is standard normal, shape (chains, draws, D)."""
+        return self.base.standardised(self.z)
 
     def log_weights(self, beta: float = 1.0) -> Array:
         """Rao–Blackwell log weights at `beta`, shape (chains, draws), natural log, unnormalised."""

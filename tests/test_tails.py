@@ -1,0 +1,79 @@
+"""Tails that fall like a power: they are found, and bases reach into them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import target_of
+from sampled import sampled
+from scipy.stats import kstest
+
+from stanct.bases.tails import ALL, find_tails
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import MixtureBase
+from stanct.runs.diagnostics import tails_check
+
+HEAVY = """
+data { real nu; }
+parameters { real x; vector[2] y; }
+model { x ~ student_t(nu, 3, 2); y ~ multi_normal([0, 1]', [[1, .5], [.5, 2]]); }
+"""
+TOGETHER = """
+data { real nu; }
+parameters { vector[4] y; }
+model { y ~ multi_student_t(nu, [0, 1, 2, 3]', identity_matrix(4)); }
+"""
+# Falls exponentially on one side, and faster on the other.
+STEEP = "parameters { real<lower=0> s; real x; } model { s ~ cauchy(0, 1); x ~ logistic(0, 2); }"
+
+
+def found_in(source: str, base: GaussianBase, **data: float) -> tuple[str, ...]:
+    density = target_of(source, data).density
+    tails = find_tails(density, density.unconstrained_names, base, np.random.SeedSequence(1))
+    assert bool(tails.wide) == bool(tails.along)
+    return tails.along
+
+
+@pytest.mark.parametrize(("nu", "along"), [(1.0, ("x",)), (3.0, ("x",)), (200.0, ())])
+def test_tails_of_one_parameter(nu: float, along: tuple[str, ...]) -> None:
+    covariance = np.array([[4.0, 0, 0], [0, 1, 0.5], [0, 0.5, 2]])
+    base = GaussianBase.from_covariance(np.array([3.0, 0, 1]), covariance)
+    assert found_in(HEAVY, base, nu=nu) == along
+
+
+@pytest.mark.parametrize(("nu", "along"), [(2.0, (ALL,)), (200.0, ())])
+def test_tails_of_all_parameters_together(nu: float, along: tuple[str, ...]) -> None:
+    base = GaussianBase(np.arange(4.0), np.eye(4))
+    assert ALL not in along or found_in(TOGETHER, base, nu=nu)[-1] == ALL
+    assert along or found_in(TOGETHER, base, nu=nu) == ()
+
+
+def test_exponential_tails_are_none() -> None:
+    assert found_in(STEEP, GaussianBase(np.zeros(2), np.diag([1.5, 3.6]))) == ()
+
+
+def test_the_default_reaches_tails_and_others_say_that_they_do_not(seed: int) -> None:
+    """In the Cauchy tails of two parameters, the joint method loses a tenth of the mass."""
+    target = target_of("parameters { vector[2] x; } model { x ~ cauchy(1, 2); }")
+    run = sampled("auto", target, seed=seed, draws=1500, progress=False)
+    assert isinstance(run.base, MixtureBase) and run.is_reliable
+    assert "fall like a power along x.1, x.2" in run.provenance["steps"][0]["because"]
+    assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.15
+    inside = run.expect(lambda v: np.mean(np.abs(v["x"] - 1) < 2, axis=-1))
+    assert abs(inside.value - 0.5) < 4 * inside.std_error < 0.1
+    joint = sampled("joint", target, seed=seed, draws=400, engine="embedded", progress=False)
+    assert "tails" in joint.warnings
+    (check,) = tails_check(["a", "b", "c", "d"], reached=False)
+    assert not check.passed and "a, b, c, …" in check.message
+    assert tails_check([], reached=False) == ()
+
+
+def test_draws_of_a_mixture_are_standard_normal_when_standardised(rng) -> None:
+    wide = GaussianBase(np.array([1.0, 0]), np.array([[30.0, 0], [4, 2]]))
+    base = MixtureBase.of([0.7, 0.3], [GaussianBase(np.array([-1.0, 3]), np.eye(2)), wide])
+    z = base.draw(rng, 20_000)
+    u = base.standardised(z)
+    assert np.array_equal(u, base.standardised(z))
+    for values in (u[:, 0], u[:, 1], (u[:, 0] + u[:, 1]) / np.sqrt(2)):
+        assert kstest(values, "norm").pvalue > 1e-3
+    assert kstest(base.standardised(z + 0.05)[:, 0], "norm").pvalue < 1e-3
