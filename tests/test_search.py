@@ -77,6 +77,25 @@ def missing_mass(seed: int, repeat: int) -> float:
     return float(1 - np.exp(np.logaddexp.reduce([fit.log_evidence for fit in found.fits])))
 
 
+def test_a_scan_finds_the_spike_inside_a_wide_mode(seed: int) -> None:
+    """No ascent ends in it: from outside of its basin, slopes lead to the wide mode's centre."""
+    source = """
+    parameters { vector[6] x; }
+    model {
+      target += log_mix(0.5, normal_lpdf(x | [-1, -1, -1, 0, -1, -2]', 0.26),
+                        normal_lpdf(x | 0, 1.5));
+    }
+    """
+    density = target_of(source).density
+    found = [
+        search(density.log_density_gradient, 6, np.random.SeedSequence(seed), log_densities=scan)
+        for scan in (None, density.log_densities)
+    ]
+    assert [len(one.fits) for one in found] == [1, 2]
+    assert found[1].evaluations == 20_000 and found[1].gradients > found[0].gradients
+    assert found[1].fits[0].log_evidence == pytest.approx(np.log(0.5), abs=0.1)
+
+
 def test_curvature_is_exact_however_ill_conditioned(seed: int) -> None:
     """And ascents after the first are short, because they step in its coordinates."""
     rng = np.random.default_rng(seed)

@@ -128,7 +128,7 @@ class FittedBase:
     survey
         The modes behind a base that pilots fitted.
     tails
-        Where tails fall like a power, by the names of `Tails.along`.
+        Where tails are heavy, by the names of `Tails.along`.
     given
         Whether the base is the user's own.
     """
@@ -184,8 +184,8 @@ def fit_base(
         ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass. No scouts
         search for more modes. Only for methods that draw from their base.
         ``"modes"``: ``"mixture"`` with a wide part where pilots stay apart and no further modes
-        are likely, and with Gaussians that reach into tails that fall like a power. Otherwise it
-        is ``"pilot"``. Only for methods that draw from their base.
+        are likely, and with Gaussians that reach into heavy tails. Otherwise it is ``"pilot"``.
+        Only for methods that draw from their base.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded

@@ -208,6 +208,7 @@ def _piloted(
         seeds.search,
         radius=hints.radius,
         places=hints.places,
+        log_densities=density.log_densities,
     )
     (looked,) = in_threads(lambda _: look(), 1, 1)
     near: list[LocalFit] = []
@@ -221,7 +222,7 @@ def _piloted(
             others += [fit, *([found.strays] if found.strays else [])]
         else:
             near.append(found.fit)
-    evaluations = TRIAL * len(tried)
+    evaluations = TRIAL * len(tried) + looked.evaluations
     fits, unseen = list(near), 1.0
     if target.by_cmdstan and (others or not near):
         # No Pathfinder and no pilots, which the embedded engine runs.

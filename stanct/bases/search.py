@@ -5,21 +5,26 @@ around and beyond the modes that were found. Each ascent is a run of L-BFGS. Whe
 steps and the exact curvature give a Laplace approximation. Ascents stop when few of their ends are
 new: the share of modes that were reached only once estimates the probability that the next ascent
 finds a new one (Good 1953).
+
+A spike inside a wide mode draws no ascent from outside of its own small basin. Draws of the known
+modes, many and cheap, may fall into the basin. The density there exceeds that of all known modes,
+and further ascents start at the draws of the largest importance weights.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from stanct.arrays import Array
+from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
+from stanct.path.gaussian import GaussianBase
 
 Gradient = Callable[[Array], tuple[float, Array]]
 
@@ -45,6 +50,10 @@ ARRIVED = 0.1
 NEGLIGIBLE = 12.0
 # Above this dimension, matrices of second derivatives cost more than they tell.
 MOST_DIMENSIONS = 250
+# Draws that scan the known modes in few dimensions, at several times their widths, and the ascents
+# from the best of them, where the density exceeds that of the modes by so many nats. A Gaussian
+# spike of mass 1/2 in six dimensions, six times narrower than its surroundings, has about one draw.
+SCANS, WIDTHS, STARTS, EXCESS = 20_000, (1.0, 1.5, 2.5), 20, 2.0
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
 
@@ -85,8 +94,8 @@ class Search:
         Estimated probability that one more ascent finds a new mode (Good 1953); 1 without ascents.
     radius
         The largest radius around the origin at which an ascent began.
-    gradients
-        Gradients spent.
+    gradients, evaluations
+        Gradients spent, and log densities without a gradient.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -96,6 +105,7 @@ class Search:
     unseen: float
     radius: float
     gradients: int
+    evaluations: int = 0
 
 
 class _Counted:
@@ -117,6 +127,7 @@ def search(
     *,
     radius: float | None = None,
     places: Sequence[Array] = (),
+    log_densities: Callable[[Array], Array] | None = None,
 ) -> Search:
     """Search for the modes of a density.
 
@@ -130,6 +141,8 @@ def search(
         Largest radius at which ascents start; by default that of `RADII`.
     places
         Further starts.
+    log_densities
+        Log density at points of shape (n, D), with which the modes are scanned for spikes.
     """
     counted = _Counted(gradient)
     if dimension > MOST_DIMENSIONS:
@@ -139,7 +152,13 @@ def search(
     modes: list[_Mode] = []
     # L-BFGS solves tiny systems, for which waiting threads of BLAS cost thirty times the work.
     with threadpool_limits(1, "blas"):
-        return _searched(counted, dimension, rng, radii, places, modes)
+        found = _searched(counted, dimension, rng, radii, places, modes)
+        if log_densities is None or dimension > FEW or not found.fits:
+            return found
+        if not _scanned(counted, log_densities, modes, rng):
+            return replace(found, gradients=counted.spent, evaluations=SCANS)
+        fits, seen = _fits_of(modes, rng)
+        return replace(found, fits=fits, seen=seen, gradients=counted.spent, evaluations=SCANS)
 
 
 def _searched(
@@ -170,12 +189,47 @@ def _searched(
         fewest = FEWEST_IN_FEW_DIMENSIONS if dimension <= FEW else FEWEST
         if (batch + 1 >= fewest and unseen < UNSEEN) or counted.spent >= MOST_GRADIENTS:
             break
+    return Search(*_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent)
+
+
+def _fits_of(
+    modes: Sequence[_Mode], rng: np.random.Generator
+) -> tuple[tuple[LocalFit, ...], tuple[int, ...]]:
+    """Laplace approximations of the modes that count, best first, and how often each was seen."""
     found = [(_laplace(mode, rng), mode.seen) for mode in modes]
     found.sort(key=lambda pair: -pair[0].log_evidence)
     best = found[0][0].log_evidence if found else 0.0
     kept = [pair for pair in found if pair[0].log_evidence > best - NEGLIGIBLE]
-    fits, seen = tuple(fit for fit, _ in kept), tuple(count for _, count in kept)
-    return Search(fits, seen, ascents, astray, unseen, max(radii), counted.spent)
+    return tuple(fit for fit, _ in kept), tuple(count for _, count in kept)
+
+
+def _scanned(
+    counted: _Counted,
+    log_densities: Callable[[Array], Array],
+    modes: list[_Mode],
+    rng: np.random.Generator,
+) -> bool:
+    """Scan the modes for spikes, and add those to which ascents lead; return whether any does."""
+    known = len(modes)
+    gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
+    parts = [
+        (GaussianBase(one.mean, width * one.scale), SCANS // (len(modes) * len(WIDTHS)) + 1)
+        for one in gaussians
+        for width in WIDTHS
+    ]
+    x = np.concatenate([q.unwhiten(q.draw(rng, count)) for q, count in parts])[:SCANS]
+    log_q = log_sum_exp(np.array([q.log_density(x) for q, _ in parts]), axis=0)
+    log_density = log_densities(x)
+    tops = [
+        mode.value - one.log_density(one.mean) for mode, one in zip(modes, gaussians, strict=True)
+    ]
+    of_modes = [top + one.log_density(x) for top, one in zip(tops, gaussians, strict=True)]
+    outside = log_density - log_sum_exp(np.array(of_modes), axis=0) > EXCESS
+    log_weight = np.where(outside, log_density - log_q, -np.inf)
+    for best in np.argsort(-log_weight)[:STARTS]:
+        if outside[best]:
+            _ascend(counted, x[best], modes)
+    return len(modes) > known
 
 
 def _around(modes: Sequence[_Mode], rng: np.random.Generator) -> Array:

@@ -1,9 +1,9 @@
-"""Finds tails that fall like a power, where a Gaussian base would leave mass out of reach.
+"""Finds heavy tails, where a Gaussian base would leave mass out of reach.
 
 A Gaussian has no draw ten standard deviations out. A chain gets there from the centre in rare, long
 excursions, and most runs have none: log Z is then too low, and no chain tells. The density along a
-few lines tells at once. Where it falls like a power, wide Gaussians along these lines join the
-base, so that its draws lie in the tails as well.
+few lines tells at once. Where it falls about like a power, wide Gaussians along these lines join
+the base, so that its draws lie in the tails as well.
 
 Tails of single parameters show on lines along the axes, whose draws need one wide coordinate each.
 Tails of all parameters together, as of a multivariate t density, show on lines in any direction,
@@ -41,7 +41,7 @@ ALL = "all directions"
 
 @dataclass(frozen=True)
 class Tails:
-    """Power tails of a target around the centre of a Gaussian.
+    """Heavy tails of a target around the centre of a Gaussian.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Tails:
 def find_tails(
     density: SampledDensity, names: Sequence[str], base: GaussianBase, seed: np.random.SeedSequence
 ) -> Tails:
-    """Look for power tails of a density around a Gaussian that fits its centre.
+    """Look for heavy tails of a density around a Gaussian that fits its centre.
 
     Parameters
     ----------

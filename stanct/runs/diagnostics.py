@@ -225,7 +225,7 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
 
 
 def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
-    """Check that the base reaches into tails that fall like a power, where there are any.
+    """Check that the base reaches into heavy tails, where there are any.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
         len(along),
         0,
         reached,
-        f"The density falls like a power along {where}"
+        f"The density has heavy tails along {where}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
         "log Z may be too low, and errors too small. Use a method that draws from its base "
         "(method='simulated_tempering', or the default) with base='modes'.",

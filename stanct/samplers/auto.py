@@ -176,7 +176,7 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     if not start.base.is_gaussian:
         count = 0 if start.survey is None else len(start.survey.log_evidence)
         apart = f"pilots stayed apart, and all of {count} modes are in the base"
-        heavy = f"tails fall like a power along {', '.join(start.tails)}"
+        heavy = f"tails are heavy along {', '.join(start.tails)}"
         return _Step(_LADDER, job.draws, apart if start.separated else heavy)
     return _Step(_JOINT, job.draws, f"half of the width of δ over draws of the base is {width:.2g}")
 
