@@ -22,7 +22,7 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
-from stanct.estimates.path import Curve, Evidence, between_error
+from stanct.estimates.path import Curve, Evidence, between_error, with_rounding
 from stanct.path.bridge import bridge_log_evidence
 
 WAYS = ("bridge", "forward", "backward")
@@ -111,9 +111,10 @@ class LadderEstimator:
         within, size = self.within_errors(way)
         alone = self.chain_log_z(way)
         between = float(between_error(alone))
+        log_z = float(self.steps[way].sum())
         return Evidence(
-            log_z=float(self.steps[way].sum()),
-            std_error=float(np.fmax(within[-1], between)),
+            log_z=log_z,
+            std_error=with_rounding(float(np.fmax(within[-1], between)), log_z),
             method=f"{method}, {way}",
             within_error=float(within[-1]),
             between_error=between,

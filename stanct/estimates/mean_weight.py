@@ -6,7 +6,7 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import pareto_k
-from stanct.estimates.path import Evidence
+from stanct.estimates.path import Evidence, with_rounding
 
 BOOTSTRAPS = 500
 
@@ -33,9 +33,10 @@ def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str
     bootstrap = float(np.log(means[picks].mean(axis=1)).std(ddof=1))
     weights = np.exp(log_weights - log_weights.max())
     by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
+    log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
     return Evidence(
-        log_z=float(log_sum_exp(log_weights) - np.log(log_weights.size)),
-        std_error=max(delta, bootstrap),
+        log_z=log_z,
+        std_error=with_rounding(max(delta, bootstrap), log_z),
         method=f"{method}, importance weights",
         within_error=delta,
         between_error=bootstrap,

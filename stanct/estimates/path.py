@@ -397,12 +397,16 @@ class PathEstimator:
 
 
 def _total(within: float, between: Any, base: float, log_z: float) -> float:
-    """The standard error of an estimate from those of its parts and that of rounding.
+    """The standard error of an estimate from those of its parts and that of rounding."""
+    return with_rounding(float(np.hypot(np.fmax(within, between), base)), log_z)
+
+
+def with_rounding(error: float, log_z: float) -> float:
+    """The error of log Z, together with that of rounding.
 
     Nothing is lost by rounding where base and target are one at β = 0.
     """
-    rounding = ROUNDING * (1 + abs(log_z)) if log_z else 0.0
-    return float(np.hypot(np.hypot(np.fmax(within, between), base), rounding))
+    return float(np.hypot(error, ROUNDING * (1 + abs(log_z)) if log_z else 0.0))
 
 
 def expectation(

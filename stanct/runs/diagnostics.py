@@ -224,6 +224,27 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
     return (found,)
 
 
+def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
+    """Check that something was tempered: δ varies, or a fit made the base equal to the target.
+
+    Parameters
+    ----------
+    value, least
+        How far base and target are apart, and how far they should be.
+    settings
+        Options of the run. Only with a base of the user's own is it likely that a constant δ is an
+        oversight.
+    """
+    return check(
+        "tempered",
+        value,
+        least,
+        value >= least or settings.get("base") != "given",
+        message,
+        "Nothing was tempered: the base is the target, or δ is constant.",
+    )
+
+
 def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
     """Check that the base reaches into heavy tails, where there are any.
 

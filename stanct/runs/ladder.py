@@ -25,6 +25,7 @@ from stanct.runs.diagnostics import (
     interrupted_check,
     refit,
     support_check,
+    tempered_check,
 )
 from stanct.runs.run import EvidenceRun, scans
 
@@ -190,9 +191,9 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         check("swaps", worst_swap, 0.9, worst_swap <= 0.9,
               f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
               "Use more rungs (rungs=) or a longer warm-up."),
-        check("tempered", run.barrier, 0.01, run.barrier >= 0.01,
-              f"The barrier between base and target is {run.barrier:.2f}.",
-              "Nothing was tempered: the base is the target, or δ is constant."),
+        tempered_check(run.barrier, 0.01,
+                       f"The barrier between base and target is {run.barrier:.2f}.",
+                       run.settings),
         check("r_hat", rate, 1.05, not rate > 1.05,
               f"Split R-hat of δ at β = 1 is {rate:.3f}.", MORE),
         check("effective_size", size, 100, size >= 100,

@@ -19,6 +19,7 @@ from stanct.runs.diagnostics import (
     check,
     interrupted_check,
     mean_weight_checks,
+    tempered_check,
 )
 from stanct.runs.run import EvidenceRun
 from stanct.runs.storage import Stored
@@ -86,9 +87,8 @@ class ParticleRun(EvidenceRun):
         return (
             interrupted_check(self.draws, self.settings["draws"], self.time_limit),
             *mean_weight_checks(evidence, "particles", more),
-            check("tempered", spread, 1e-6, spread > 1e-6,
-                  f"The log weights spread over {spread:.3g}.",
-                  "Nothing was tempered: the base is the target, or δ is constant."),
+            tempered_check(spread, 1e-6, f"The log weights spread over {spread:.3g}.",
+                           self.settings),
             check("acceptance", accept, 0.5, accept >= 0.5,
                   f"HMC accepts {accept:.0%} of its transitions in the worst tenth of β.",
                   "Use a longer warm-up."),

@@ -23,6 +23,7 @@ from stanct.runs.diagnostics import (
     check,
     interrupted_check,
     support_check,
+    tempered_check,
     transition_checks,
     transition_counts,
 )
@@ -243,9 +244,8 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
               MORE),
         check("effective_size", size, 100, size >= 100,
               f"The least effective size, of log Z, δ and the coordinates, is {size:.0f}.", MORE),
-        check("tempered", spread, 1e-6, spread > 1e-6,
-              f"δ of the base's draws spreads over {spread:.3g}.",
-              "Nothing was tempered: the base is the target, or δ is constant."),
+        tempered_check(spread, 1e-6, f"δ of the base's draws spreads over {spread:.3g}.",
+                       run.settings),
         support_check(run.base_delta),
         *transition_checks(run.statistics, run.method_settings["max_depth"]),
     )  # fmt: skip
