@@ -17,6 +17,9 @@ from stanct.targets.protocols import SampledDensity
 # mode. Two fits of one mode must not count its evidence twice.
 SAME_MODE = 2.0
 
+# Variances of a fit that differ by this factor are those of a ridge.
+FLAT = 1e6
+
 # A component with a smaller weight would be drawn once in a million runs, but costs time at every
 # step.
 LEAST_WEIGHT = 1e-9
@@ -126,6 +129,15 @@ def explains(one: LocalFit, other: LocalFit) -> bool:
     scale = np.linalg.cholesky(one.covariance)
     z = solve_triangular(scale, (other.points - one.mean).T, lower=True)
     return bool(np.mean(np.median(np.square(z), axis=1)) < 1.0 and np.square(z).mean() < 2.0)
+
+
+def is_flat(fit: LocalFit) -> bool:
+    """Whether a fit of curvatures is wide in some direction beyond anything they can tell.
+
+    On a ridge or a shell, the curvature along it is zero up to rounding.
+    """
+    variances = np.linalg.eigvalsh(fit.covariance)
+    return bool(variances[-1] > FLAT * variances[0])
 
 
 def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:

@@ -18,6 +18,7 @@ from stanct.bases.local import (
     explains,
     hessian,
     inside,
+    is_flat,
     laplace_fit,
 )
 from stanct.bases.pilots import NEGLIGIBLE, TRIAL, annealed, measured, most_pilots, piloted
@@ -240,6 +241,8 @@ def _piloted(
             unseen = once / len(approximate)
         # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
         floor = max(fit.log_evidence for fit in approximate) - NEGLIGIBLE
+        # The width of a ridge would make one mode of all modes.
+        others = [_around(fit.mean, approximate) if is_flat(fit) else fit for fit in others]
         others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
         if not looked.ascents:  # too many dimensions for a search
             others += [_around(place, approximate) for place in hints.places]

@@ -195,7 +195,7 @@ def piloted(
     rng
         Chooses the starts.
     """
-    modes = distinct_modes(found)[: most_pilots(target.density.dimension)]
+    modes = _spread_out(found, most_pilots(target.density.dimension))
     starts = []
     for k in range(chains):
         group = modes[k % len(modes)]
@@ -216,6 +216,25 @@ def piloted(
         fits.append(bridged(target, points, rng))
         evaluations += 2 * len(points)
     return Piloted(tuple(fits), gradients, evaluations)
+
+
+def _spread_out(found: Sequence[LocalFit], most: int) -> list[list[int]]:
+    """Groups of fits for pilots: those of the best modes, and those farthest from them.
+
+    On a ridge or a shell, many local fits are of one mode. The best ones alone may be all of it.
+    """
+    modes = distinct_modes(found)
+    if len(modes) <= most:
+        return modes
+    places = np.array([found[group[0]].mean for group in modes])
+    places = places / np.maximum(places.std(axis=0), 1e-300)
+    chosen = list(range(most // 2))
+    floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+    while len(chosen) < most:
+        nearest = np.linalg.norm(places[:, None] - places[chosen], axis=2).min(axis=1)
+        worth = [found[group[0]].log_evidence > floor for group in modes]
+        chosen.append(int(np.argmax(np.where(worth, nearest, -1.0))))
+    return [modes[k] for k in chosen]
 
 
 def annealed(

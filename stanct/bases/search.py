@@ -7,8 +7,9 @@ new: the share of modes that were reached only once estimates the probability th
 finds a new one (Good 1953).
 
 A spike inside a wide mode draws no ascent from outside of its own small basin. Draws of the known
-modes, many and cheap, may fall into the basin. The density there exceeds that of all known modes,
-and further ascents start at the draws of the largest importance weights.
+modes, and of a Gaussian around all of them, are many and cheap, and may fall into the basin. The
+density there exceeds that of all known modes, and further ascents start at the draws of the largest
+importance weights.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
-from stanct.path.gaussian import GaussianBase
+from stanct.path.gaussian import GaussianBase, mixture_moments
 
 Gradient = Callable[[Array], tuple[float, Array]]
 
@@ -209,16 +210,17 @@ def _scanned(
     modes: list[_Mode],
     rng: np.random.Generator,
 ) -> bool:
-    """Scan the modes for spikes, and add those to which ascents lead; return whether any does."""
+    """Scan the modes and what lies between; return whether ascents from there find new ones."""
     known = len(modes)
     gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
-    parts = [
-        (GaussianBase(one.mean, width * one.scale), SCANS // (len(modes) * len(WIDTHS)) + 1)
-        for one in gaussians
-        for width in WIDTHS
-    ]
-    x = np.concatenate([q.unwhiten(q.draw(rng, count)) for q, count in parts])[:SCANS]
-    log_q = log_sum_exp(np.array([q.log_density(x) for q, _ in parts]), axis=0)
+    everywhere = _everywhere(modes)
+    # Half of the draws look for spikes in the modes, half for modes among and beyond them.
+    near = [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in WIDTHS]
+    far = [GaussianBase(everywhere.mean, width * everywhere.scale) for width in WIDTHS]
+    counts = [SCANS // 2 // len(part) for part in (near, far) for _ in part]
+    parts = [*near, *far]
+    x = np.concatenate([q.unwhiten(q.draw(rng, n)) for q, n in zip(parts, counts, strict=True)])
+    log_q = log_sum_exp(np.array([q.log_density(x) for q in parts]), axis=0)
     log_density = log_densities(x)
     tops = [
         mode.value - one.log_density(one.mean) for mode, one in zip(modes, gaussians, strict=True)
@@ -230,6 +232,16 @@ def _scanned(
         if outside[best]:
             _ascend(counted, x[best], modes)
     return len(modes) > known
+
+
+def _everywhere(modes: Sequence[_Mode]) -> GaussianBase:
+    """A Gaussian around all modes, which have equal weights."""
+    mean, covariance, _ = mixture_moments(
+        np.zeros(len(modes)),
+        [mode.place for mode in modes],
+        [mode.root @ mode.root.T for mode in modes],
+    )
+    return GaussianBase.from_covariance(mean, covariance)
 
 
 def _around(modes: Sequence[_Mode], rng: np.random.Generator) -> Array:
