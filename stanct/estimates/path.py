@@ -82,10 +82,12 @@ class Evidence:
     def __repr__(self) -> str:
         low, high = self.interval
         doubt = f"\n  warnings: {', '.join(self.warnings)}" if self.warnings else ""
+        # Chains that stayed where they began look well mixed.
+        stuck = "round_trips" in self.warnings
+        size = "" if stuck else f"effective size {self.effective_size:.0f}, "
         return (
             f"log Z = {self.log_z:.4f} ± {self.std_error:.4f}   (95 %: {low:.3f} to {high:.3f})\n"
-            f"  {self.method}; effective size {self.effective_size:.0f}, "
-            f"Pareto k {self.pareto_k:.2f}{doubt}"
+            f"  {self.method}; {size}Pareto k {self.pareto_k:.2f}{doubt}"
         )
 
     @property

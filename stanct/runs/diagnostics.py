@@ -378,19 +378,26 @@ def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
 def _mixing_checks(
     beta: Array, evidence: Evidence, settings: Mapping[str, Any]
 ) -> tuple[Check, ...]:
-    """Check that the chains moved between base and target."""
+    """Check that the chains moved between base and target.
+
+    Chains that stay where they began may agree, and look well mixed. Without a round trip, R-hat and
+    effective sizes are therefore left out.
+    """
     trips = int(round_trips(beta).min())
+    moved = Check(
+        "round_trips",
+        trips,
+        LEAST_TRIPS,
+        trips >= LEAST_TRIPS,
+        f"The slowest chain {_went(trips)} from base to target and back.",
+        _trips_remedy(trips, beta.shape[1], settings),
+    )
+    if trips == 0:
+        return (moved,)
     rate = r_hat(beta)
     moving = effective_size(beta, method="bulk")
     return (
-        Check(
-            "round_trips",
-            trips,
-            LEAST_TRIPS,
-            trips >= LEAST_TRIPS,
-            f"The slowest chain {_went(trips)} from base to target and back.",
-            _trips_remedy(trips, beta.shape[1], settings),
-        ),
+        moved,
         Check(
             "r_hat",
             rate,

@@ -183,6 +183,13 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     diverging = divergent / max(tries, 1)
     low, high = float(run.acceptance.min()), float(run.acceptance.max())
 
+    # Without a round trip, rungs may agree because all ladders stayed where they began.
+    mixed = (
+        check("r_hat", rate, 1.05, not rate > 1.05,
+              f"Split R-hat of δ at β = 1 is {rate:.3f}.", MORE),
+        check("effective_size", size, 100, size >= 100,
+              f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", MORE),
+    )  # fmt: skip
     return (
         interrupted_check(run.draws, run.settings["draws"], run.time_limit),
         check("round_trips", trips, 5, trips >= 5,
@@ -194,10 +201,7 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         tempered_check(run.barrier, 0.01,
                        f"The barrier between base and target is {run.barrier:.2f}.",
                        run.settings),
-        check("r_hat", rate, 1.05, not rate > 1.05,
-              f"Split R-hat of δ at β = 1 is {rate:.3f}.", MORE),
-        check("effective_size", size, 100, size >= 100,
-              f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", MORE),
+        *(mixed if trips else ()),
         check("directions", gap / gap_error if gap_error > 0 else 0.0, 3,
               gap <= 3 * gap_error or gap < 1e-9,
               f"Stepping stones up and down differ by {gap:.3f} in log Z.",
