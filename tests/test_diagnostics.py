@@ -82,8 +82,10 @@ def test_stuck_chains_are_seen() -> None:
     )
     stuck = changed(run, beta=np.full_like(run.beta, 0.5))
     assert not check(stuck, "round_trips").passed
+    names = {one.name for one in stuck.diagnostics}
+    assert not {"r_hat", "effective_size"} & names and "effective size" not in repr(stuck.evidence)
     apart = run.beta.copy()
-    apart[0] = 0.99
+    apart[0, 1:-1], apart[0, [0, -1]] = 0.99, 0.001
     assert not check(changed(run, beta=apart), "r_hat").passed
 
 

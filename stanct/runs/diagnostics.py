@@ -380,8 +380,8 @@ def _mixing_checks(
 ) -> tuple[Check, ...]:
     """Check that the chains moved between base and target.
 
-    Chains that stay where they began may agree, and look well mixed. Without a round trip, R-hat and
-    effective sizes are therefore left out.
+    Chains that stay where they began may agree, and look well mixed. Without a round trip, R-hat
+    and effective sizes are therefore left out.
     """
     trips = int(round_trips(beta).min())
     moved = Check(
