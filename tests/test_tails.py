@@ -8,6 +8,7 @@ from conftest import target_of
 from sampled import sampled
 from scipy.stats import kstest
 
+from stanct.bases.local import LocalFit
 from stanct.bases.tails import ALL, find_tails
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
@@ -29,7 +30,8 @@ STEEP = "parameters { real<lower=0> s; real x; } model { s ~ cauchy(0, 1); x ~ l
 
 def found_in(source: str, base: GaussianBase, **data: float) -> tuple[str, ...]:
     density = target_of(source, data).density
-    tails = find_tails(density, density.unconstrained_names, base, np.random.SeedSequence(1))
+    fit = LocalFit(base.mean, base.covariance, 0.0, base.mean[None])
+    tails = find_tails(density, density.unconstrained_names, [fit], np.random.SeedSequence(1))
     assert bool(tails.wide) == bool(tails.along)
     return tails.along
 
@@ -50,6 +52,22 @@ def test_tails_of_all_parameters_together(nu: float, along: tuple[str, ...]) -> 
 
 def test_exponential_tails_are_none() -> None:
     assert found_in(STEEP, GaussianBase(np.zeros(2), np.diag([1.5, 3.6]))) == ()
+
+
+def test_another_known_mode_is_no_tail() -> None:
+    """The line through one mode passes the other one, forty deviations away."""
+    source = """
+    parameters { real x; }
+    model { target += log_mix(0.5, normal_lpdf(x | 0, 1), normal_lpdf(x | 40, 6)); }
+    """
+    density = target_of(source).density
+    near, far = (
+        LocalFit(np.array([place]), np.eye(1) * width**2, np.log(0.5), np.array([[place]]))
+        for place, width in ((0.0, 1.0), (40.0, 6.0))
+    )
+    seed = np.random.SeedSequence(1)
+    assert find_tails(density, ("x",), [near], seed).along == ("x",)
+    assert find_tails(density, ("x",), [near, far], seed).along == ()
 
 
 def test_the_default_reaches_tails_and_others_say_that_they_do_not(seed: int) -> None:

@@ -215,7 +215,10 @@ def fit_base(
     )  # fmt: skip
     fits, best, gradients = modes.fits, modes.fits[0], modes.gradients
     separated = method == "pilot" and len(fits) > 1
-    tails = _tails_of(target, best, seeds.tails) if method == "pilot" else Tails()
+    tails = Tails()
+    if method == "pilot":
+        names = target.density.unconstrained_names
+        tails = find_tails(target.density, names, fits, seeds.tails)
     base: Base
     if name == "mixture":
         base, log_zeta = mixture_of(fits, beside=tails.wide)
@@ -241,11 +244,6 @@ def fit_base(
     survey = Survey.of(modes) if method == "pilot" else None
     evaluations = modes.evaluations + tails.evaluations
     return FittedBase(base, log_zeta, gradients, evaluations, separated, survey, tails.along)
-
-
-def _tails_of(target: ProgramTarget, fit: LocalFit, seed: np.random.SeedSequence) -> Tails:
-    centre = GaussianBase.from_covariance(fit.mean, fit.covariance)
-    return find_tails(target.density, target.density.unconstrained_names, centre, seed)
 
 
 def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:

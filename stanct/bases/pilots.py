@@ -108,7 +108,7 @@ def measured(
     draws, moves, around = seed.spawn(3)
     x = q.unwhiten(q.draw(np.random.default_rng(draws), TRIAL))
     # Where modes overlap, the target is the sum of their Gaussians.
-    at_q = _log_mass(known, x) - target.density.log_densities(x)
+    at_q = log_mass(known, x) - target.density.log_densities(x)
     if half_width(at_q) > FITS:
         return Measured()
     bulk = _bulk(target, fit, np.random.default_rng(around), known)
@@ -120,7 +120,7 @@ def measured(
     except EngineError:
         return Measured()
     log_density = target.density.log_densities(found.points)
-    at_points = _log_mass(known, found.points) - log_density
+    at_points = log_mass(known, found.points) - log_density
     away = at_points < -STRAY
     strays = np.concatenate([found.points[away], bulk])
     if len(strays):
@@ -134,7 +134,7 @@ def measured(
     return Measured(known_fit, None, found.gradients)
 
 
-def _log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
+def log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
     """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
     bases = [GaussianBase.from_covariance(fit.mean, fit.covariance) for fit in fits]
     terms = [fit.log_evidence + q.log_density(x) for fit, q in zip(fits, bases, strict=True)]
@@ -157,7 +157,7 @@ def _bulk(
         x = q.unwhiten(z)
         log_density = target.density.log_densities(x)
         log_wide = q.log_density(q.mean + (x - q.mean) / width) - q.dimension * np.log(width)
-        outside = log_density - _log_mass(known, x) > STRAY
+        outside = log_density - log_mass(known, x) > STRAY
         found.append(x[outside & (log_density - log_wide > total - WEIGHTY)])
     return np.concatenate(found)
 

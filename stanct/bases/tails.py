@@ -19,6 +19,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from stanct.arrays import Array
+from stanct.bases.local import LocalFit
+from stanct.bases.pilots import log_mass
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.protocols import SampledDensity
 
@@ -31,6 +33,8 @@ HEAVY = 1e-4
 # A shell gets a component if it holds this much. Its standard deviation is this many times the
 # shell's inner edge, and its weight this many times the shell's mass, and never less than `LEAST`.
 WORTH, WIDTH, GENEROUS, LEAST = 1e-5, 1.6, 1.5, 0.005
+# Known modes explain a point where their Gaussians are no more than this many nats below it.
+EXPLAINED = 6.0
 # Before a line is followed: no tail holds `HEAVY` whose log density at this distance is lower than
 # the centre's by so much.
 LOOK, DROP = 12.0, 14.0
@@ -60,16 +64,22 @@ class Tails:
 
 
 def find_tails(
-    density: SampledDensity, names: Sequence[str], base: GaussianBase, seed: np.random.SeedSequence
+    density: SampledDensity,
+    names: Sequence[str],
+    fits: Sequence[LocalFit],
+    seed: np.random.SeedSequence,
 ) -> Tails:
-    """Look for heavy tails of a density around a Gaussian that fits its centre.
+    """Look for heavy tails of a density around the best of its modes.
 
     Parameters
     ----------
     names
         Names of the D unconstrained coordinates.
+    fits
+        All modes that are known, best first. What lies in one of them is no tail.
     """
-    lines = _Lines(density, base.mean)
+    base = GaussianBase.from_covariance(fits[0].mean, fits[0].covariance)
+    lines = _Lines(density, base.mean, fits)
     dimension, covariance = base.dimension, base.covariance
     inverse = solve_triangular(base.scale, np.eye(dimension), lower=True)
     # Of coordinate i, given all others.
@@ -100,10 +110,10 @@ def find_tails(
 
 
 class _Lines:
-    """The density along lines through a centre."""
+    """The density along lines through a centre, where no mode explains it."""
 
-    def __init__(self, density: SampledDensity, centre: Array) -> None:
-        self._density, self._centre = density, centre
+    def __init__(self, density: SampledDensity, centre: Array, modes: Sequence[LocalFit]) -> None:
+        self._density, self._centre, self._modes = density, centre, modes
         self.evaluations = 1
         self._top = density.log_densities(centre[None])[0]
 
@@ -123,15 +133,22 @@ class _Lines:
             Dimension of the space that the lines stand for.
         """
         places = np.concatenate([DISTANCES, -DISTANCES])[None, :, None] * steps[:, None, :]
-        values = self._at(places.reshape(-1, steps.shape[1])).reshape(-1, DISTANCES.size)
-        values = values + (volume - 1) * np.log(DISTANCES)
-        height = np.exp(values - values.max()).mean(axis=0)
-        mass = 0.5 * (height[1:] + height[:-1]) * np.diff(DISTANCES)
+        offsets = places.reshape(-1, steps.shape[1])
+        values = self._at(offsets)
+        unexplained = values - log_mass(self._modes, self._centre + offsets) > EXPLAINED
+        values = values.reshape(-1, DISTANCES.size) + (volume - 1) * np.log(DISTANCES)
+        heights = np.exp(values - values.max())
         middle = np.sqrt(DISTANCES[1:] * DISTANCES[:-1])
         shells = np.searchsorted(EDGES, middle, side="right")
-        return np.bincount(shells, mass, EDGES.size + 1)[1:] / mass.sum()
+        total = _trapezia(heights.mean(axis=0)).sum()
+        tail = _trapezia((heights * unexplained.reshape(heights.shape)).mean(axis=0))
+        return np.bincount(shells, tail, EDGES.size + 1)[1:] / total
 
     def _at(self, offsets: Array) -> Array:
         self.evaluations += len(offsets)
         found = self._density.log_densities(self._centre + offsets)
         return np.where(np.isnan(found), -np.inf, found)
+
+
+def _trapezia(heights: Array) -> Array:
+    return 0.5 * (heights[1:] + heights[:-1]) * np.diff(DISTANCES)
