@@ -190,7 +190,7 @@ def agreement(gap: float, error: float) -> tuple[float, float, bool]:
     return score, 3, score <= 3
 
 
-def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
+def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = MORE) -> Check:
     """Check that log Z and its thermodynamic integral agree within their errors."""
     gap = abs(evidence.log_z - thermodynamic.log_z)
     error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
@@ -198,7 +198,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
         "thermodynamic",
         *agreement(gap, error),
         f"log Z and its thermodynamic integral differ by {gap:.3f}.",
-        f"A stretch of the path has not converged. {MORE}",
+        f"A stretch of the path has not converged. {remedy}",
     )
 
 
