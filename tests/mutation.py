@@ -91,6 +91,18 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "rest = np.where(there, 0.5, (uniforms[0] - share) / np.where(there, 2, 1 - share))",
     ): "What is divided is not used at the atom.",
     (
+        "estimates/path.py",
+        "result[:, k] = column[order][np.minimum(at, order.size // 1)]",
+    ): "The sum over all weights is the last cumulative one, so no index is past the last.",
+    (
+        "estimates/path.py",
+        "if np.ndim(self.value) <= 0:",
+    ): "No array has a negative number of axes.",
+    (
+        "runs/storage.py",
+        "def provenance(self) -> Mapping[str, Any]: ...",
+    ): "A member of a protocol, which only the type checker reads.",
+    (
         "path/bias.py",
         "piece = (cumulative < mark).sum(axis=-1)",
     ): "No uniform number meets the end of a piece in all digits.",
@@ -182,14 +194,14 @@ def places(module: str) -> Iterator[Place]:
 
 
 def _unseen(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Annotations, which nothing evaluates, and which fields are printed: from first to last."""
+    """From first to last, annotations, what is printed of records, and that they are frozen."""
     found: list[ast.expr | None] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
             found.append(node.returns)
         if isinstance(node, ast.arg | ast.AnnAssign):
             found.append(node.annotation)
-        if isinstance(node, ast.keyword) and node.arg == "repr":
+        if isinstance(node, ast.keyword) and node.arg in ("repr", "frozen"):
             found.append(node.value)
     return [
         ((one.lineno, one.col_offset), (one.end_lineno or 0, one.end_col_offset or 0))

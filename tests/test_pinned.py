@@ -211,6 +211,10 @@ def of_biases() -> dict[str, Any]:
     curve, prior = -np.log1p(30 * grid), np.cos(3 * grid) - 1
     out: dict[str, Any] = {
         "sigmoidal": sigmoidal_ladder(6),
+        "grid": [len(beta_grid()), beta_grid()[:3]],
+        "strata": thermodynamic._stratified(
+            uniforms, uniforms > 0.3, np.array([[0, 0, 2, 2, 2]] * 2), np.array([0.5, 0.3, 0.2])
+        ),
         "linear": [
             Bias.linear(2.0)(0.3),
             CopyBias.linear(2.0)(0.3),
@@ -295,8 +299,17 @@ def of_rounds() -> dict[str, Any]:
             (part := _resampled(population, rng)).z[::9] for rng in (np.random.default_rng(1), last)
         ],
         "kept mean": part.log_weights[:2],
+        "outside": _outside(base),
         "refused": [_refusal(plan) for plan in ((50, 4), (32, 1), (10, 1))],
     }  # fmt: skip
+
+
+def _outside(base: Base) -> str:
+    nowhere = lambda x: np.full(len(x), -np.inf)  # noqa: E731
+    target: Any = SimpleNamespace(density=SimpleNamespace(log_densities=nowhere))
+    with pytest.raises(SamplingError) as caught:
+        _rounds.draws_inside(target, base, 3, np.random.default_rng(1))
+    return str(caught.value)
 
 
 def _refusal(plan: tuple[int, int]) -> str:
@@ -350,6 +363,7 @@ def of_checks() -> dict[str, Any]:
         ],
         "few": diagnostics.path_checks(estimator, evidence, z, BETA, {}),
         "base": [asdict(diagnostics.base_check(z[:, :n], -DELTA[:, :n])) for n in (8, 80)],
+        "base of many": asdict(diagnostics.base_check(normal(12, 20, 2), 0.1 * normal(12, 20))),
         "support": [diagnostics.support_check(np.array([np.inf] * k + [0.0] * 2)) for k in (2, 3)],
         "weights": [
             diagnostics.mean_weight_checks(_with(evidence, value), "particles", "More.")

@@ -115,6 +115,10 @@ def test_texts_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("stanct.runs.storage.LONGEST_TEXT", 100)
     with pytest.raises(SavedRunError, match="not a saved run"):
         load(folder)
+    (folder / "data.json").write_text('{"y": ' + " " * 3_000_000 + "1}", encoding="utf-8")
+    monkeypatch.setattr("stanct.runs.storage.LONGEST_TEXT", 2_100_000)
+    with pytest.raises(SavedRunError, match="longer than 2 MiB"):
+        load(folder)
 
 
 # Archives
