@@ -152,7 +152,7 @@ def length_check(
     if stopped is None or stopped["target_se"] is None:
         return interrupted_check(draws, wanted, time_limit)
     target, reason = stopped["target_se"], stopped["reason"]
-    words, remedy = _STOPPED[reason]
+    words, remedy = _STOPPED.get(str(reason), (f"{reason}.", MORE))  # of a later version
     if reason == "stalled":
         remedy += refit(settings)
     return check(
