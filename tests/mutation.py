@@ -119,6 +119,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "rest = np.where(inside, estimator.delta, -1.0) - np.interp(beta, grid, slope)",
     ): "What is not inside is left out of the strata.",
     (
+        "estimates/thermodynamic.py",
+        "rest = np.where(inside, estimator.delta, 1.0) - np.interp(beta, grid, slope)",
+    ): "What is not inside is left out of the strata.",
+    (
         "runs/diagnostics.py",
         "f\"Split R-hat of β is {rate:.3f}: chains {'dis' if rate >= 1.05 else ''}agree on it.\",",
     ): "No R-hat equals the limit in all digits.",

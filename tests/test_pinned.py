@@ -236,6 +236,7 @@ def of_biases() -> dict[str, Any]:
         ]
         if isinstance(bias, Bias):
             out[name] += [
+                bias.sample_beta(np.stack([delta] * 2), even(2, 2, 5)),
                 bias.sample_beta(delta, uniforms),
                 bias.sample_beta(delta, high),
                 bias.atom_shares(delta),
@@ -300,13 +301,22 @@ def of_rounds() -> dict[str, Any]:
         ],
         "kept mean": part.log_weights[:2],
         "outside": _outside(base),
+        "inside": _rounds.draws_inside(
+            _vanishing(lambda x: np.where(x[:, 0] > 0, 0.0, -np.inf)),
+            base,
+            3,
+            np.random.default_rng(1),
+        ),
         "refused": [_refusal(plan) for plan in ((50, 4), (32, 1), (10, 1))],
     }  # fmt: skip
 
 
+def _vanishing(log_densities: Callable[[np.ndarray], np.ndarray]) -> Any:
+    return SimpleNamespace(density=SimpleNamespace(log_densities=log_densities))
+
+
 def _outside(base: Base) -> str:
-    nowhere = lambda x: np.full(len(x), -np.inf)  # noqa: E731
-    target: Any = SimpleNamespace(density=SimpleNamespace(log_densities=nowhere))
+    target = _vanishing(lambda x: np.full(len(x), -np.inf))
     with pytest.raises(SamplingError) as caught:
         _rounds.draws_inside(target, base, 3, np.random.default_rng(1))
     return str(caught.value)

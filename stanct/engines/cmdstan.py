@@ -237,7 +237,7 @@ class CmdStan:
         ]
         executable = self.compiled(recipe.source)
         with tempfile.TemporaryDirectory(prefix="stanct-") as folder:
-            (Path(folder) / "data.json").write_text(recipe.data)
+            (Path(folder) / "data.json").write_text(recipe.data, encoding="utf-8")
             tail = ["init=0", "data", "file=data.json", "random", "seed=1", "output", "refresh=0"]
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run(
@@ -288,7 +288,7 @@ class CmdStan:
             using(self.home),
         ):
             data = Path(folder) / "data.json"
-            data.write_text(recipe.data)
+            data.write_text(recipe.data, encoding="utf-8")
             try:
                 yield cmdstanpy.CmdStanModel(exe_file=executable), str(data)
             except TimeoutError:
