@@ -155,6 +155,10 @@ def main() -> int:
     out = parser.parse_args().out.resolve()
     make_source(out / "source")
     status = make_pages(out / "source", out / "html")
+    # Whatever walks the checkout, such as the builder of the sdist, would follow the links.
+    for link in (out / "source").rglob("*"):
+        if link.is_symlink():
+            link.unlink()
     if status == 0:
         print(out / "html" / "index.html")
     return status

@@ -64,6 +64,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=commands.doctor)
     _add_install(subcommands)
+    completion = subcommands.add_parser(
+        "completion",
+        help="print a script that completes these commands in a shell",
+        description="Print a script with which a shell completes commands and options. For bash: "
+        "stanct completion bash > ~/.local/share/bash-completion/completions/stanct",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.set_defaults(run=lambda options: commands.completion(parser, options.shell))
     return parser
 
 

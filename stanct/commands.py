@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from stanct.audit.sweep import FAULTS, Case, Verdict, find_cases, journal, repor
 from stanct.audit.verify import verify
 from stanct.bridging import bridge
 from stanct.engines import cmdstan, homes
-from stanct.errors import SamplingError
+from stanct.errors import SamplingError, StanctError
 from stanct.model import TemperedModel, temper
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
@@ -348,6 +349,18 @@ def doctor(_options: argparse.Namespace) -> int:
     report, healthy = examine()
     say(report)
     return 0 if healthy else 1
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> int:
+    """Print the script with which a shell completes the parser's commands."""
+    try:
+        shtab = importlib.import_module("shtab")
+    except ImportError as cause:
+        raise StanctError(
+            "Shell completion needs shtab.", remedy="pip install 'stanct[completion]'"
+        ) from cause
+    say(shtab.complete(parser, shell))
+    return 0
 
 
 def say(text: str, stream: TextIO | None = None) -> None:

@@ -19,6 +19,7 @@ from stanct.errors import SamplingError, StanctError
 from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
+from stanct.samplers._nuts import NutsDraws
 from stanct.targets.density import Density
 
 TABLE = np.array([0.0, 0.2, 1.0]), np.array([0.0, -1.5, 0.5])
@@ -184,3 +185,13 @@ def test_gibbs_draws_from_a_mixture_by_its_atom(seed: int) -> None:
         sampled("gibbs", target, seed=seed, base="mixture", atom=0.0, progress=False)
     one = sampled("gibbs", target, seed=seed, draws=100, atom=0.0, progress=False)
     assert one.base.is_gaussian
+
+
+def test_chains_that_never_left_the_atom_begin_inside() -> None:
+    """Step sizes are those of the path, and none can be found at the atom."""
+    z, no = np.arange(12.0).reshape(3, 4, 1), -np.inf
+    u = np.array([[1.0, no, 2.0, no], [no, no, no, no], [no, no, no, no]])
+    delta = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, np.inf, np.inf], [0.0, 0.0, 0.0, 0.0]])
+    found = NutsDraws(z, u, delta, {}).inside
+    assert found[:, 0] == pytest.approx([2, 5, 11])
+    assert found[0, 1] == 2 and np.all(np.isfinite(found)) and np.all(found[1:, 1] < -10)

@@ -235,3 +235,14 @@ def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "x.csv").write_text("\n".join(["x", *map(str, x)]) + "\n")
     assert main(["bridge", str(path), "-", str(tmp_path / "x.csv"), "--seed", "1"]) == 0
     assert capsys.readouterr().out.startswith("log Z = ")
+
+
+def test_shells_complete_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    printed = capsys.readouterr().out
+    assert "--target-se" in printed and "salvage" in printed
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "zsh"]) == 1
+    assert "stanct[completion]" in capsys.readouterr().err

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stanct.errors import DataError
+from stanct.errors import DataError, ProgramError
+from stanct.model import temper
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget
@@ -158,3 +159,28 @@ def test_python_s_tuples_are_arrays() -> None:
 def test_what_is_neither_file_nor_mapping(source: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_data(source, PROGRAM)
+
+
+def test_the_mark_of_windows_editors_is_no_part_of_a_text(tmp_path: Path) -> None:
+    program, part, data = (tmp_path / name for name in ("m.stan", "part.stan", "d.json"))
+    mark = b"\xef\xbb\xbf"
+    program.write_bytes(mark + b"data { int n; }\r\nparameters {\r\n#include part.stan\r\n}\r\n")
+    part.write_bytes(mark + b"real x;\r\n")
+    data.write_bytes(mark + b'{"n": 3}')
+    found = Program.from_file(program)
+    assert [one.name for one in found.parameters] == ["x"]
+    assert read_data(data, found).values["n"] == 3
+
+
+def test_what_cannot_be_json_is_named() -> None:
+    program = Program.from_source("data { int n; real y; } parameters { real x; }", name="m")
+    with pytest.raises(DataError, match="`y` of the data cannot be written as JSON"):
+        read_data({"n": 1, "y": object()}, program)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("", "no program in empty text"), (".", "This is a folder")]
+)
+def test_a_folder_is_no_program(path: str, words: str) -> None:
+    with pytest.raises(ProgramError, match=words):
+        temper(path)

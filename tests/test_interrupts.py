@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from conftest import ROOT, target_of
 from test_execution import PROGRAM
 
+from stanct.engines import cmdstan
 from stanct.work.execution import executing
 from stanct.work.interrupts import Threads, in_threads
 
@@ -147,3 +149,27 @@ def test_a_program_that_never_returns(
             assert process.wait(3 * SECONDS) == status
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("listed", ["proc", "ps"])
+def test_interrupted_chains_of_cmdstan_end(
+    listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal to Python alone does not reach them, and Python waits for them in the end."""
+    if listed == "ps":
+        if shutil.which("ps") is None:
+            pytest.skip("no ps on this machine")
+        monkeypatch.setattr(cmdstan, "Path", lambda _: tmp_path / "nothing")
+    data = str(tmp_path / "data.json")
+    chain, other = (
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", f"file={name}"])
+        for name in (data, data + "x")
+    )
+    while not cmdstan._processes(f"file={data}"):
+        time.sleep(0.01)
+    with pytest.raises(KeyboardInterrupt), cmdstan._ending_chains(data):
+        raise KeyboardInterrupt
+    assert chain.wait(5) == -signal.SIGTERM
+    assert other.poll() is None
+    other.kill()
+    other.wait()

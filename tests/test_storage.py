@@ -90,6 +90,10 @@ def _change(folder: Path, change: Callable[[dict], object]) -> None:
         lambda head: head["provenance"].update(program=["x"]),
         lambda head: head.update(provenance=[1]),
         lambda head: head.update(programs=5),
+        lambda head: head["provenance"].update(stopping="soon"),
+        lambda head: head["provenance"].update(stopping={"reason": "limit"}),
+        lambda head: head["provenance"].update(survey={"place": "here"}),
+        lambda head: head["provenance"].update(confirmed={"log_z": "1", "method": "gibbs"}),
         lambda head: head["provenance"]["settings"].pop("draws"),
     ],
 )
@@ -114,6 +118,10 @@ def test_damaged_texts(folder: Path, text: str) -> None:
 def test_texts_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stanct.runs.storage.LONGEST_TEXT", 100)
     with pytest.raises(SavedRunError, match="not a saved run"):
+        load(folder)
+    (folder / "data.json").write_text('{"y": ' + " " * 3_000_000 + "1}", encoding="utf-8")
+    monkeypatch.setattr("stanct.runs.storage.LONGEST_TEXT", 2_100_000)
+    with pytest.raises(SavedRunError, match="longer than 2 MiB"):
         load(folder)
 
 
@@ -155,6 +163,14 @@ def test_arrays_that_do_not_belong_together(
         arrays[name] = change(found)
     np.savez(folder / "draws.npz", allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(SavedRunError, match="damaged run"):
+        load(folder)
+
+
+def test_complex_numbers_are_no_draws(folder: Path) -> None:
+    arrays = _arrays(folder)
+    arrays["delta"] = arrays["delta"].astype(complex)
+    np.savez(folder / "draws.npz", allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SavedRunError, match="'delta' holds complex numbers"):
         load(folder)
 
 

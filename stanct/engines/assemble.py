@@ -59,7 +59,7 @@ def is_assembled(home: Path) -> bool:
 
 def is_current(home: Path) -> bool:
     """Return whether an assembled home was made from the sources of this version of stanct."""
-    marker = json.loads((home / MARKER).read_text())
+    marker = json.loads((home / MARKER).read_text(encoding="utf-8"))
     return marker["wheel"] == _REQUIREMENT and marker["sources"] == _digest()
 
 

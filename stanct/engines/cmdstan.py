@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 # Significant digits that reproduce every double exactly.
 _DIGITS = 17
+# Time in seconds in which interrupted chains have to end.
+_PATIENCE = 1.0
 # Step size of trajectories that are only timed.
 _STEP = 1e-9
 
@@ -232,7 +237,7 @@ class CmdStan:
         ]
         executable = self.compiled(recipe.source)
         with tempfile.TemporaryDirectory(prefix="stanct-") as folder:
-            (Path(folder) / "data.json").write_text(recipe.data)
+            (Path(folder) / "data.json").write_text(recipe.data, encoding="utf-8")
             tail = ["init=0", "data", "file=data.json", "random", "seed=1", "output", "refresh=0"]
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run(
@@ -255,7 +260,7 @@ class CmdStan:
         chains = len(positions)
         if "STAN_THREADS" in self._flags(recipe.source):
             settings["threads_per_chain"] = max(1, nuts.threads // chains)
-        with self._model(recipe) as (model, data):
+        with self._model(recipe) as (model, data), _ending_chains(data):
             yield model.sample(
                 data=data,
                 chains=chains,
@@ -283,7 +288,7 @@ class CmdStan:
             using(self.home),
         ):
             data = Path(folder) / "data.json"
-            data.write_text(recipe.data)
+            data.write_text(recipe.data, encoding="utf-8")
             try:
                 yield cmdstanpy.CmdStanModel(exe_file=executable), str(data)
             except TimeoutError:
@@ -295,6 +300,41 @@ class CmdStan:
                     remedy="Check that the density is finite near the origin of the "
                     "unconstrained space.",
                 ) from error
+
+
+@contextlib.contextmanager
+def _ending_chains(data: str) -> Iterator[None]:
+    """End the processes that still read a data file if an interrupt or the deadline ends the body.
+
+    A signal to this process alone does not reach them, and Python ends only after they do, because
+    CmdStanPy waits for them in threads. Each that ends makes room for one that has not begun.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until and (left := _processes(f"file={data}")):
+            for process in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+            time.sleep(0.05)
+        raise
+
+
+def _processes(argument: str) -> list[int]:
+    """Processes with an argument, where the system lists them under /proc or by `ps`."""
+    if Path("/proc/self/cmdline").exists():
+        found = []
+        for place in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if argument.encode() in place.read_bytes().split(b"\0"):
+                    found.append(int(place.parent.name))
+        return found
+    with contextlib.suppress(OSError):
+        listed = subprocess.run(["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True)
+        lines = (line.split() for line in listed.stdout.splitlines())
+        return [int(words[0]) for words in lines if argument in words]
+    return []
 
 
 def _build(source: str, flags: list[str], home: Home, workshop: Path, *, optimise: bool) -> None:

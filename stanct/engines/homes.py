@@ -116,7 +116,9 @@ def install(
 
 
 def home_at(path: Path) -> Home:
-    found = re.search(r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(), re.MULTILINE)
+    found = re.search(
+        r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     return Home(path, found[1] if found else "unknown", is_assembled(path))
 
 

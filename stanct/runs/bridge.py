@@ -187,21 +187,20 @@ class BridgeRun(EvidenceRun):
 
 def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:
     """Check the tails of the terms on both sides of the bridge."""
-    even = min(one.even_share for one in pair)
-    sides = (
-        ("pareto_k", 0, "draws", f"{MORE_DRAWS} {ESCALATE}"),
-        ("pareto_k_base", 1, "draws of the normal", ESCALATE),
+    return (
+        _side_check("pareto_k", pair, 0, "draws", f"{MORE_DRAWS} {ESCALATE}"),
+        _side_check("pareto_k_base", pair, 1, "draws of the normal", ESCALATE),
     )
-    checks = []
-    for name, side, words, remedy in sides:
-        k = max(one.pareto_k[side] for one in pair)
-        checks.append(
-            check(name, k, 0.7, k <= 0.7 or even > EVEN_WEIGHTS,
-                  f"The bridge's terms at the {words} have tail shape {k:.2f} and use "
-                  f"{even:.0%} of them.",
-                  f"A few of them dominate. {remedy}")
-        )  # fmt: skip
-    return tuple(checks)
+
+
+def _side_check(name: str, pair: list[Bridge], side: int, words: str, remedy: str) -> Check:
+    even = min(one.even_share for one in pair)
+    k = max(one.pareto_k[side] for one in pair)
+    return check(
+        name, k, 0.7, k <= 0.7 or even > EVEN_WEIGHTS,
+        f"The bridge's terms at the {words} have tail shape {k:.2f} and use {even:.0%} of them.",
+        f"A few of them dominate. {remedy}",
+    )  # fmt: skip
 
 
 def _gap_check(

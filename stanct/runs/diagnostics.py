@@ -152,7 +152,7 @@ def length_check(
     if stopped is None or stopped["target_se"] is None:
         return interrupted_check(draws, wanted, time_limit)
     target, reason = stopped["target_se"], stopped["reason"]
-    words, remedy = _STOPPED[reason]
+    words, remedy = _STOPPED.get(str(reason), (f"{reason}.", MORE))  # of a later version
     if reason == "stalled":
         remedy += refit(settings)
     return check(
@@ -190,7 +190,7 @@ def agreement(gap: float, error: float) -> tuple[float, float, bool]:
     return score, 3, score <= 3
 
 
-def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
+def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = MORE) -> Check:
     """Check that log Z and its thermodynamic integral agree within their errors."""
     gap = abs(evidence.log_z - thermodynamic.log_z)
     error = float(np.hypot(evidence.std_error, thermodynamic.std_error))
@@ -198,7 +198,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence) -> Check:
         "thermodynamic",
         *agreement(gap, error),
         f"log Z and its thermodynamic integral differ by {gap:.3f}.",
-        f"A stretch of the path has not converged. {MORE}",
+        f"A stretch of the path has not converged. {remedy}",
     )
 
 

@@ -181,6 +181,7 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     gap_error = float(np.hypot(run.forward_evidence.std_error, run.backward_evidence.std_error))
     tries, _, divergent, rejected = run.counts.sum(axis=0)[:, 1:].sum(axis=1)
     diverging = divergent / max(tries, 1)
+    rungs = "Use more rungs (rungs=), then longer chains (draws=)."
     low, high = float(run.acceptance.min()), float(run.acceptance.max())
 
     # Without a round trip, rungs may agree because all ladders stayed where they began.
@@ -205,8 +206,8 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         check("directions", gap / gap_error if gap_error > 0 else 0.0, 3,
               gap <= 3 * gap_error or gap < 1e-9,
               f"Stepping stones up and down differ by {gap:.3f} in log Z.",
-              "Use more rungs or longer chains."),
-        agreement_check(evidence, run.thermodynamic_evidence),
+              rungs),
+        agreement_check(evidence, run.thermodynamic_evidence, rungs),
         check("acceptance", low, 0.5, low >= 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),

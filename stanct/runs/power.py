@@ -220,7 +220,7 @@ class PowerRun(EvidenceRun):
             check("directions", *agreement(gap, math.hypot(up.std_error, down.std_error)),
                   f"Stepping stones up and down differ by {gap:.3f} in log Z.",
                   "Use more powers (rungs=)."),
-            agreement_check(evidence, self.thermodynamic_evidence),
+            agreement_check(evidence, self.thermodynamic_evidence, "Use more powers (rungs=)."),
             check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
                   f"Up to {divergent:.1%} of the transitions of a chain diverged.",
                   "Raise target_accept to 0.95 or 0.99."),

@@ -253,7 +253,25 @@ def _provenance(found: Any) -> Mapping[str, Any]:
         raise ValueError("its provenance is not a run's")
     for name in {"settings", "method_settings"} & (told.keys() | {"settings"}):
         told[name] = _Told(told[name])
+    for name, numbers in _RECORDS.items():
+        record = told.get(name)
+        if record is None:
+            continue
+        if not isinstance(record, dict):
+            raise ValueError(f"its {name!r} is no record")
+        told[name] = _Told(record)
+        for key in numbers:
+            np.asarray(told[name][key], float)
     return told
+
+
+# Records of the provenance that checks and tables read, and what must be numbers in them. Python's
+# None counts as NaN.
+_RECORDS = {
+    "stopping": ("target_se",),
+    "survey": ("place", "spread", "log_evidence", "starts", "radius", "unseen"),
+    "confirmed": ("log_z", "std_error"),
+}
 
 
 def check_shapes(
@@ -280,6 +298,8 @@ def check_shapes(
             size == (int(axis) if axis.isdigit() else known.setdefault(axis, size)) or axis == "*"
             for axis, size in zip(axes, values.shape, strict=True)
         )
+        if np.iscomplexobj(values):
+            raise ValueError(f"{name!r} holds complex numbers")
         if not fits or 0 in (known.get("c"), known.get("n")):
             raise ValueError(f"{name!r} has the shape {values.shape}")
         if not shapes.get(name, "?").endswith("?") and np.isnan(values).any():

@@ -115,7 +115,7 @@ class TactRun(Run):
     def _checks(self) -> tuple[Check, ...]:
         settings = self.method_settings
         checks = [
-            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
+            _length_check(self),
             *_mixing_checks(self),
         ]
         if settings["tempering"]:
@@ -125,6 +125,18 @@ class TactRun(Run):
             if settings["tempering"]:
                 checks.append(_thermostat_check(self, "tempering_thermostat", XI_THERMOSTAT))
         return tuple(checks)
+
+
+def _length_check(run: TactRun) -> Check:
+    """Check that all requested draws have been made, and if not, say whether looks ran out."""
+    wanted, patience = run.settings["draws"], run.method_settings["patience"]
+    if run.ended_early or run.draws >= wanted:
+        return interrupted_check(run.draws, wanted, run.time_limit)
+    return check(
+        "patience", run.draws, wanted, False,
+        f"A chain was at temperature 1 in only {run.draws} of {patience * wanted} looks.",
+        "Learn the bias for longer (warmup=), or allow more looks (patience=).",
+    )  # fmt: skip
 
 
 def _mixing_checks(run: TactRun) -> list[Check]:

@@ -68,12 +68,6 @@ class NutsMethod(Method[Result]):
         return job.nuts(target_accept=self.target_accept, max_depth=self.max_depth)
 
 
-def control_of(beta: Array) -> Array:
-    """The control u of β = logistic(u), kept finite where β was rounded to 0 or 1."""
-    inside = np.clip(beta, 1e-15, 1 - 1e-15)
-    return np.log(inside) - np.log1p(-inside)
-
-
 @dataclass(frozen=True)
 class Chains:
     """Draws of several chains under one frozen kernel.

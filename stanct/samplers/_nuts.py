@@ -41,6 +41,12 @@ def generated(target: SampledTarget, kind: str) -> dict[str, str]:
     return {**target.programs, kind: target.code(kind)} if isinstance(target, ProgramTarget) else {}
 
 
+def control_of(beta: Array) -> Array:
+    """The control u of β = logistic(u), kept finite where β was rounded to 0 or 1."""
+    inside = np.clip(beta, 1e-15, 1 - 1e-15)
+    return np.log(inside) - np.log1p(-inside)
+
+
 @dataclass(frozen=True)
 class NutsDraws:
     """Consecutive draws of several chains from a joint or a pseudo-extended density.
@@ -77,10 +83,16 @@ class NutsDraws:
 
     @property
     def inside(self) -> Array:
-        """Last points of the chains that are not at an atom, shape (chains, D + 1)."""
-        last = self.u.shape[1] - 1 - np.argmax(np.isfinite(self.u[:, ::-1]), axis=1)
+        """Last points of the chains that are not at an atom, shape (chains, D + 1).
+
+        A chain that was nowhere else begins just above β = 0, inside the support.
+        """
+        choice = np.where(np.isfinite(self.u), 2, np.isfinite(self.delta))
+        last = self.u.shape[1] - 1 - np.argmax(choice[:, ::-1], axis=1)
         rows = np.arange(len(last))
-        return np.concatenate([self.z[rows, last], self.u[rows, last][:, None]], axis=1)
+        u = self.u[rows, last]
+        u = np.where(np.isfinite(u), u, control_of(np.zeros(len(u))))
+        return np.concatenate([self.z[rows, last], u[:, None]], axis=1)
 
     @property
     def gradients(self) -> int:

@@ -22,9 +22,9 @@ from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Runner, control_of
+from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job
-from stanct.samplers._nuts import NutsDraws, generated, nuts_sampler
+from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, refit_base
 from stanct.samplers._watch import Watch
@@ -92,11 +92,8 @@ class Joint(NutsMethod[TemperedRun]):
         """Move the chains on from their last draws, after a warm-up of step size and metric."""
         assert isinstance(run.bias, Bias)
         # At the atom a chain begins afresh, so that any other draw may stand for it.
-        last = run.draws - 1 - np.argmax(run.beta[:, ::-1] > 0, axis=1)
-        rows = np.arange(run.chains)
-        places = np.concatenate(
-            [run.z[rows, last], control_of(run.beta[rows, last])[:, None]], axis=1
-        )
+        u = np.where(run.beta > 0, control_of(run.beta), -np.inf)
+        places = NutsDraws(run.z, u, run.delta, {}).inside
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         return self._kept(stages, run.base.dense(), run.bias, places)
 

@@ -22,9 +22,9 @@ from stanct.path.bias import CopyBias
 from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Runner, control_of
+from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._nuts import generated, nuts_sampler
+from stanct.samplers._nuts import control_of, generated, nuts_sampler
 from stanct.samplers._rounds import draws_inside
 from stanct.settings import Numbers, Whole
 

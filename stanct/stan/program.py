@@ -93,8 +93,14 @@ class Program:
             The file is missing or not text, has no parameters, or cannot be read as Stan.
         """
         file = Path(path)
+        if file.is_dir():
+            raise ProgramError(
+                "This is a folder." if os.fspath(path) else "There is no program in empty text.",
+                path=os.fspath(path) or None,
+                remedy="Pass the path of a .stan file, or the text of a program.",
+            )
         try:
-            source = file.read_text(encoding="utf-8")
+            source = file.read_text(encoding="utf-8-sig")  # editors of Windows begin with a mark
         except FileNotFoundError as cause:
             raise ProgramError(
                 "There is no such file.",

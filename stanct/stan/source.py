@@ -147,7 +147,7 @@ class _Expander:
             try:
                 if not candidate.is_file():
                     continue
-                text = candidate.read_text(encoding="utf-8")
+                text = candidate.read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as cause:
                 raise _error_at(place, f"`{candidate}` cannot be read: {cause}.", None) from cause
             return candidate, _File(str(candidate), text, self._is_users(candidate))

@@ -121,6 +121,17 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
 
 
+_NO_JSON = (TypeError, ValueError, OverflowError, RecursionError)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        stanio.dump_stan_json({"value": _listed(value)})
+    except _NO_JSON:
+        return False
+    return True
+
+
 def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
     """Read data. Python's tuples are arrays, but for the variables that are tuples in Stan."""
     if source is None:
@@ -129,9 +140,10 @@ def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
         try:
             own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
             return StanData(stanio.dump_stan_json(own), "data")
-        except (TypeError, ValueError, OverflowError, RecursionError) as cause:
+        except _NO_JSON as cause:
+            name = next((name for name, value in source.items() if not _is_json(value)), "?")
             raise DataError(
-                f"The data cannot be written as JSON: {cause}.",
+                f"`{name}` of the data cannot be written as JSON: {cause}.",
                 remedy="Use numbers, lists and NumPy arrays.",
             ) from cause
     if not isinstance(source, str | os.PathLike):
@@ -146,7 +158,7 @@ def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
         )
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as cause:
         raise DataError(
             "There is no such data file." if isinstance(cause, FileNotFoundError) else str(cause),

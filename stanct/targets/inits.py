@@ -52,7 +52,7 @@ def _values(init: Any) -> list[Mapping[str, Any]]:
         return [init]
     path = Path(init)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as cause:
         raise SamplingError(
             f"The inits of {path} cannot be read: {cause}.",
