@@ -51,10 +51,13 @@ ARRIVED = 0.1
 NEGLIGIBLE = 12.0
 # Above this dimension, matrices of second derivatives cost more than they tell.
 MOST_DIMENSIONS = 250
-# Draws that scan the known modes in few dimensions, at several times their widths, and the ascents
-# from the best of them, where the density exceeds that of the modes by so many nats. A Gaussian
-# spike of mass 1/2 in six dimensions, six times narrower than its surroundings, has about one draw.
-SCANS, WIDTHS, STARTS, EXCESS = 20_000, (1.0, 1.5, 2.5), 20, 2.0
+# Draws that scan in few dimensions: in the known modes, around all of them, and around the origin,
+# a third each, at so many times their widths or radii. A Gaussian spike of mass 1/2 in six
+# dimensions, six times narrower than its surroundings, has about one draw. Ascents start at the
+# best draws where the density exceeds that of the modes by so many nats. On a ridge, where there is
+# no end of modes, nothing is scanned.
+SCANS, NEAR, BEYOND, AROUND_ORIGIN = 30_000, (1.0, 1.5, 2.5), (1.0, 2.5, 5.0), (3.0, 8.0, 20.0)
+STARTS, EXCESS, MOST_SCANNED = 12, 2.0, 50
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
 
@@ -212,13 +215,17 @@ def _scanned(
 ) -> bool:
     """Scan the modes and what lies between; return whether ascents from there find new ones."""
     known = len(modes)
+    if known > MOST_SCANNED:
+        return False
     gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
-    everywhere = _everywhere(modes)
-    # Half of the draws look for spikes in the modes, half for modes among and beyond them.
-    near = [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in WIDTHS]
-    far = [GaussianBase(everywhere.mean, width * everywhere.scale) for width in WIDTHS]
-    counts = [SCANS // 2 // len(part) for part in (near, far) for _ in part]
-    parts = [*near, *far]
+    everywhere, dimension = _everywhere(modes), modes[0].place.size
+    groups = (
+        [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in NEAR],
+        [GaussianBase(everywhere.mean, width * everywhere.scale) for width in BEYOND],
+        [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in AROUND_ORIGIN],
+    )
+    counts = [SCANS // len(groups) // len(group) for group in groups for _ in group]
+    parts = [q for group in groups for q in group]
     x = np.concatenate([q.unwhiten(q.draw(rng, n)) for q, n in zip(parts, counts, strict=True)])
     log_q = log_sum_exp(np.array([q.log_density(x) for q in parts]), axis=0)
     log_density = log_densities(x)
@@ -226,11 +233,13 @@ def _scanned(
         mode.value - one.log_density(one.mean) for mode, one in zip(modes, gaussians, strict=True)
     ]
     of_modes = [top + one.log_density(x) for top, one in zip(tops, gaussians, strict=True)]
-    outside = log_density - log_sum_exp(np.array(of_modes), axis=0) > EXCESS
-    log_weight = np.where(outside, log_density - log_q, -np.inf)
-    for best in np.argsort(-log_weight)[:STARTS]:
-        if outside[best]:
-            _ascend(counted, x[best], modes)
+    excess = log_density - log_sum_exp(np.array(of_modes), axis=0)
+    outside = excess > EXCESS
+    # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
+    for rank in (log_density - log_q, excess):
+        for best in np.argsort(-np.where(outside, rank, -np.inf))[:STARTS]:
+            if outside[best]:
+                _ascend(counted, x[best], modes)
     return len(modes) > known
 
 
