@@ -52,6 +52,7 @@ BENT = BANANA.replace("vector[2]", "vector[10]").replace("x[2]", "x[2:10]")
 NOISE = "parameters { vector[20] x; } model { x ~ std_normal(); }"
 WAITS = "parameters { vector<lower=0>[8] x; } model { x ~ exponential(1); }"
 UNITS = {n: stanct.GaussianBase(np.zeros(n), np.eye(n)) for n in (1, 2, 8)}
+CAUCHY = "parameters { vector[2] x; } model { x ~ cauchy(1, 2); }"
 FAR = stanct.GaussianBase(np.full(2, 20.0), np.eye(2))
 WIDE = stanct.GaussianBase(LINE.means["b"] + 0.3, 0.15 * np.eye(2))
 NARROW = stanct.GaussianBase(LINE.means["b"] + 0.2, 0.0004 * np.eye(2))
@@ -196,12 +197,17 @@ CASES: dict[str, Case] = {
         REFITTED,
     ),
     "r_hat": Case(
-        made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=50, warmup=100),
+        made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=80, warmup=100),
         r"Run longer chains \(draws=\)",
         made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=2000, warmup=100),
     ),
+    "tails": Case(
+        made("joint", CAUCHY, draws=300, warmup=150),
+        r"method='simulated_tempering', or the default\) with base='modes'",
+        made("simulated_tempering", CAUCHY, draws=600, base="modes"),
+    ),
     "effective_size": Case(
-        made("gibbs", base=WIDE, draws=20, warmup=100),
+        made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=80, warmup=100),
         r"Run longer chains \(draws=\)",
         made("gibbs", base=WIDE, draws=600, warmup=100),
     ),
@@ -249,7 +255,7 @@ CASES: dict[str, Case] = {
         made("parallel_tempering", FUNNEL, base=AROUND, draws=1000, warmup=32),
     ),
     "effective_size of a ladder": Case(
-        made("parallel_tempering", base=WIDE, draws=20, warmup=60),
+        made("parallel_tempering", base=WIDE, draws=40, warmup=60),
         r"Run longer chains \(draws=\)",
         LADDER,
     ),

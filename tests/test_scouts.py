@@ -20,6 +20,7 @@ from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.modes import STARTS
 from stanct.bases.pilots import TRIAL
 from stanct.bases.scouts import Scouts, annealed_scouts
+from stanct.bases.search import SCANS
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
@@ -79,7 +80,7 @@ def test_one_mode_needs_no_scouts(seed: int) -> None:
     target = target_of(ONE_MODE)
     fitted, found = fit_with_modes(target, "pilot", seed, chains=2)
     assert not fitted.separated
-    assert len(found.fits) == 1 and found.complete and found.evaluations == TRIAL
+    assert len(found.fits) == 1 and found.complete and found.evaluations == TRIAL + SCANS
     np.testing.assert_allclose(np.diag(fitted.base.covariance), 4.0, rtol=1e-6)
 
 

@@ -228,7 +228,7 @@ def test_patience_bounds_the_gradients() -> None:
     settings = {"draws": 200, "warmup": 100, "patience": 1, "noise": (1.0, 1.0)}
     short, still = run(MODES, **settings), run(MODES, "sgnht", **settings)
     assert short.trace.shape[1] == still.draws == 200
-    assert 10 < short.draws < 100 and "interrupted" in short.warnings
+    assert 10 < short.draws < 100 and "patience" in short.warnings
     assert short.counts[:, 0].tolist() == still.counts[:, 0].tolist() == [10 * (50 + 100 + 200)] * 4
 
 
