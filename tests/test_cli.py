@@ -163,7 +163,7 @@ def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     short += ["--set", "bootstrap=0"]
     assert main([*short, "--report", str(tmp_path / "short.html")]) == 0
     captured = capsys.readouterr()
-    assert "Warning, effective_size" in captured.err and "Warning" not in captured.out
+    assert "Warning, round_trips" in captured.err and "Warning" not in captured.out
     assert "Not to be trusted" in (tmp_path / "short.html").read_text(encoding="utf-8")
     assert main([*short, "--strict"]) == 3
     assert capsys.readouterr().out.startswith("log Z = ")

@@ -209,7 +209,7 @@ def test_notes_say_what_could_not_be_checked(nested: list[stanct.TemperedRun]) -
     few = sample(source, {"N": 20, "y": y, "w": x[:, 1], "unused": 3}, "few", draws=8)
     found = compare(nested[0], few)
     notes = " ".join(found.notes)
-    assert "few has warnings" in notes and "effective_size" in found.table.loc["few", "warnings"]
+    assert "few has warnings" in notes and "round_trips" in found.table.loc["few", "warnings"]
     assert "Not to be relied on" in found.verdict and not found.is_reliable
     assert "uses the data w: if these are observations" in notes and "unused" not in notes
 

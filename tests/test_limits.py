@@ -9,6 +9,7 @@ import pytest
 from conftest import target_of
 
 from stanct import sample
+from stanct.engines import homes
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
@@ -56,7 +57,10 @@ def test_ten_thousand_statements() -> None:
     assert time.process_time() - start < SECONDS
 
 
-def test_what_nests_too_deeply_for_the_engine_is_not_blamed_on_the_data() -> None:
+def test_what_nests_too_deeply_for_the_engine_is_not_blamed_on_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(homes, "find", lambda: None)  # a CmdStan would compile it
     target = target_of(MODEL.format("if (x > 1) x ~ normal(0, 1); else " * 1000 + ";"))
     with pytest.raises(EngineError, match=r"The embedded engine cannot run this program.*nesting"):
         _ = target.density

@@ -194,7 +194,7 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
         return original(*args, **settings)
 
     monkeypatch.setattr(CompiledNuts, "draw", interrupted)
-    run = run_of(LINE, seed, base=UNIT, log_zeta=-7.0, bootstrap=0)
+    run = run_of(LINE, seed, base=UNIT, log_zeta=-7.0, bootstrap=0, engine="embedded")
     assert run.draws == 100 and run.variables["b"].shape == (4, 300, 2)
     assert "interrupted" in run.warnings
 
