@@ -40,6 +40,8 @@ def test_unconstrain_inverts_every_shape(rng: np.random.Generator) -> None:
     m = block.variables["m"][0, 0]
     assert block.variables["t"][0, 0] == pytest.approx(m @ m.T)
     assert target.unconstrain(block, 0, rng) == pytest.approx(points[0])
+    none = DrawBlock({name: values[:, :0] for name, values in block.variables.items()}, {})
+    assert target.unconstrain(none, 0, rng).shape == (0, target.density.dimension)
 
 
 def test_a_unit_vector_gets_its_length_back(rng: np.random.Generator) -> None:

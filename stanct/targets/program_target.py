@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -167,9 +168,10 @@ class ProgramTarget:
                 break
             values = every_chain[chain]
             # The first index is the fastest in Stan's flat order.
-            flat = values.transpose(0, *range(values.ndim - 1, 0, -1)).reshape(len(values), -1)
-            columns.append(flat)
-            width += flat.shape[1]
+            flat = values.transpose(0, *range(values.ndim - 1, 0, -1))
+            elements = math.prod(values.shape[1:])
+            columns.append(flat.reshape(len(values), elements))
+            width += elements
         points = []
         for theta in np.concatenate(columns, axis=1):
             try:
