@@ -202,7 +202,7 @@ def _add_evidence(subcommands: Any) -> None:
         metavar="NAME=VALUE",
         help="a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
     )
-    parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    _add_workers(parser)
     parser.add_argument(
         "--checkpoint",
         metavar="FOLDER",
@@ -271,9 +271,19 @@ def _add_extend(subcommands: Any) -> None:
     parser.add_argument(
         "--draws", type=int, required=True, metavar="N", help="further draws of each chain"
     )
-    parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    _add_workers(parser)
     _add_outputs(parser)
     parser.set_defaults(run=commands.extend_run)
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    parser.add_argument(
+        "--executor",
+        metavar="WORKERS",
+        help="what moves the chains in place of threads: processes:4, threads:4 or "
+        "dask:tcp://HOST:PORT",
+    )
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:

@@ -184,6 +184,7 @@ def evidence(options: argparse.Namespace) -> int:
         seed=options.seed,
         base=options.base,
         threads=options.threads,
+        executor=options.executor,
         checkpoint=options.checkpoint,
         progress=not options.quiet,
         **chosen,
@@ -225,7 +226,12 @@ def extend_run(options: argparse.Namespace) -> int:
     """Go on with a saved run."""
     _check_outputs(options)
     run = load(options.run_folder)
-    longer = run.extend(options.draws, threads=options.threads, progress=not options.quiet)
+    longer = run.extend(
+        options.draws,
+        threads=options.threads,
+        executor=options.executor,
+        progress=not options.quiet,
+    )
     return _finish(longer, options)
 
 

@@ -114,6 +114,10 @@ class TooLittleTimeError(SamplingError):
     """The time that a run may take passed before there were draws to keep."""
 
 
+class LostExecutorError(SamplingError):
+    """An executor failed: a worker was killed, ran out of memory, or could not be reached."""
+
+
 class SavedRunError(StanctError):
     """A folder does not hold a run that this version of stanct can read."""
 

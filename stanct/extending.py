@@ -25,6 +25,7 @@ from stanct.targets.data import StanData
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
+from stanct.work.pools import opened
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
@@ -41,7 +42,7 @@ def extended(
     *,
     target: Any = None,
     threads: int | None = None,
-    executor: Executor | None = None,
+    executor: Executor | str | None = None,
     progress: bool = True,
 ) -> AnyRun:
     """Go on with a run, and return the longer one; see `Run.extend`."""
@@ -58,15 +59,23 @@ def extended(
     plan = Plan(run.chains, draws, run.settings["warmup"], base=_base(run), threads=threads)
     method.check(plan, problem)
     engine = CmdStan.here() if run.engine == CmdStan.NAME else None
-    with executing(
-        problem,
-        method.name,
-        {},
-        seed=run.settings["seed"],
-        executor=executor,
-        threads=plan.threads,
-        progress=progress,
-    ) as execution:
+    if engine is not None and executor is not None:
+        raise SamplingError(
+            "CmdStan made this run and goes on with it, and an executor cannot run CmdStan.",
+            remedy="Leave out executor=.",
+        )
+    with (
+        opened(executor) as pool,
+        executing(
+            problem,
+            method.name,
+            {},
+            seed=run.settings["seed"],
+            executor=pool,
+            threads=plan.threads,
+            progress=progress,
+        ) as execution,
+    ):
         seeds = Seeds(execution.seed).within("extension", len(before["draws"]))
         job = Job(method.name, dict(run.method_settings), plan, problem, engine, execution, seeds)
         more = method.resume(job, run)

@@ -41,6 +41,7 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
 from stanct.work.interrupts import heeding_signals
+from stanct.work.pools import FORMS, check_executor, opened
 
 Result = TypeVar("Result")
 
@@ -61,6 +62,9 @@ def _is_base_or_fit(value: Any) -> bool:
 
 def _is_cmdstan(value: Any) -> bool:
     return isinstance(value, CmdStan)
+
+
+EXECUTOR = f"{FORMS}, or a concurrent.futures.Executor, such as Dask's client.get_executor()"
 
 
 class Options(TypedDict, total=False):
@@ -100,13 +104,15 @@ class Options(TypedDict, total=False):
         Engine of NUTS in the methods joint and pseudo_extended. ``"cmdstan"`` or a `CmdStan` runs
         the generated program. ``"embedded"`` runs compiled kernels on the embedded engine's
         density, as all other methods do. ``"auto"`` selects CmdStan for these two methods if it is
-        found, and otherwise the embedded engine. The run records the choice.
+        found and there is no executor, and otherwise the embedded engine. The run records the
+        choice.
     threads
         Number of chains that run at once; by default the number of cores.
     executor
         Runs the blocks of the chains in place of threads: any `concurrent.futures.Executor`,
-        including Dask's ``client.get_executor()``. The draws do not depend on the executor. The
-        base is fitted in the calling process.
+        including Dask's ``client.get_executor()``, or the text ``"processes:4"``, ``"threads:4"``
+        or ``"dask:tcp://host:port"``. The draws do not depend on the executor. The base is fitted
+        in the calling process. CmdStan runs in processes of its own and takes none.
     checkpoint
         Folder from which a killed run resumes when the same call is repeated. The folder remains
         after the run has finished; delete it once the run is saved.
@@ -135,10 +141,7 @@ class Options(TypedDict, total=False):
     log_zeta: Annotated[float | None, Real()]
     engine: Annotated[str | CmdStan, Choice(*ENGINES, fits=_is_cmdstan, called="a CmdStan")]
     threads: Annotated[int | None, Whole(1)]
-    executor: Annotated[
-        Executor | None,
-        Instance(Executor, "a concurrent.futures.Executor, such as Dask's client.get_executor()"),
-    ]
+    executor: Annotated[Executor | str | None, Instance(Executor | str, EXECUTOR)]
     checkpoint: Annotated[
         str | os.PathLike[str] | None, Instance(str | os.PathLike, "the path of a folder")
     ]
@@ -230,24 +233,27 @@ def sample(
         seeds = Seeds(asked.seed or 0)
         plan = replace(plan, base=_base_of_fit(problem, plan.base, seeds.stream("fit")))
     _try_density(chosen, problem, plan.base)
-    with executing(
-        problem,
-        chosen.name,
-        {
-            **chosen.identity(),
-            **plan.record(),
-            "base": plan.base,
-            "inits": list(plan.hints.places),
-            "engine": engine_name(problem, asked.engine),
-        },
-        seed=asked.seed,
-        executor=asked.executor,
-        threads=plan.threads,
-        checkpoint=asked.checkpoint,
-        max_seconds=plan.max_seconds,
-        progress=asked.progress,
-        call=_call(chosen, plan, problem, asked),
-    ) as execution:
+    with (
+        opened(asked.executor) as executor,
+        executing(
+            problem,
+            chosen.name,
+            {
+                **chosen.identity(),
+                **plan.record(),
+                "base": plan.base,
+                "inits": list(plan.hints.places),
+                "engine": engine_name(problem, asked.engine),
+            },
+            seed=asked.seed,
+            executor=executor,
+            threads=plan.threads,
+            checkpoint=asked.checkpoint,
+            max_seconds=plan.max_seconds,
+            progress=asked.progress,
+            call=_call(chosen, plan, problem, asked),
+        ) as execution,
+    ):
         job = Job(
             chosen.name,
             chosen.record(),
@@ -367,7 +373,7 @@ class _Asked:
     plan: Plan
     engine: CmdStan | None
     seed: int | None
-    executor: Executor | None
+    executor: Executor | str | None
     checkpoint: str | os.PathLike[str] | None
     progress: bool
     inits: Inits | None
@@ -391,12 +397,8 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     if found["base"] == "auto":
         found["base"] = method.automatic_base()
     _check_aim(method, found["target_se"], found["max_draws"])
-    if found["executor"] is not None and not method.distributed:
-        raise SamplingError(
-            f"Method {method.name!r} takes no executor: all its chains move together, block by "
-            "block, on threads of this machine.",
-            remedy="Pass threads=, or use method 'gibbs', 'parallel_tempering' or 'ais'.",
-        )
+    if isinstance(found["executor"], str):
+        check_executor(found["executor"])
     plan = Plan(
         **{
             name: found[name]
@@ -408,7 +410,8 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
         hints=Hints(found["search_radius"]),
     )
     rest = (found[name] for name in ("seed", "executor", "checkpoint", "progress", "inits"))
-    return _Asked(plan, _engine(found["engine"], method), *rest)
+    engine = _engine(found["engine"], method, spread=found["executor"] is not None)
+    return _Asked(plan, engine, *rest)
 
 
 def _refuse_option(method: Method[Any], name: str) -> None:
@@ -458,9 +461,12 @@ def _check_target(method: Method[Any], target: Any) -> None:
         )
 
 
-def _engine(engine: str | CmdStan, method: Method[Any]) -> CmdStan | None:
-    """The CmdStan that the name stands for, or the given one; None for the embedded engine."""
-    by_cmdstan = method.by_nuts and method.cmdstan_first
+def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdStan | None:
+    """The CmdStan that the name stands for, or the given one; None for the embedded engine.
+
+    `spread` says whether an executor moves the chains.
+    """
+    by_cmdstan = method.by_nuts and method.cmdstan_first and not spread
     if engine == "embedded" or (engine == "auto" and not by_cmdstan):
         return None
     if not method.by_nuts:
@@ -469,6 +475,12 @@ def _engine(engine: str | CmdStan, method: Method[Any]) -> CmdStan | None:
             f"Method {method.name!r} runs on the embedded engine alone: its moves are compiled "
             "kernels.",
             remedy=f"Leave out engine=, or use method {able}.",
+        )
+    if spread:
+        raise SamplingError(
+            "An executor cannot run CmdStan, which starts processes of its own on this machine.",
+            remedy="Leave out engine=, and the executor's workers run compiled kernels, or leave "
+            "out executor=.",
         )
     if engine == "auto":
         home = homes.find()

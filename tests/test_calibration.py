@@ -26,12 +26,11 @@ def test_errors_of_log_z_and_of_a_mean_are_calibrated(exact: Exact, seed: int) -
     cover 67 %, twice too wide give scores of root mean square 0.5.
     """
     target = target_of(exact.source, exact.data)
+    options = {"draws": 100, "warmup": 150, "base": "laplace", "engine": "embedded"}
     name, mean = next(iter(exact.means.items()))
     scores = []
     for child in np.random.SeedSequence(seed).generate_state(REPEATS):
-        run = sampled(
-            "joint", target, draws=100, warmup=150, base="laplace", seed=int(child), progress=False
-        )
+        run = sampled("joint", target, **options, seed=int(child), progress=False)
         log_z = (run.evidence.log_z - exact.log_z) / run.evidence.std_error
         found = run.expect(name)
         scores.append([log_z, np.ravel((found.value - mean) / found.std_error)[0]])

@@ -160,7 +160,7 @@ def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
     short = [*arguments, "--draws", "8", "--warmup", "150", "--method", "joint", "--quiet"]
-    short += ["--set", "bootstrap=0"]
+    short += ["--set", "bootstrap=0", "--engine", "embedded"]
     assert main([*short, "--report", str(tmp_path / "short.html")]) == 0
     captured = capsys.readouterr()
     assert "Warning, round_trips" in captured.err and "Warning" not in captured.out

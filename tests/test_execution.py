@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import target_of
-from sampled import sampled
+from sampled import KINDS, sampled
 
-from stanct.errors import CheckpointError, SamplingError
+from stanct.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
+from stanct.runs.bracket import Bracket
 from stanct.runs.run import EvidenceRun, Run
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.lending import Shelves
@@ -31,11 +33,25 @@ generated quantities { real ahead = normal_rng(mu, t); }
 BASE = GaussianBase(np.array([0.5, 0.2]), np.array([[1.5, 0.0], [0.2, 0.8]]))
 METHODS: dict[str, Any] = {
     "gibbs": partial(sampled, "gibbs", draws=230, warmup=48, bootstrap=1),
+    "simulated_tempering": partial(sampled, "simulated_tempering", draws=130, warmup=48),
     "parallel_tempering": partial(sampled, "parallel_tempering", draws=120, warmup=48, bootstrap=1),
     "ais": partial(sampled, "ais", draws=96, temperatures=20),
     "smc": partial(sampled, "ais", draws=96, temperatures=20, resample=True),
+    "bidirectional": partial(
+        sampled, "bidirectional", draws=64, temperatures=20, exact=np.zeros(2)
+    ),
+    "adiabatic": partial(sampled, "adiabatic", draws=12, warmup=40),
+    "independence": partial(sampled, "independence", draws=200),
     "tact": partial(sampled, "tact", draws=50, warmup=50, noise=(1.0, 1.0)),
+    "joint": partial(sampled, "joint", draws=130, warmup=150, engine="embedded"),
+    "pseudo_extended": partial(
+        sampled, "pseudo_extended", draws=120, warmup=150, copies=2, engine="embedded"
+    ),
+    "power_posterior": partial(sampled, "power_posterior", draws=60, warmup=150, rungs=4),
+    "auto": partial(sampled, "auto", draws=130, warmup=150, max_gradients=0),
 }
+# Those that are also tried with other numbers of workers.
+FEW = ("gibbs", "ais", "joint")
 
 
 def normal(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -58,8 +74,13 @@ def draws(method: str, target: Any, **settings: Any) -> Run:
     return METHODS[method](target, base=BASE, seed=5, progress=False, **settings)
 
 
-def assert_same(one: Run, other: Run) -> None:
+def assert_same(one: Run | Bracket, other: Run | Bracket) -> None:
     """Bit for bit, in draws, weights and what follows from them."""
+    if isinstance(one, Bracket) and isinstance(other, Bracket):
+        assert np.array_equal(one.reverse_log_weights, other.reverse_log_weights)
+        assert np.array_equal(one.reverse_counts, other.reverse_counts)
+        one, other = one.forward, other.forward
+    assert isinstance(one, Run) and isinstance(other, Run)
     assert type(one) is type(other)
     for name in one.arrays:
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
@@ -82,9 +103,9 @@ def alone(target) -> dict[str, Run]:
     return {method: draws(method, target, threads=1) for method in METHODS}
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4])
-def processes(request: pytest.FixtureRequest) -> Iterator[ProcessPoolExecutor]:
-    with pool(request.param) as workers:
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    with pool(2) as workers:
         yield workers
 
 
@@ -95,17 +116,22 @@ def test_processes_draw_what_a_thread_draws(
     assert_same(draws(method, target, executor=processes), alone[method])
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_threads_of_the_users_draw_what_one_thread_draws(
-    workers: int, target, alone: dict[str, Run]
+def test_every_method_is_tried() -> None:
+    assert {*METHODS} - {"smc"} == {*KINDS}
+
+
+@pytest.mark.parametrize("executor", ["processes:1", "processes:4", "threads:2", "threads:5"])
+def test_any_number_of_workers_draws_what_one_thread_draws(
+    executor: str, target, alone: dict[str, Run]
 ) -> None:
-    with ThreadPoolExecutor(workers) as threads:
-        for method, one in alone.items():
-            assert_same(draws(method, target, executor=threads), one)
+    forks()
+    for method in FEW:
+        assert_same(draws(method, target, executor=executor), alone[method])
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_draws_what_one_thread_draws(target, alone: dict[str, Run]) -> None:
+    """Also where a worker is killed, whose tasks Dask gives to the others."""
     distributed = pytest.importorskip("distributed", reason="needs the extra `dask`")
     with (
         distributed.LocalCluster(
@@ -116,6 +142,24 @@ def test_a_dask_cluster_draws_what_one_thread_draws(target, alone: dict[str, Run
         assert len({info["name"] for info in client.scheduler_info()["workers"].values()}) == 2
         for method, one in alone.items():
             assert_same(draws(method, target, executor=client.get_executor()), one)
+        for method in FEW:
+            kills = Killing(client, client.get_executor(), after=9)
+            assert_same(draws(method, target, executor=kills), alone[method])
+            assert kills.left < 0
+
+
+class Killing(Executor):
+    """Dask's executor, one of whose workers is killed when a number of tasks was submitted."""
+
+    def __init__(self, client: Any, executor: Executor, after: int) -> None:
+        self.client, self.executor, self.left = client, executor, after
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.left -= 1
+        if self.left == 0:
+            pids = self.client.run(os.getpid)
+            os.kill(next(iter(pids.values())), signal.SIGKILL)
+        return self.executor.submit(fn, *args, **kwargs)
 
 
 def test_densities_are_built_once_a_worker(target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,21 +191,31 @@ def test_a_random_function_is_refused() -> None:
 def test_what_is_no_executor(target) -> None:
     with pytest.raises(SamplingError, match=r"client\.get_executor"):
         draws("ais", target, executor=4)
-    with pytest.raises(SamplingError, match=r"'joint' takes no executor.*move together"):
-        sampled("joint", target, executor=ThreadPoolExecutor(1))
+    with pytest.raises(SamplingError, match=r"no executor 'proceses:2'\. Write 'processes:4'"):
+        draws("ais", target, executor="proceses:2")
+    with pytest.raises(SamplingError, match=r"cannot run CmdStan.*Leave out engine="):
+        sampled("joint", target, executor="threads:2", engine="cmdstan")
+    pytest.importorskip("distributed", reason="needs the extra `dask`")
+    with pytest.raises(SamplingError, match=r"no Dask scheduler at 'nowhere'"):
+        draws("ais", target, executor="dask:nowhere")
 
 
 class Mortal(Executor):
-    """Two worker processes, one of which is killed when a given number of blocks was submitted."""
+    """Two worker processes, one of which is killed when a given number of blocks was submitted.
 
-    def __init__(self, fatal: int) -> None:
+    With `seen`, the pool knows of it before the next block is submitted.
+    """
+
+    def __init__(self, fatal: int, *, seen: bool = False) -> None:
         self.pool = pool(2)
-        self.left = fatal
+        self.left, self.seen = fatal, seen
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.left -= 1
         if self.left == 0:
             os.kill(next(iter(self.pool._processes)), signal.SIGKILL)
+            while self.seen and not self.pool._broken:
+                time.sleep(0.01)
         return self.pool.submit(fn, *args, **kwargs)
 
 
@@ -176,6 +230,34 @@ def test_a_killed_worker_leaves_the_finished_draws(target, alone: dict[str, Run]
     assert done.provenance["interrupted"] and 32 <= kept < 160
     together = min(kept, whole.draws)
     assert np.array_equal(done.z[:, :together], whole.z[:, :together])
+
+
+@pytest.mark.parametrize("method", ["joint", "pseudo_extended"])
+def test_nuts_keeps_the_draws_that_were_finished_before_a_loss(
+    method: str, target, alone: dict[str, Run], tmp_path
+) -> None:
+    # One probe, a round of 4 warm-ups and of blocks of 50 draws, 4 warm-ups, and one block.
+    blocks = {"joint": 16, "pseudo_extended": 10}[method]
+    whole = alone[method]
+    with pytest.warns(ExecutorWarning, match="during 'draws'.*keeps the draws"):
+        done = draws(method, target, executor=Mortal(1 + 4 + 4 * blocks + 4 + 4 + 2, seen=True))
+    assert done.provenance["interrupted"] and done.draws == 50
+    assert np.array_equal(done.z, whole.z[:, :50])
+    with pytest.raises(LostExecutorError, match=r"during 'draws'.*in the checkpoint"):
+        draws(method, target, executor=Mortal(1 + 4 + 4 + 2, seen=True), checkpoint=tmp_path)
+    with ThreadPoolExecutor(2) as threads:
+        assert_same(draws(method, target, executor=threads, checkpoint=tmp_path), whole)
+
+
+def test_auto_keeps_its_first_run_when_the_second_loses_its_workers(target) -> None:
+    settings = {"chains": 2, "draws": 60, "warmup": 150, "seed": 5, "progress": False}
+    first = sampled("auto", target, max_gradients=0, **settings)
+    counting = Mortal(-1)
+    assert_same(sampled("auto", target, max_gradients=0, executor=counting, **settings), first)
+    with pytest.warns(ExecutorWarning, match="keeps the draws"):
+        kept = sampled("auto", target, executor=Mortal(-counting.left + 1), **settings)
+    assert kept.provenance["interrupted"] and len(kept.provenance["steps"]) == 1
+    assert np.array_equal(kept.z, first.z)
 
 
 def test_a_worker_killed_in_the_warm_up_is_an_error_and_the_checkpoint_goes_on(

@@ -399,7 +399,7 @@ class Run(ABC):
         *,
         target: Any = None,
         threads: int | None = None,
-        executor: Executor | None = None,
+        executor: Executor | str | None = None,
         progress: bool = True,
     ) -> Self:
         """Go on with this run, which may have been loaded, and return the longer one.

@@ -18,12 +18,14 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.embedded import Nuts, heeding_interrupts
+from stanct.errors import LostExecutorError
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
 from stanct.samplers._nuts import NutsDraws, NutsSampler
 from stanct.seeds import stan_seed
 from stanct.settings import Real, Whole
+from stanct.work.execution import warn_of
 from stanct.work.progress import Bar
 
 Result = TypeVar("Result", covariant=True)
@@ -57,7 +59,6 @@ class NutsMethod(Method[Result]):
     # With fewer iterations, Stan adapts no metric.
     least_warmup: ClassVar[int] = 150
     by_nuts: ClassVar[bool] = True
-    distributed: ClassVar[bool] = False
 
     bootstrap: Annotated[int, Whole(0)] = 1
     target_accept: Annotated[float, Real(0, 1)] = 0.9
@@ -81,7 +82,8 @@ class Chains:
     step_size
         Step size shared by all chains after their warm-ups, before the factors of `StepSizes`.
     interrupted
-        Whether the user stopped the run early. The arrays then hold the finished blocks.
+        Whether the user, the deadline or a failed executor ended the run early. The arrays then
+        hold the finished blocks.
     """
 
     draws: NutsDraws = field(repr=False)
@@ -134,12 +136,15 @@ class Length:
         further draws of each chain.
     seen
         Called with all finished blocks after each new block.
+    kept
+        Whether the draws are worth keeping if the executor fails before all are made.
     """
 
     warmup: int
     draws: int
     more: Callable[[list[NutsDraws]], int] = lambda blocks: 0
     seen: Callable[[list[NutsDraws]], None] = lambda blocks: None
+    kept: bool = False
 
 
 @dataclass
@@ -210,10 +215,16 @@ class Runner:
                     length.seen(blocks)
                     if not sizes:
                         sizes = block_sizes(length.more(blocks), BLOCK_DRAWS)
+        except LostExecutorError as loss:
+            if not (blocks and length.kept):
+                raise
+            warn_of(loss)
+            interrupted = True
         except KeyboardInterrupt:
             if not blocks:
                 raise
             interrupted = True
+        if interrupted:
             job.execution.seal()
         spent = adapted.gradients + sum(block.gradients for block in blocks)
         return Chains(NutsDraws.joined(blocks), spent, step_size, interrupted)

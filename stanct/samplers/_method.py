@@ -37,8 +37,6 @@ class Method(ABC, Generic[Result]):
         Whether the method runs NUTS, which CmdStan can run on a generated program (``engine=``).
     cmdstan_first
         Whether ``engine="auto"`` stands for CmdStan where one is found.
-    distributed
-        Whether an executor can run the method's blocks (``executor=``).
     stochastic
         Whether the method can work with estimates of the log density from batches.
     """
@@ -52,7 +50,6 @@ class Method(ABC, Generic[Result]):
     aims: ClassVar[bool] = False
     by_nuts: ClassVar[bool] = False
     cmdstan_first: ClassVar[bool] = True
-    distributed: ClassVar[bool] = True
     stochastic: ClassVar[bool] = False
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:

@@ -7,11 +7,11 @@ one of the user's program. Python functions can be tempered in the same way.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
-from stanct.work.interrupts import in_threads
+from stanct.work.execution import Borrow, Execution, Stopped
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
@@ -157,7 +157,7 @@ def nuts_sampler(
         CmdStan is to sample a target that is not a Stan program.
     """
     if job.engine is None:
-        return CompiledNuts(job.density, base, bias, copies, fixed_beta)
+        return CompiledNuts(job.density, base, bias, copies, fixed_beta, job.execution)
     target = job.target
     if not isinstance(target, ProgramTarget):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
@@ -221,6 +221,8 @@ class CompiledNuts:
         The target's log density.
     copies, fixed_beta
         As in `nuts_sampler`.
+    execution
+        Moves the chains, all at once, by its executor or in threads.
     """
 
     density: SampledDensity
@@ -228,6 +230,7 @@ class CompiledNuts:
     bias: Bias | CopyBias
     copies: int = 1
     fixed_beta: Array | None = field(default=None)
+    execution: Execution = field(default_factory=lambda: Execution(0))
 
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted:
         """Adapt step size and diagonal metric of NUTS chains, by Stan's windows.
@@ -239,17 +242,11 @@ class CompiledNuts:
         seed
             Seed from which every chain derives its own stream.
         """
-        stopped = threading.Event()
         bias = self.bias
         # Step size and metric are those of the path, not of the atom.
         plain = replace(self, bias=replace(bias, atom=0.0)) if isinstance(bias, Bias) else self
-
-        def warm_up(chain: int) -> tuple[float, Array, Array, int]:
-            with self.density.borrow() as density:
-                lane = plain._lane(density, positions[chain], [seed, chain], nuts)
-                return lane.warm_up(warmup, nuts.target_accept, stopped)
-
-        found = in_threads(warm_up, len(positions), nuts.threads, stopped)
+        work = partial(_warm_up, plain._movers(nuts), warmup, nuts.target_accept)
+        found = self.execution.each("warm-up", work, _places(positions, seed))
         steps, metrics, ends, gradients = zip(*found, strict=True)
         return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
 
@@ -270,13 +267,8 @@ class CompiledNuts:
         positions : shape (chains, dimension)
         inv_metric : shape (dimension,)
         """
-
-        def draw(chain: int) -> tuple[Array, Array, Array]:
-            with self.density.borrow() as density:
-                lane = self._lane(density, positions[chain], [seed, chain], nuts)
-                return lane.draws(draws, step_size, inv_metric, halving=True)
-
-        found = in_threads(draw, len(positions), nuts.threads)
+        work = partial(_draw, self._movers(nuts), draws, step_size, inv_metric)
+        found = self.execution.each("draws", work, _places(positions, seed))
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
         of_z = self.copies * self.base.dimension
         z, u = w[..., :of_z], w[..., of_z:]
@@ -287,15 +279,62 @@ class CompiledNuts:
         named = {name: statistics[..., k] for k, name in enumerate(STATISTICS)}
         return NutsDraws(z, u, delta, named)
 
-    def _lane(self, density: SampledDensity, position: Array, seed: list[int], nuts: Nuts) -> _Lane:
+    def _movers(self, nuts: Nuts) -> _Movers:
         fixed = np.zeros(0) if self.fixed_beta is None else self.fixed_beta
-        extended = make_extended(density, self.base, self.bias, self.copies, fixed)
-        trees = make_subtrees(nuts.max_depth, position.size, self.copies)
-        rng = np.random.Generator(np.random.PCG64(seed))
-        orbit = Orbit(extended, np.ones(position.size), trees, make_scratch(self.base.dimension))
-        lane = _Lane(orbit, rng, nuts.max_depth)
-        lane.go_to(position)
-        return lane
+        borrow = self.density.borrow
+        return _Movers(borrow, self.base, self.bias, self.copies, fixed, nuts.max_depth)
+
+
+class _Place(NamedTuple):
+    """Where a chain goes on, and the entropy of its random stream: a seed and its number."""
+
+    position: Array
+    entropy: tuple[int, int]
+
+
+def _places(positions: Array, seed: int) -> list[_Place]:
+    return [_Place(position, (seed, chain)) for chain, position in enumerate(positions)]
+
+
+@dataclass(frozen=True)
+class _Movers:
+    """What a worker needs to move a chain; it can be sent to other processes."""
+
+    borrow: Borrow = field(repr=False)
+    base: GaussianBase
+    bias: Bias | CopyBias
+    copies: int
+    fixed_beta: Array
+    max_depth: int
+
+    @contextmanager
+    def lane(self, place: _Place) -> Iterator[_Lane]:
+        """Put a chain at its place, and lend it a density while the context lasts."""
+        size = place.position.size
+        with self.borrow() as density:
+            extended = make_extended(density, self.base, self.bias, self.copies, self.fixed_beta)
+            trees = make_subtrees(self.max_depth, size, self.copies)
+            rng = np.random.Generator(np.random.PCG64(place.entropy))
+            orbit = Orbit(extended, np.ones(size), trees, make_scratch(self.base.dimension))
+            lane = _Lane(orbit, rng, self.max_depth)
+            lane.go_to(place.position)
+            yield lane
+
+
+def _warm_up(
+    movers: _Movers, warmup: int, target_accept: float, place: _Place, stopped: Stopped
+) -> tuple[float, Array, Array, int]:
+    """Warm a chain up; see `_Lane.warm_up`."""
+    with movers.lane(place) as lane:
+        return lane.warm_up(warmup, target_accept, stopped)
+
+
+def _draw(
+    movers: _Movers, draws: int, step: float, inverse: Array, place: _Place, _stopped: Stopped
+) -> tuple[Array, Array, Array]:
+    """Make the next draws of a chain; see `_Lane.draws`."""
+    with movers.lane(place) as lane:
+        return lane.draws(draws, step, inverse, halving=True)
 
 
 @dataclass
@@ -337,7 +376,7 @@ class _Lane:
         return out
 
     def warm_up(
-        self, warmup: int, target_accept: float, stopped: threading.Event
+        self, warmup: int, target_accept: float, stopped: Stopped
     ) -> tuple[float, Array, Array, int]:
         """Warm up: step size, inverse metric, last point and gradients spent."""
         inverse = self.orbit.inverse
@@ -345,7 +384,7 @@ class _Lane:
         ends = {window[-1]: window for window in windows(warmup)}
         seen = np.empty((warmup, inverse.size))
         for n in range(warmup):
-            if stopped.is_set():
+            if stopped():
                 raise KeyboardInterrupt
             w, _, statistics = self.draws(1, step.step, inverse, halving=False)
             seen[n] = w[0]

@@ -19,6 +19,7 @@ from stanct.arrays import even_share, log_sum_exp
 from stanct.bases.fits import MODES, FittedBase
 from stanct.bases.pilots import half_width
 from stanct.deadline import out_of_time
+from stanct.errors import LostExecutorError
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
@@ -28,6 +29,7 @@ from stanct.samplers.parallel_tempering import ParallelTempering
 from stanct.samplers.simulated_tempering import SimulatedTempering
 from stanct.seeds import Seeds
 from stanct.settings import Flag, Whole
+from stanct.work.execution import warn_of
 
 TRIAL = 1000
 # Draws of the base suffice if their weights are this even, and none is larger than `BOUNDED` times
@@ -83,7 +85,6 @@ class Auto(Method[TemperedRun]):
     by_nuts: ClassVar[bool] = True
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
     cmdstan_first: ClassVar[bool] = False
-    distributed: ClassVar[bool] = False
 
     max_gradients: Annotated[int, Whole(0)] = 3_000_000
     confirm: Annotated[bool, Flag()] = False
@@ -99,11 +100,10 @@ class Auto(Method[TemperedRun]):
             seeds = job.seeds.within("attempt", len(steps)) if steps else job.seeds
             try:
                 run = step.method.run(_own(job, step.method, step.draws, seeds, start))
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, LostExecutorError) as stop:
                 if kept is None:
                     raise
-                job.execution.seal()
-                run = _ended_early(kept, job)
+                run = _stopped(stop, kept, job)
                 break
             failed = _failed(run)
             steps.append(
@@ -132,9 +132,8 @@ class Auto(Method[TemperedRun]):
         if self.confirm and not run.ended_early:
             try:
                 confirmed = {"confirmed": _confirmed(job, run.method), **job.ledger.record()}
-            except KeyboardInterrupt:
-                job.execution.seal()
-                run = _ended_early(run, job)
+            except (KeyboardInterrupt, LostExecutorError) as stop:
+                run = _stopped(stop, run, job)
         provenance = {
             **run.provenance,
             "asked": {
@@ -195,6 +194,14 @@ def _better(kept: TemperedRun | None, run: TemperedRun, job: Job) -> TemperedRun
         return run
     other = _ended_early(kept, job)
     return min(run, other, key=lambda one: (len(_failed(one)), -one.draws))
+
+
+def _stopped(stop: BaseException, run: TemperedRun, job: Job) -> TemperedRun:
+    """The finished run that is kept when the user, the deadline or the executor stops the next."""
+    if isinstance(stop, LostExecutorError):
+        warn_of(stop)
+    job.execution.seal()
+    return _ended_early(run, job)
 
 
 def _ended_early(run: TemperedRun, job: Job) -> TemperedRun:

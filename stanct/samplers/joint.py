@@ -9,8 +9,8 @@ and bias, everything is frozen, and the kept draws are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -163,7 +163,8 @@ class _Stages:
                 drawn = NutsDraws.joined(blocks)
                 return watch.more(drawn.z, expit(drawn.u), drawn.delta)
 
-            length = Length(warmup, aim.first, more, lambda blocks: watch.show(_so_far(blocks)))
+            show = partial(_show, watch)
+            length = Length(warmup, aim.first, more, show, kept=precision is not None)
             chains = self.runner.run(nuts_sampler(job, base, bias), places, length, name, bar)
         if chains.interrupted:
             aim.reason = ended_by()
@@ -180,14 +181,14 @@ class _Stages:
         return np.concatenate([z, rng.logistic(size=(self.job.chains, 1))], axis=1)
 
 
-def _so_far(blocks: list[NutsDraws]) -> Callable[[], tuple[Array, Array, int]]:
-    """A function that returns β, δ and gradients of the finished blocks, for `Watch.show`."""
+def _show(watch: Watch, blocks: list[NutsDraws]) -> None:
+    """Let the watch see β, δ and gradients of the finished blocks."""
 
     def draws() -> tuple[Array, Array, int]:
         drawn = NutsDraws.joined(blocks)
         return expit(drawn.u), drawn.delta, drawn.gradients
 
-    return draws
+    watch.show(draws)
 
 
 def _coarse_bias(course: Course, uniform: float) -> Bias:

@@ -9,6 +9,7 @@ of the next larger one ended. Chains of different β do not swap places.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -46,7 +47,6 @@ class PowerPosterior(Method[PowerRun]):
     default_draws: ClassVar[int] = 500
     default_warmup: ClassVar[int] = 300
     least_warmup: ClassVar[int] = 150
-    distributed: ClassVar[bool] = False
 
     rungs: Annotated[int, Whole(3)] = 25
     exponent: Annotated[float, Real(0)] = 5.0
@@ -108,7 +108,9 @@ class PowerPosterior(Method[PowerRun]):
 
         def work() -> _Rung:
             rng = job.seeds.stream("unconstrained", k)
-            block, gradients = embedded.run_nuts(
+            # The chains of a power are threads of one worker: they share the engine's streams.
+            chains = partial(
+                embedded.run_nuts,
                 parts.recipe(beta),
                 places,
                 seed=stan_seed(job.seeds("power", k)),
@@ -116,16 +118,17 @@ class PowerPosterior(Method[PowerRun]):
                 draws=job.draws,
                 nuts=job.nuts(target_accept=self.target_accept, max_depth=self.max_depth),
             )
-            chains = [
+            block, gradients = job.execution.away(f"power {k}", chains)
+            kept = [
                 _whole(parts.target.unconstrain(block, chain, rng), job.draws, places[chain])
                 for chain in range(job.chains)
             ]
-            x = np.stack([points for points, _ in chains])
+            x = np.stack([points for points, _ in kept])
             return _Rung(
                 x,
                 -parts.log_likelihood(x),
                 (block.statistics["divergent__"] > 0).mean(axis=1),
-                np.array([lost for _, lost in chains]),
+                np.array([lost for _, lost in kept]),
                 gradients,
             )
 

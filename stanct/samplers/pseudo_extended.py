@@ -183,7 +183,8 @@ class _Stages:
         job, method = self.job, self.method
         if places is None:
             places = self._starts(name, base)
-        length = Length(job.warmup, job.draws) if final else Length(ROUND_WARMUP, ROUND_DRAWS)
+        sizes = (job.warmup, job.draws) if final else (ROUND_WARMUP, ROUND_DRAWS)
+        length = Length(*sizes, kept=final)
         sampler = nuts_sampler(job, base, bias, copies=method.copies, fixed_beta=method.betas)
         with job.bar(job.chains * length.draws, name) as bar:
             chains = self.runner.run(sampler, places, length, name, bar)

@@ -1,10 +1,11 @@
 """Execution of a run: its workers, its checkpoint, and its progress bars.
 
-A sampler's expensive work has two forms. `Execution.blocks` moves several lanes (chains, ladders,
-streams of particles), each through a sequence of blocks. `Execution.once` does a single step. Both
-take results that a killed run had finished from the checkpoint. A block is a pure function of its
-arguments and of its lane, which holds its own random stream. No result therefore depends on where,
-when or how often a block runs.
+A sampler's expensive work has three forms. `Execution.blocks` moves several lanes (chains, ladders,
+streams of particles), each through a sequence of blocks. `Execution.once` does a single step, whose
+parts `Execution.each` and `Execution.away` give to the workers. The first two take results that a
+killed run had finished from the checkpoint. Blocks and parts are pure functions of their arguments,
+among which are their random streams. No result therefore depends on where, when or how often they
+run.
 """
 
 from __future__ import annotations
@@ -12,25 +13,30 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.deadline import OutOfTime, completed, deadline, heed
+from stanct.deadline import OutOfTime, completed, deadline, heed, result
 from stanct.engines import embedded
-from stanct.errors import SamplingError, StanctError, TooLittleTimeError
+from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
 from stanct.work.checkpoint import Journal, as_recorded, fingerprint
-from stanct.work.interrupts import GRACE, Threads, heeding_signals
+from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Lane = TypeVar("Lane")
+# Says whether work whose result nobody waits for any more should end.
+Stopped = Callable[[], bool]
 # Picklable; yields a density for the caller's exclusive use while the context lasts.
 Borrow = Callable[[], AbstractContextManager[Any]]
 
@@ -108,6 +114,51 @@ class Execution:
             self._journal.put(key, label, found)
         return found
 
+    def each(
+        self, label: str, work: Callable[[Item, Stopped], T], items: Sequence[Item]
+    ) -> list[T]:
+        """Call a function with every item, and return the results in order.
+
+        Nothing is recorded; the call belongs into the work of a step (`once`).
+
+        Parameters
+        ----------
+        label
+            What errors call the work.
+        work
+            Takes an item, and a function that says whether to end early, which then raises
+            `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
+
+        Raises
+        ------
+        LostExecutorError
+            The executor broke.
+        """
+        if self.executor is None:
+            stopped = threading.Event()
+            return in_threads(
+                lambda k: work(items[k], stopped.is_set), len(items), self.threads or 0, stopped
+            )
+        return self._called(self.executor, label, [partial(work, item, _never) for item in items])
+
+    def away(self, label: str, work: Callable[[], T]) -> T:
+        """Call a function in a worker of the executor; without an executor, here. See `each`."""
+        if self.executor is None:
+            return work()
+        return self._called(self.executor, label, [work])[0]
+
+    def _called(self, executor: Executor, label: str, calls: Sequence[Callable[[], T]]) -> list[T]:
+        heed()
+        futures: list[Future[T]] = []
+        try:
+            futures.extend(executor.submit(call) for call in calls)
+            return [result(future) for future in futures]
+        except BaseException as cause:
+            wait([future for future in futures if not future.cancel()], GRACE)
+            if isinstance(cause, StanctError) or not isinstance(cause, Exception):
+                raise
+            raise self._loss(cause, label) from cause
+
     def blocks(
         self,
         label: str,
@@ -153,7 +204,7 @@ class Execution:
         KeyboardInterrupt
             The user stopped the work before every lane had finished a block, or at any time if the
             work is not `final`.
-        SamplingError
+        LostExecutorError
             The executor broke at such a time.
         """
         step = next(self._steps)
@@ -196,7 +247,10 @@ class Execution:
         except Exception as cause:
             if self.executor is None:
                 raise
-            self._lost(cause, label, keep=enough())
+            loss = self._loss(cause, label)
+            if not enough():
+                raise loss from cause
+            warn_of(loss)
         finally:
             if self._journal is not None:
                 self._journal.flush()
@@ -230,21 +284,27 @@ class Execution:
         with Threads(min(self.threads or os.cpu_count() or 1, lanes)) as pool:
             yield pool
 
-    def _lost(self, cause: Exception, label: str, *, keep: bool) -> None:
-        """Warn of a failed executor if finished draws are kept; raise an error otherwise."""
+    def _loss(self, cause: Exception, label: str) -> LostExecutorError:
         remedy = (
             "Finished blocks are in the checkpoint: repeat the command with a new executor."
             if self._journal is not None
             else "With checkpoint=FOLDER a run can go on after such a loss."
         )
-        message = (
+        return LostExecutorError(
             f"The executor failed during {label!r}; a worker may have been killed, or have run out "
-            f"of memory. It says: {type(cause).__name__}: {str(cause).rstrip('.')}."
+            f"of memory. It says: {type(cause).__name__}: {str(cause).rstrip('.')}.",
+            remedy=remedy,
         )
-        if not keep:
-            raise SamplingError(message, remedy=remedy) from cause
-        text = f"{message} The run keeps the draws that were finished. {remedy}"
-        warnings.warn(text, ExecutorWarning, stacklevel=5)
+
+
+def warn_of(loss: LostExecutorError) -> None:
+    """Warn of a failed executor after which finished draws are kept."""
+    text = f"{loss.message} The run keeps the draws that were finished. {loss.remedy}"
+    warnings.warn(text, ExecutorWarning, stacklevel=5)
+
+
+def _never() -> bool:
+    return False
 
 
 def _carry_out(

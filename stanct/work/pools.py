@@ -30,12 +30,12 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
     if not isinstance(executor, str):
         yield executor
         return
-    kind, _, rest = executor.partition(":")
+    kind, rest = check_executor(executor)
     if kind == "dask":
         with _client(rest) as client:
             yield client.get_executor()
         return
-    workers = _workers(executor, kind, rest)
+    workers = int(rest) if rest else multiprocessing.cpu_count()
     pool: Executor
     if kind == "processes":
         # Forked workers would inherit the locks of threads that do not run in them.
@@ -47,19 +47,34 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
         yield pool
 
 
-def _workers(text: str, kind: str, rest: str) -> int | None:
-    if kind not in KINDS or (rest and not (rest.isdecimal() and int(rest) > 0)):
+def check_executor(text: str) -> tuple[str, str]:
+    """Return the kind that a text names, and its number of workers or address.
+
+    Raises
+    ------
+    SamplingError
+        The text names no executor.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "dask":
+        if not rest:
+            raise SamplingError("An executor 'dask' needs an address.", remedy=f"Write {FORMS}.")
+    elif kind not in KINDS or (rest and not (rest.isdecimal() and int(rest) > 0)):
         raise SamplingError(f"There is no executor {text!r}.", remedy=f"Write {FORMS}.")
-    return int(rest) if rest else multiprocessing.cpu_count()
+    return kind, rest
 
 
 def _client(address: str) -> Any:
-    if not address:
-        raise SamplingError("An executor 'dask' needs an address.", remedy=f"Write {FORMS}.")
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise SamplingError(
             "Dask is not installed.", remedy="Install it: pip install 'stanct[dask]'."
         ) from None
-    return distributed.Client(address)
+    try:
+        return distributed.Client(address)
+    except (OSError, ValueError) as cause:
+        raise SamplingError(
+            f"There is no Dask scheduler at {address!r}: {cause}.",
+            remedy="Start one (dask scheduler), or correct the address.",
+        ) from cause
