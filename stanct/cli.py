@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stanct import commands
 from stanct.errors import StanctError
-from stanct.samplers import METHODS
-from stanct.sampling import BASES, ENGINES
-from stanct.stan.codegen import KINDS
+from stanct.names import BASES, ENGINES, INTERRUPTED, KINDS, METHOD_NAMES, UNRELIABLE
 from stanct.version import __version__
 from stanct.work.interrupts import leave_with
 
@@ -31,15 +29,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = options.run(options)
     except StanctError as error:
-        commands.say(f"stanct: {error}", sys.stderr)
+        sys.stderr.write(f"stanct: {error}\n")
         status = 1
     except KeyboardInterrupt as stop:
         told = " ".join(getattr(stop, "__notes__", ["No draws were finished."]))
-        commands.say(f"stanct: interrupted. {told}", sys.stderr)
-        status = commands.INTERRUPTED
-    if status == commands.INTERRUPTED:
+        sys.stderr.write(f"stanct: interrupted. {told}\n")
+        status = INTERRUPTED
+    if status == INTERRUPTED:
         leave_with(status)
     return status
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    """The function of this name in `stanct.commands`, which is loaded when it is called."""
+    return lambda options: getattr(_commands(), name)(options)
+
+
+def _commands() -> Any:
+    # A call for help needs none of what commands import.
+    return importlib.import_module("stanct.commands")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = subcommands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
-    doctor.set_defaults(run=commands.doctor)
+    doctor.set_defaults(run=_command("doctor"))
     _add_install(subcommands)
     completion = subcommands.add_parser(
         "completion",
@@ -71,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         "stanct completion bash > ~/.local/share/bash-completion/completions/stanct",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
-    completion.set_defaults(run=lambda options: commands.completion(parser, options.shell))
+    completion.set_defaults(run=lambda options: _commands().completion(parser, options.shell))
     return parser
 
 
@@ -136,7 +144,7 @@ def _add_temper(subcommands: Any) -> None:
         help="second evaluator of --check; auto is CmdStan where one is found, which compiles for "
         "a minute (default: %(default)s)",
     )
-    parser.set_defaults(run=commands.temper_program)
+    parser.set_defaults(run=_command("temper_program"))
 
 
 def _add_evidence(subcommands: Any) -> None:
@@ -149,7 +157,7 @@ def _add_evidence(subcommands: Any) -> None:
     _add_program(parser)
     _add_forms(parser)
     parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; omit if there is none")
-    parser.add_argument("--method", choices=tuple(METHODS), default="auto")
+    parser.add_argument("--method", choices=METHOD_NAMES, default="auto")
     parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
     parser.add_argument("--chains", type=int, help="default: the method's own")
@@ -209,7 +217,7 @@ def _add_evidence(subcommands: Any) -> None:
         help="record finished work there; after a kill the same command continues the run",
     )
     _add_outputs(parser)
-    parser.set_defaults(run=commands.evidence)
+    parser.set_defaults(run=_command("evidence"))
 
 
 def _add_bridge(subcommands: Any) -> None:
@@ -242,10 +250,14 @@ def _add_bridge(subcommands: Any) -> None:
         "--escalate", action="store_true", help="temper from the fit if a check fails"
     )
     parser.add_argument(
-        "--method", choices=tuple(METHODS), help="method of --escalate; default: chosen by the fit"
+        "--method", choices=METHOD_NAMES, help="method of --escalate; default: chosen by the fit"
     )
     _add_outputs(parser)
-    parser.set_defaults(run=commands.bridge_fit, half_priors="as-written", hierarchies="as-written")
+    parser.set_defaults(
+        run=_command("bridge_fit"),
+        half_priors="as-written",
+        hierarchies="as-written",
+    )
 
 
 def _add_salvage(subcommands: Any) -> None:
@@ -257,7 +269,7 @@ def _add_salvage(subcommands: Any) -> None:
     )
     parser.add_argument("checkpoint", metavar="FOLDER", help="the run's --checkpoint")
     _add_outputs(parser)
-    parser.set_defaults(run=commands.salvage_run)
+    parser.set_defaults(run=_command("salvage_run"))
 
 
 def _add_extend(subcommands: Any) -> None:
@@ -273,7 +285,7 @@ def _add_extend(subcommands: Any) -> None:
     )
     _add_workers(parser)
     _add_outputs(parser)
-    parser.set_defaults(run=commands.extend_run)
+    parser.set_defaults(run=_command("extend_run"))
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
@@ -294,7 +306,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help=f"exit with status {commands.UNRELIABLE} if a check failed; the default only warns",
+        help=f"exit with status {UNRELIABLE} if a check failed; the default only warns",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -314,7 +326,7 @@ def _add_install(subcommands: Any) -> None:
     )
     parser.add_argument("--jobs", type=int, help="parallel compilations; default: cores, at most 4")
     parser.add_argument("--replace", action="store_true", help="install even if there is a CmdStan")
-    parser.set_defaults(run=commands.install)
+    parser.set_defaults(run=_command("install"))
 
 
 def _add_compare(subcommands: Any) -> None:
@@ -338,7 +350,7 @@ def _add_compare(subcommands: Any) -> None:
     parser.add_argument("--improper", choices=("refuse", "allow"), default="refuse")
     parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=commands.compare_runs)
+    parser.set_defaults(run=_command("compare_runs"))
 
 
 def _listed(text: str) -> list[str]:
@@ -358,7 +370,7 @@ def _add_report(subcommands: Any) -> None:
     )
     parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
     parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
-    parser.set_defaults(run=commands.report_run)
+    parser.set_defaults(run=_command("report_run"))
 
 
 def _add_sweep(subcommands: Any) -> None:
@@ -399,7 +411,7 @@ def _add_sweep(subcommands: Any) -> None:
     parser.add_argument(
         "--out", metavar="FILE", help="write every verdict there as it comes, as CSV"
     )
-    parser.set_defaults(run=commands.sweep_folder)
+    parser.set_defaults(run=_command("sweep_folder"))
 
 
 def _add_cost(subcommands: Any) -> None:
@@ -429,4 +441,4 @@ def _add_cost(subcommands: Any) -> None:
         type=float,
         help="time limit for one program (default: 120; 900 with --engine cmdstan)",
     )
-    parser.set_defaults(run=commands.cost_of_folder)
+    parser.set_defaults(run=_command("cost_of_folder"))

@@ -22,6 +22,7 @@ from stanct.bridging import bridge
 from stanct.engines import cmdstan, homes
 from stanct.errors import SamplingError, StanctError
 from stanct.model import TemperedModel, temper
+from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.loading import load
@@ -30,12 +31,9 @@ from stanct.runs.storage import check_save_folder
 from stanct.salvaging import salvage
 from stanct.samplers._method import Method
 from stanct.sampling import Options, method_with, named_method
-from stanct.stan.codegen import KINDS
 from stanct.targets.program_target import check_generated
 
 OPTIONS = tuple(Options.__annotations__)
-INTERRUPTED = 130
-UNRELIABLE = 3
 
 
 def cost_of_folder(options: argparse.Namespace) -> int:

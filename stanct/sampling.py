@@ -10,12 +10,12 @@ from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
-from stanct.bases.fits import BASES as FITS
 from stanct.bases.fits import SEARCHED
 from stanct.bases.modes import Hints
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
+from stanct.names import BASES, ENGINES, FITS
 from stanct.path.base import Base
 from stanct.runs.foreign import Fit, base_of, is_fit
 from stanct.runs.run import Run
@@ -45,8 +45,6 @@ from stanct.work.pools import FORMS, check_executor, opened
 
 Result = TypeVar("Result")
 
-ENGINES = ("auto", "embedded", "cmdstan")
-BASES = ("auto", *FITS, "advi")
 MOST_DENSE = 10_000
 """Largest number of parameters of a dense base, which takes 800 MB for each matrix."""
 

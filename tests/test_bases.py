@@ -15,11 +15,12 @@ from targets import LINE, TWO_MODES
 
 import stanct
 from stanct import kernels
-from stanct.bases.fits import BASES, GAUSSIAN_BASES, MIXTURE_METHODS, fit_base
+from stanct.bases.fits import MIXTURE_METHODS, fit_base
 from stanct.bases.local import LocalFit, mixture_of
 from stanct.cli import main
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
+from stanct.names import FITS, GAUSSIAN_BASES
 from stanct.path.base import Base, base_from_arrays
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
@@ -344,15 +345,15 @@ def test_what_messages_recommend_is_accepted(method: str) -> None:
 def test_names_of_bases(seed: int, tmp_path, capsys) -> None:
     """Each is fitted; a wrong one is told of them all; and the command line takes them."""
     target = target_of(LINE.source, LINE.data)
-    for name in BASES:
+    for name in FITS:
         fitted = fit_base(target, name, chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
         assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.2)
     with pytest.raises(SamplingError, match=r"base must be .*, not 'dense'") as refused:
         line_run("gibbs", base="dense")
-    assert all(name in str(refused.value) for name in BASES)
+    assert all(name in str(refused.value) for name in FITS)
     with pytest.raises(SamplingError, match="no base 'dense'") as refused:
         fit_base(target, "dense", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
-    assert all(name in str(refused.value) for name in (*BASES, *MIXTURE_METHODS))
+    assert all(name in str(refused.value) for name in (*FITS, *MIXTURE_METHODS))
     program = tmp_path / "two.stan"
     program.write_text(TWO_MODES.source, encoding="utf-8")
     command = ["evidence", str(program), "--method", "ais", "--base", "mixture", "--json"]

@@ -10,7 +10,8 @@ import pytest
 import stanli
 
 from stanct.errors import ProgramError, StanctError
-from stanct.stan.codegen import KINDS, generate
+from stanct.names import KINDS
+from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.version import __version__
 

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stanct.errors import ProgramError
-from stanct.stan.codegen import KINDS, generate
+from stanct.names import KINDS
+from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.stan.syntax import BLOCK_NAMES, TYPES
 

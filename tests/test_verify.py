@@ -15,8 +15,9 @@ from stanct import temper
 from stanct.audit.verify import verify
 from stanct.cli import main
 from stanct.errors import StanctError
+from stanct.names import KINDS
 from stanct.stan import codegen
-from stanct.stan.codegen import KINDS, generate
+from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
 from stanct.targets.data import read_data

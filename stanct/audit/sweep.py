@@ -30,7 +30,8 @@ from stanct.errors import (
     StanctError,
     UnsupportedError,
 )
-from stanct.stan.codegen import KINDS, generate
+from stanct.names import KINDS
+from stanct.stan.codegen import generate
 from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText
 from stanct.targets.data import read_data

@@ -13,8 +13,8 @@ from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.engines.homes import Home
 from stanct.errors import StanctError
+from stanct.names import KINDS
 from stanct.path.bias import Bias
-from stanct.stan.codegen import KINDS
 from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density, whitening_data

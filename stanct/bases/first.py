@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from stanct.bases.fits import GAUSSIAN_BASES, MIXTURE_METHODS, MODES, FittedBase, fit_base
+from stanct.bases.fits import MIXTURE_METHODS, FittedBase, fit_base
 from stanct.bases.modes import Hints
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
+from stanct.names import GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
 from stanct.targets.program_target import ProgramTarget, refuse_random_data
 from stanct.work.execution import Executed, Execution

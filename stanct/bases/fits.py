@@ -15,18 +15,13 @@ from stanct.bases.tails import Tails, find_tails
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
+from stanct.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
-GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
-"""Names of bases for every method and every engine; see `fit_base`."""
-MODES = "modes"
-"""The fit by which a method that draws from its base gets a mixture where all modes are known."""
-BASES = (*GAUSSIAN_BASES, "mixture", MODES)
-"""Names of bases for every engine."""
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
 """The fits that begin with a search for modes, and can therefore heed `Hints`."""
 MIXTURE_METHODS = (
@@ -258,7 +253,7 @@ def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> Non
             "The base 'advi' is fitted by CmdStan, and this run is on the embedded engine.",
             remedy='Pass engine="cmdstan" (methods joint and pseudo_extended), or another base.',
         )
-    if name not in (*BASES, "advi"):
+    if name not in (*FITS, "advi"):
         raise SamplingError(
             f"There is no base {name!r}.",
             remedy=f"Use one of {', '.join(GAUSSIAN_BASES)}, or a GaussianBase; with the methods "

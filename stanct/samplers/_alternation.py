@@ -17,7 +17,6 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
-from stanct.bases.fits import MODES
 from stanct.deadline import ended_by
 from stanct.kernels import (
     GibbsOut,
@@ -33,6 +32,7 @@ from stanct.kernels import (
     make_table,
     pool_tables,
 )
+from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course

@@ -16,7 +16,6 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
-from stanct.bases.fits import MODES
 from stanct.errors import SamplingError
 from stanct.kernels import (
     Mover,
@@ -34,6 +33,7 @@ from stanct.kernels import (
     make_tally,
     pool_tables,
 )
+from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun

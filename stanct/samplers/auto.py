@@ -16,10 +16,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from stanct.arrays import even_share, log_sum_exp
-from stanct.bases.fits import MODES, FittedBase
+from stanct.bases.fits import FittedBase
 from stanct.bases.pilots import half_width
 from stanct.deadline import out_of_time
 from stanct.errors import LostExecutorError
+from stanct.names import MODES
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method

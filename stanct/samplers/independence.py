@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.bases.fits import MODES
 from stanct.deadline import ended_by
+from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid

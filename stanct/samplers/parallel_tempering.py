@@ -16,7 +16,6 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
-from stanct.bases.fits import MODES
 from stanct.estimates.ladder import equal_rejection
 from stanct.kernels import (
     LadderOut,
@@ -33,6 +32,7 @@ from stanct.kernels import (
     make_table,
     pool_tables,
 )
+from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from stanct.errors import StanctError
+from stanct.names import KINDS
 from stanct.stan.prior_likelihood import prior_likelihood, weighted
 from stanct.stan.program import Program
 from stanct.stan.render import library, render
@@ -105,5 +106,3 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "extended_hamiltonian": extended_hamiltonian,
     "weighted": weighted,
 }
-KINDS = tuple(_WRITERS)
-"""The kinds of program that `generate` can write."""

@@ -1,0 +1,107 @@
+from .bridging import bridge
+from .calibration import calibrate
+from .errors import (
+    DataError,
+    EngineError,
+    ProgramError,
+    SamplingError,
+    SavedRunError,
+    StanctError,
+)
+from .estimates.path import Curve, Evidence, Expectation
+from .many import Simulated, sample_many
+from .model import TemperedModel, temper
+from .path.gaussian import GaussianBase
+from .runs.adiabatic import AdiabaticRun
+from .runs.bracket import Bracket
+from .runs.bridge import BridgeRun
+from .runs.calibration import Calibration
+from .runs.comparison import BayesFactor, Comparison, compare
+from .runs.diagnostics import Check
+from .runs.ladder import LadderRun
+from .runs.loading import load
+from .runs.many import Many
+from .runs.particle import ParticleRun
+from .runs.power import PowerRun
+from .runs.pseudo_extended import PseudoExtendedRun
+from .runs.run import EvidenceRun, Run
+from .runs.tact import TactRun
+from .runs.tempered import TemperedRun
+from .salvaging import salvage
+from .samplers._job import Job
+from .samplers._method import Method
+from .samplers.adiabatic import Adiabatic
+from .samplers.ais import AIS
+from .samplers.auto import Auto
+from .samplers.gibbs import Gibbs
+from .samplers.independence import Independence
+from .samplers.joint import Joint
+from .samplers.parallel_tempering import ParallelTempering
+from .samplers.power_posterior import PowerPosterior
+from .samplers.pseudo_extended import PseudoExtended
+from .samplers.simulated_tempering import SimulatedTempering
+from .samplers.tact import TACT, Coupling, Hills
+from .sampling import sample
+from .targets.batches import StochasticTarget
+from .targets.function_target import FunctionDensity, FunctionTarget
+from .targets.minibatch import MiniBatch
+from .version import __version__
+
+__all__ = [
+    "AIS",
+    "TACT",
+    "Adiabatic",
+    "AdiabaticRun",
+    "Auto",
+    "BayesFactor",
+    "Bracket",
+    "BridgeRun",
+    "Calibration",
+    "Check",
+    "Comparison",
+    "Coupling",
+    "Curve",
+    "DataError",
+    "EngineError",
+    "Evidence",
+    "EvidenceRun",
+    "Expectation",
+    "FunctionDensity",
+    "FunctionTarget",
+    "GaussianBase",
+    "Gibbs",
+    "Hills",
+    "Independence",
+    "Job",
+    "Joint",
+    "LadderRun",
+    "Many",
+    "Method",
+    "MiniBatch",
+    "ParallelTempering",
+    "ParticleRun",
+    "PowerPosterior",
+    "PowerRun",
+    "ProgramError",
+    "PseudoExtended",
+    "PseudoExtendedRun",
+    "Run",
+    "SamplingError",
+    "SavedRunError",
+    "Simulated",
+    "SimulatedTempering",
+    "StanctError",
+    "StochasticTarget",
+    "TactRun",
+    "TemperedModel",
+    "TemperedRun",
+    "__version__",
+    "bridge",
+    "calibrate",
+    "compare",
+    "load",
+    "salvage",
+    "sample",
+    "sample_many",
+    "temper",
+]

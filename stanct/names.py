@@ -1,0 +1,39 @@
+"""Names that options take, apart from the modules that do what they name.
+
+The command line reads them before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+METHOD_NAMES = (
+    *("auto", "joint", "gibbs", "simulated_tempering", "parallel_tempering", "pseudo_extended"),
+    *("ais", "power_posterior", "independence", "adiabatic", "tact"),
+)
+"""Methods; see `stanct.samplers.METHODS`."""
+
+GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
+"""Fits of a base for every method and every engine; see `stanct.bases.fits.fit_base`."""
+
+MODES = "modes"
+"""The fit by which a method that draws from its base gets a mixture where all modes are known."""
+
+FITS = (*GAUSSIAN_BASES, "mixture", MODES)
+"""Fits of a base for every engine."""
+
+BASES = ("auto", *FITS, "advi")
+"""What ``base=`` accepts."""
+
+ENGINES = ("auto", "embedded", "cmdstan")
+"""What ``engine=`` accepts."""
+
+KINDS = (
+    *("density", "joint", "pseudo_extended", "prior_likelihood", "extended_hamiltonian"),
+    "weighted",
+)
+"""The kinds of program that `stanct.stan.codegen.generate` can write."""
+
+INTERRUPTED = 130
+"""Status with which a command ends after an interrupt."""
+
+UNRELIABLE = 3
+"""Status with which a command ends under ``--strict`` if a check failed."""
