@@ -30,6 +30,9 @@ FOUND_CMDSTAN = homes.find()
 # Only tests that ask for `cmdstan_home` use it: "auto" means embedded in all others, and in the
 # processes that they start.
 os.environ["CMDSTAN"] = str(ROOT / "no-cmdstan-here")
+LONG = pytest.mark.skipif(
+    "STANCT_TEST_LONG" not in os.environ, reason="takes long; set STANCT_TEST_LONG"
+)
 SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from sampled import sampled
 from targets import LINE, SKEWED, Exact
 
 REPEATS = 30
 
 
+@LONG
 @pytest.mark.parametrize("exact", [LINE, SKEWED], ids=["line", "skewed"])
 def test_errors_of_log_z_and_of_a_mean_are_calibrated(exact: Exact, seed: int) -> None:
     """Coverage of 1.96 standard errors, and that they are not merely wide.

@@ -10,10 +10,12 @@ from types import ModuleType
 
 import pytest
 from browser import Browser, faults_of
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 import stanct
 from stanct.samplers import METHODS
+
+pytestmark = LONG
 
 spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
 assert spec is not None and spec.loader is not None

@@ -15,9 +15,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 import stanct
+
+pytestmark = LONG
 
 
 def run(script: str, *arguments: str, cwd: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib
 import itertools
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 PAPERS = ROOT / "examples" / "papers"
 README = (PAPERS / "README.md").read_text(encoding="utf-8")
@@ -105,9 +104,7 @@ def test_a_short_form_and_going_on(
     assert (tmp_path / "amc-figure-6.csv").read_text(encoding="utf-8") == table
 
 
-@pytest.mark.skipif(
-    "STANCT_TEST_PAPERS" not in os.environ, reason="minutes; set STANCT_TEST_PAPERS"
-)
+@LONG
 @pytest.mark.parametrize(
     "name", [row[1].strip("`") for row in table_of_figures() if row[1] != "none"]
 )
