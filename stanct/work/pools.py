@@ -40,7 +40,10 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
     if kind == "processes":
         # Forked workers would inherit the locks of threads that do not run in them.
         start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(start))
+        context = multiprocessing.get_context(start)
+        # Imported once, and not by every worker of every pool.
+        context.set_forkserver_preload(["__main__", "stanct.model"])
+        pool = ProcessPoolExecutor(workers, mp_context=context)
     else:
         pool = ThreadPoolExecutor(workers)
     with pool:
