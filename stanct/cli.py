@@ -309,6 +309,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
         help=f"exit with status {UNRELIABLE} if a check failed; the default only warns",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--timing", action="store_true", help="say on stderr where the time went")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
 

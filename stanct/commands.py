@@ -251,6 +251,10 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     for check in run.diagnostics:
         if not check.passed:
             say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
+    if options.timing:
+        rows = run.timing.itertuples()
+        lines = [f"{stage!s:<12}{s:>9.1f} s {share:>5.0%}" for stage, s, share in rows]
+        say("\n".join(lines), sys.stderr)
     if options.json:
         say(json.dumps(_record(run)))
     else:

@@ -180,11 +180,17 @@ def test_the_same_command_goes_on_from_its_checkpoint(
     command = ["evidence", str(model), data, "--method", "gibbs", "--draws", "100", "--json"]
     command += ["--quiet", "--checkpoint", str(tmp_path / "going")]
     found = []
-    for _ in range(2):
-        assert main(command) == 0
-        found.append(json.loads(capsys.readouterr().out))
+    for more in ([], ["--executor", "threads:2", "--timing"]):
+        assert main([*command, *more]) == 0
+        told = capsys.readouterr()
+        found.append(json.loads(told.out))
         del found[-1]["seconds"]
     assert found[0] == found[1]
+    rows = re.findall(r"^(\w+) +([\d.]+) s +(\d+)%$", told.err, flags=re.M)
+    assert rows[0][0] == "base" and rows[-1][0] == "rest"
+    assert 97 <= sum(int(row[2]) for row in rows) <= 103
+    assert main([*command, "--executor", "process"]) == 1
+    assert "There is no executor 'process'. Write 'processes:4'" in capsys.readouterr().err
     assert main([*command, "--seed", "1"]) == 1
     assert "belongs to another run: its seed is" in capsys.readouterr().err
 

@@ -18,6 +18,7 @@ import pytest
 from conftest import LONG, ROOT
 
 import stanct
+from stanct.samplers import METHODS
 
 pytestmark = LONG
 
@@ -234,6 +235,16 @@ def test_table_of_errors_in_short(tmp_path: Path) -> None:
     assert [name for name, *_ in lines] == ["parallel_tempering", "gibbs"], out
     assert all(float(error) < 4 * float(std_error) < 0.4 for _, error, std_error in lines), out
     assert "dynesty" in out
+
+
+def test_scale_in_short(tmp_path: Path) -> None:
+    """More workers are less busy, and all methods draw on threads what they draw alone."""
+    out = run("scale/run.py", "--workers", "10", "1000", "--tours", "100", cwd=tmp_path)
+    rows = re.findall(r"^\| ([\d,]+) \| (\d+)% \| (\d+)% \|$", out, flags=re.M)
+    few, many = ([int(share) for share in row[1:]] for row in rows)
+    assert 100 >= few[0] > 2 * many[0] and few[1] >= many[1] > 0, out
+    same = run("scale/same.py", "--executor", "threads:2", cwd=tmp_path)
+    assert same.count("the same") == len(METHODS) and "DIFFERENT" not in same, same
 
 
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="no R here: apt install r-base-core")

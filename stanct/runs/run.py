@@ -81,6 +81,19 @@ class Run(ABC):
         return int(self.provenance["gradients"])
 
     @property
+    def timing(self) -> pd.DataFrame:
+        """Where the time went: a row for each stage, in order, with `seconds` and `share`.
+
+        The row ``"rest"`` is what belongs to no stage. The stages of an extended run are sums.
+        """
+        stages = dict(self.provenance.get("stage_seconds", {}))
+        total = float(self.provenance["seconds"])
+        stages["rest"] = round(max(0.0, total - sum(stages.values())), 3)
+        table = pd.DataFrame({"seconds": stages})
+        table["share"] = table["seconds"] / max(table["seconds"].sum(), 1e-3)
+        return table
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """The options of every method, such as chains and seed."""
         return self.provenance["settings"]
