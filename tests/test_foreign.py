@@ -230,10 +230,13 @@ def test_what_is_a_fit(draws: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.cmdstan
-def test_a_fit_of_cmdstan(cmdstan_home: homes.Home, tmp_path: Path) -> None:
+def test_a_fit_of_cmdstan(
+    cmdstan_home: homes.Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The object, its files and its ArviZ form give one log Z, which is right."""
     arviz, cmdstanpy = pytest.importorskip("arviz"), pytest.importorskip("cmdstanpy")
-    cmdstanpy.set_cmdstan_path(str(cmdstan_home.path))
+    # Not by cmdstanpy.set_cmdstan_path, which later tests would find.
+    monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
     file = tmp_path / "model.stan"
     file.write_text(SOURCE, encoding="utf-8")
     fit = cmdstanpy.CmdStanModel(stan_file=str(file)).sample(
