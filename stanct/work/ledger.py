@@ -41,9 +41,12 @@ class Ledger:
         self.found: dict[str, Any] = {}
 
     def lap(self, stage: str) -> None:
-        """Close a stage, which gets the time since the last stage was closed."""
+        """Close a stage, which gets the time since the last stage was closed.
+
+        A stage that was closed before gets it in addition.
+        """
         spent = time.perf_counter() - self._started - sum(self.stages.values())
-        self.stages[stage] = round(spent, 3)
+        self.stages[stage] = round(self.stages.get(stage, 0.0) + spent, 3)
 
     def record(self) -> dict[str, Any]:
         """Return the counts for the run's provenance."""
