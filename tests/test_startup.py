@@ -1,4 +1,4 @@
-"""Imports and help take no time, because nothing heavy is loaded; where the time of runs goes."""
+"""Imports and help take no time, because nothing heavy is loaded for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import stanct
 from stanct import commands, names
 from stanct.samplers import METHODS
 from stanct.stan.codegen import _WRITERS
-from stanct.work import ledger
 
 HEAVY = ("numpy", "scipy", "pandas", "arviz", "numba", "jinja2", "stanli", "stanct.sampling")
 
@@ -51,12 +50,3 @@ def test_every_command_is_there() -> None:
     found = re.findall(r'_command\("(\w+)"\)', text)
     assert len(found) >= 10
     assert all(callable(getattr(commands, name)) for name in found)
-
-
-def test_stages_that_come_again_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 3.0, 4.0, 6.0, 10.0, 11.0])
-    monkeypatch.setattr(ledger.time, "perf_counter", lambda: next(clock))
-    found = ledger.Ledger()
-    for stage in ("base", "sampling", "base", "sampling"):
-        found.lap(stage)
-    assert found.record()["stage_seconds"] == {"base": 5.0, "sampling": 5.0}

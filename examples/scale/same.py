@@ -1,7 +1,9 @@
 """Every method on an executor, and in one thread: the draws are the same, bit for bit.
 
-python same.py --executor processes:2
-mpiexec -n 3 python -m mpi4py.futures same.py --executor mpi
+The second command needs mpi4py. Of its three ranks, two are workers.
+
+    python same.py --executor processes:2
+    mpiexec -n 3 python -m mpi4py.futures same.py --executor mpi
 """
 
 from __future__ import annotations

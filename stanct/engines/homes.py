@@ -116,6 +116,7 @@ def install(
 
 
 def home_at(path: Path) -> Home:
+    """The CmdStan in a folder, with the version that its makefile tells."""
     found = re.search(
         r"^CMDSTAN_VERSION := (\S+)", (path / "makefile").read_text(encoding="utf-8"), re.MULTILINE
     )

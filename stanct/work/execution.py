@@ -119,7 +119,7 @@ class Execution:
     ) -> list[T]:
         """Call a function with every item, and return the results in order.
 
-        Nothing is recorded; the call belongs into the work of a step (`once`).
+        Nothing is recorded; the call belongs in the work of a step (`once`).
 
         Parameters
         ----------
