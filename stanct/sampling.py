@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
+from stanct import kernels
 from stanct.bases.fits import SEARCHED
 from stanct.bases.modes import Hints
 from stanct.engines import homes
@@ -231,6 +232,8 @@ def sample(
         seeds = Seeds(asked.seed or 0)
         plan = replace(plan, base=_base_of_fit(problem, plan.base, seeds.stream("fit")))
     _try_density(chosen, problem, plan.base)
+    if chosen.by_nuts and asked.engine is None and asked.executor is None:
+        kernels.compile_ahead()
     with (
         opened(asked.executor) as executor,
         executing(

@@ -87,11 +87,11 @@ def test_compiled_form_agrees(kind: Any, dimension: int, rng: np.random.Generato
     assert state.value[0] == pytest.approx(log_density + base.log_det_scale, rel=1e-12)
     found = kernels.delta_of(problem, state.value[0], z, scratch)
     assert found == pytest.approx(float(base.delta(z[None], np.array([log_density]))[0]), rel=1e-10)
-    log_q = kernels.base_terms(problem, z, scratch)
+    log_q = kernels.delta_of(problem, 0.0, z, scratch)
     assert log_q == pytest.approx(float(base.log_density(base.unwhiten(z))) + base.log_det_scale)
     slope = scratch.base_gradient.copy()
     for k, e in enumerate(np.eye(dimension)):
-        ends = [kernels.base_terms(problem, z + s * e, scratch) for s in (small, -small)]
+        ends = [kernels.delta_of(problem, 0.0, z + s * e, scratch) for s in (small, -small)]
         assert slope[k] == pytest.approx((ends[0] - ends[1]) / (2 * small), rel=1e-5, abs=1e-6)
         ends = [case.function(base.unwhiten(z + s * e))[0] for s in (small, -small)]
         rise = (ends[0] - ends[1]) / (2 * small)

@@ -157,3 +157,33 @@ def test_machine_code_that_others_could_have_written_is_not_loaded(copy: Path) -
     assert called(copy)[0][2] == 1 and Path(folder).stat().st_mode & 0o077 == 0
     Path(folder).chmod(0o777)
     assert called(copy) == ([3.0, 1000.0, 0], "None")
+
+
+AHEAD = """
+from stanct.kernels import compiling
+from stanct.kernels.ahead import compile_ahead, compiled_here
+from stanct.kernels.nuts import nuts_draws
+compile_ahead()
+print(compiling.awaited())
+compiled_here()
+print(sum(nuts_draws.stats.cache_hits.values()), sum(nuts_draws.stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="needs a second core")
+def test_nuts_is_compiled_ahead_once(tmp_path: Path) -> None:
+    """The first process waits for its helper and takes its machine code; the next has no helper."""
+    (tmp_path / "cache").mkdir()
+    lines = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", AHEAD],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        lines.append(done.stdout.split("\n")[:2])
+    assert lines == [["True", "1 0"], ["False", "1 0"]]
+    names = sorted(file.name for file in (tmp_path / "cache").rglob("nuts.nuts_draws*.nbc"))
+    assert len(names) == 1

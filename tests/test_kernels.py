@@ -37,7 +37,7 @@ def leap(density, z: Array, momentum: Array, beta: float, step: float, steps: in
     phase = kernels.Phase(state.z, p, state.gradient, state.value)
 
     def energy() -> float:
-        log_base = kernels.base_terms(problem, state.z, scratch)
+        log_base = kernels.delta_of(problem, 0.0, state.z, scratch)
         return 0.5 * p @ p - kernels.log_tempered(state.value[0], log_base, beta)
 
     before = energy()

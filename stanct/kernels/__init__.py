@@ -4,6 +4,7 @@ This package exports what other packages call. The loop of TACT-HMC has its own 
 imported from `stanct.kernels.tact`.
 """
 
+from stanct.kernels.ahead import compile_ahead
 from stanct.kernels.annealing import (
     Population,
     Schedule,
@@ -36,7 +37,6 @@ from stanct.kernels.evaluation import (
     REJECTED,
     Scratch,
     State,
-    base_terms,
     delta_of,
     evaluate,
     log_tempered,
@@ -125,7 +125,7 @@ __all__ = [
     "Tally",
     "Trajectory",
     "anneal",
-    "base_terms",
+    "compile_ahead",
     "contact_flow",
     "contact_step",
     "copy_table",

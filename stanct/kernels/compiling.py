@@ -18,9 +18,10 @@ import pickle
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import numba
 import platformdirs
 from numba.core import cgutils, config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
 from stanct.resources import is_private
@@ -142,6 +144,7 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
+        self._loop = function.__qualname__
         self._cache_file = _Files(
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
@@ -149,6 +152,12 @@ class _Cache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._found(sig, target_context)
+        if found is None and _wait_for(self._loop):
+            found = self._found(sig, target_context)
+        return found
+
+    def _found(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except (OSError, EOFError, pickle.UnpicklingError):
@@ -157,6 +166,35 @@ class _Cache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         with contextlib.suppress(OSError):  # a full disk
             super().save_overload(sig, data)
+
+
+# Loops that another process compiles, each with the thread that ends when that process does.
+_AWAITED: dict[str, threading.Thread] = {}
+
+
+def await_from(waiting: threading.Thread, loops: Iterable[Any]) -> None:
+    """Let loops that are not in the cache wait for the end of a thread, and then look again."""
+    _AWAITED.update({loop.py_func.__qualname__: waiting for loop in loops})
+
+
+def awaited() -> bool:
+    """Whether another process compiles loops, or has done so."""
+    return bool(_AWAITED)
+
+
+def _wait_for(name: str) -> bool:
+    waiting = _AWAITED.get(name)
+    if waiting is not None:
+        waiting.join()
+    return waiting is not None
+
+
+def is_kept(loop: Any) -> bool:
+    """Whether machine code of a loop is in the cache, or would not be cached."""
+    if FOLDER is None:
+        return True
+    name = f"{loop.py_func.__module__.rpartition('.')[2]}.{loop.py_func.__qualname__}"
+    return any(FOLDER.glob(f"{name}-*.nbi"))
 
 
 # No loop is handed to compiled code as a value, for which numba would compile a wrapper.
@@ -174,15 +212,32 @@ def compiled(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-# Sums may be reordered, which vectorisation needs. These functions have no cache of their own:
-# they become part of their callers' machine code.
-summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"})
+class _Parts(Compiler):
+    """Compiles what only other loops call, and leaves its optimisation to them.
+
+    numba optimises every function with all that it calls, and again as a part of each caller. Loops
+    of five levels would take half as long again. Where a later numba has no such hook, they do.
+    """
+
+    def define_pipelines(self) -> Any:
+        state: Any = self.state
+        state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        state.library._optimize_final_module = lambda: None
+        return super().define_pipelines()
 
 
-# Becomes part of its callers too: a call hands over a tuple field by field, some hundreds of them.
-# No wrapper for calls from Python is compiled, so only loops can call it.
-_INLINED: Any = {"forceinline": True, "no_cpython_wrapper": True, **_NEVER_A_VALUE}
-inlined = numba.njit(nogil=True, **_INLINED)
+# No wrapper for calls from Python is compiled, so only loops can call these functions. They have no
+# cache of their own, because they become part of their callers' machine code.
+_UNCALLED: Any = {"no_cpython_wrapper": True, **_NEVER_A_VALUE}
+_PART: Any = {"nogil": True, "pipeline_class": _Parts, **_UNCALLED}
+part = numba.njit(**_PART)
+
+# Sums may be reordered, which vectorisation needs.
+summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"}, **_UNCALLED)
+
+# A call hands over a tuple field by field, some hundreds of them.
+inlined = numba.njit(**_PART, forceinline=True)
 
 
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.engines.embedded import STATISTICS
-from stanct.kernels.compiling import borrowed, compiled, inlined, summed
+from stanct.kernels.compiling import borrowed, compiled, inlined, part, summed
 from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import Scratch
 from stanct.kernels.extended import evaluate_extended, evaluated_extended
@@ -26,8 +26,8 @@ LOG_DENSITY, ENERGY, DELTA = range(3)
 # Rows of `Subtrees`: the trajectory, followed by its two ends; the start of a step; the way back
 # from its end; parts. numba compiles a function again for each literal Python integer, but only
 # once for all NumPy integers.
-_NUMBERS: list[int] = list(np.array([0, 3, 4, 5, 1]))
-STATE, BEGIN, BACK, PARTS, _ONE = _NUMBERS
+_NUMBERS: list[int] = list(np.array([0, 3, 4, 5]))
+STATE, BEGIN, BACK, PARTS = _NUMBERS
 
 # Counts along a trajectory. LOG_RATIO is for steps backwards; the next place is for steps forwards.
 STEPS, GRADIENTS, ACCEPTED, DIVERGENT, LOG_RATIO = range(5)
@@ -217,7 +217,7 @@ def _again(span: float) -> float:
     return min((span / TOLERANCE) ** 2, 1.0)
 
 
-@compiled
+@part
 def small_steps(
     orbit: Orbit, row: int, step: float, count: int, energy: float, enough: float
 ) -> tuple[float, float, float, int]:
@@ -245,16 +245,7 @@ def small_steps(
     return log_density, energy, high - low, taken
 
 
-@compiled
-def energy_lost(orbit: Orbit, step: float, rng: np.random.Generator) -> float:
-    """Return the energy lost in one step from row `STATE` with a fresh momentum; −∞ on failure."""
-    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
-    _copy_phase(vectors, STATE, BACK)
-    before = draw_momentum(vectors[BACK, LAST], orbit.inverse, rng) - scalars[STATE, LOG_DENSITY]
-    return before - small_steps(orbit, BACK, step, _ONE, before, np.inf)[1]
-
-
-@compiled
+@part
 def halve(
     orbit: Orbit, end: int, step: float, before: float, span: float, rng: np.random.Generator
 ) -> tuple[float, float, float, int]:
@@ -303,13 +294,30 @@ def halve(
     return log_density, energy, log_ratio, gradients
 
 
+def energy_lost(orbit: Orbit, step: float, rng: np.random.Generator) -> float:
+    """Return the energy lost in one step from row `STATE` with a fresh momentum; −∞ on failure.
+
+    It takes one gradient, and is seldom wanted. It is therefore not compiled.
+    """
+    inverse, state = orbit.inverse, orbit.trees.vectors[STATE]
+    normal = rng.standard_normal(inverse.size)
+    before = 0.5 * normal @ normal - orbit.trees.scalars[STATE, LOG_DENSITY]
+    momentum = normal / np.sqrt(inverse) + 0.5 * step * state[GRADIENT]
+    w, gradient = state[POINT] + step * inverse * momentum, np.empty(inverse.size)
+    delta = np.empty(orbit.extended.room.size)
+    log_density = evaluate_extended(orbit.extended, w, gradient, delta, orbit.scratch)
+    momentum += 0.5 * step * gradient
+    energy = 0.5 * (inverse * momentum) @ momentum - log_density
+    return float(before - energy) if np.isfinite(energy) else -np.inf
+
+
 @inlined
-def _begin(orbit: Orbit, rng: np.random.Generator) -> float:
+def _begin(trees: Subtrees, inverse: Array, rng: np.random.Generator) -> float:
     """Draw a momentum, make the point of row `STATE` a trajectory, and return its energy."""
-    vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
-    energy = draw_momentum(vectors[STATE, TOTAL], orbit.inverse, rng) - scalars[STATE, LOG_DENSITY]
+    vectors, scalars = trees.vectors, trees.scalars
+    energy = draw_momentum(vectors[STATE, TOTAL], inverse, rng) - scalars[STATE, LOG_DENSITY]
     scalars[STATE, ENERGY] = energy
-    orbit.trees.log_weight[STATE] = 0.0
+    trees.log_weight[STATE] = 0.0
     for i in range(vectors.shape[2]):
         momentum = vectors[STATE, TOTAL, i]
         vectors[STATE, FIRST, i] = vectors[STATE, LAST, i] = momentum
@@ -332,10 +340,10 @@ def _append(trees: Subtrees, end: int, top: int, log_weight: float) -> None:
 
 
 @inlined
-def _merge(orbit: Orbit, top: int, rng: np.random.Generator) -> bool:
+def _merge(trees: Subtrees, inverse: Array, top: int, rng: np.random.Generator) -> bool:
     """Merge two successive parts; return whether the merged part makes no U-turn."""
-    trees, log_weight = orbit.trees, orbit.trees.log_weight
-    goes_on = _join(trees.vectors, orbit.inverse, top, top + 1)
+    log_weight = trees.log_weight
+    goes_on = _join(trees.vectors, inverse, top, top + 1)
     trees.level[top] += 1
     both = _log_add(log_weight[top], log_weight[top + 1])
     if rng.random() < np.exp(log_weight[top + 1] - both):
@@ -381,26 +389,26 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
         _append(trees, end, top, log_ratio - error)
         while top > PARTS and trees.level[top] == trees.level[top - 1]:
             top -= 1
-            if not _merge(orbit, top, rng):
+            if not _merge(trees, inverse, top, rng):
                 return False
     return True
 
 
 @inlined
-def _lengthen(orbit: Orbit, forward: bool, rng: np.random.Generator) -> bool:
+def _lengthen(trees: Subtrees, inverse: Array, forward: bool, rng: np.random.Generator) -> bool:
     """Join the part made by `_double` to the trajectory and draw a point; False after a U-turn.
 
     The draw is biased towards the newer half (Betancourt 2017, appendix A.3.2).
     """
-    vectors, log_weight = orbit.trees.vectors, orbit.trees.log_weight
+    vectors, log_weight = trees.vectors, trees.log_weight
     gain = log_weight[PARTS] - log_weight[STATE]
     if gain >= 0 or rng.random() < np.exp(gain):
-        _copy_point(vectors, orbit.trees.scalars, PARTS, STATE)
+        _copy_point(vectors, trees.scalars, PARTS, STATE)
     log_weight[STATE] = _log_add(log_weight[STATE], log_weight[PARTS])
     # Backwards, the new part follows the trajectory if the trajectory is read from its other end.
     if not forward:
         _turn(vectors[STATE])
-    goes_on = _join(vectors, orbit.inverse, STATE, PARTS)
+    goes_on = _join(vectors, inverse, STATE, PARTS)
     if not forward:
         _turn(vectors[STATE])
     return goes_on
@@ -423,7 +431,8 @@ def nuts_draws(
     β = 0, where u = −∞, each draw ends with a draw of β given z, and z is drawn afresh at the atom.
     """
     orbit, rng, out = borrowed(orbit), borrowed(rng), borrowed(out)
-    vectors, scalars, extended = orbit.trees.vectors, orbit.trees.scalars, orbit.extended
+    trees, inverse, extended = orbit.trees, orbit.inverse, orbit.extended
+    vectors, scalars = trees.vectors, trees.scalars
     control, atom = vectors.shape[2] - 1, extended.atom
     law = BetaLaw(extended.knots, extended.value, atom, np.empty(extended.knots.size))
     counts = np.zeros(LOG_RATIO + 2)
@@ -435,14 +444,14 @@ def nuts_draws(
             counts[STEPS] = counts[GRADIENTS] = counts[ACCEPTED] = 1
             start, valid = 0.0, False
         else:
-            start = _begin(orbit, rng)
+            start = _begin(trees, inverse, rng)
         while valid and depth < max_depth:
             forward = rng.random() > 0.5
             signed = step if forward else -step
             if not _double(orbit, Doubling(depth, forward, signed, start, halving), counts, rng):
                 break
             depth += 1
-            valid = _lengthen(orbit, forward, rng)
+            valid = _lengthen(trees, inverse, forward, rng)
         if atom > 0:
             beta = draw_beta(scalars[STATE, DELTA], law, rng.random(), rng.random())
             counts[GRADIENTS] += _go_to(orbit, beta)
@@ -454,8 +463,10 @@ def nuts_draws(
         statistics[4] = counts[GRADIENTS]
         statistics[5] = counts[DIVERGENT]
         statistics[6] = scalars[STATE, ENERGY]
-        out.w[n] = vectors[STATE, POINT]
-        out.delta[n] = scalars[STATE, DELTA:]
+        for i in range(vectors.shape[2]):
+            out.w[n, i] = vectors[STATE, POINT, i]
+        for i in range(out.delta.shape[1]):
+            out.delta[n, i] = scalars[STATE, DELTA + i]
 
 
 @inlined
