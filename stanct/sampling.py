@@ -16,7 +16,7 @@ from stanct.bases.modes import Hints
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
-from stanct.names import BASES, ENGINES, FITS
+from stanct.names import BASES, ENGINES
 from stanct.path.base import Base
 from stanct.runs.foreign import Fit, base_of, is_fit
 from stanct.runs.run import Run
@@ -46,8 +46,9 @@ from stanct.work.pools import FORMS, check_executor, opened
 
 Result = TypeVar("Result")
 
-MOST_DENSE = 10_000
-"""Largest number of parameters of a dense base, which takes 800 MB for each matrix."""
+MOST = 10_000
+"""Largest number of parameters without base='low_rank': a dense matrix has 800 MB, and so have
+10,000 draws."""
 
 
 def _is_base(value: Any) -> bool:
@@ -231,7 +232,7 @@ def sample(
     if not isinstance(plan.base, str) and not _is_base(plan.base):
         seeds = Seeds(asked.seed or 0)
         plan = replace(plan, base=_base_of_fit(problem, plan.base, seeds.stream("fit")))
-    _try_density(chosen, problem, plan.base)
+    _try_density(problem, plan.base, asked.engine)
     if chosen.by_nuts and asked.engine is None and asked.executor is None:
         kernels.compile_ahead()
     with (
@@ -286,15 +287,18 @@ def _call(method: Method[Any], plan: Plan, target: Any, asked: _Asked) -> dict[s
     return {"method": method, "options": options, "engine": name, "target": target.record()}
 
 
-def _try_density(method: Method[Any], problem: Any, base: str | Base) -> None:
+def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None:
     """Refuse bad data, what the engine cannot run, and a function that fails, before any work."""
     if isinstance(problem, ProgramTarget):
         count = problem.density.dimension
-        if count > MOST_DENSE and (method.by_nuts or (base in FITS and base != "low_rank")):
+        dense = engine is not None or problem.by_cmdstan
+        thin = not dense and (base == "low_rank" or not isinstance(base, str))
+        if count > MOST and not thin:
             raise SamplingError(
                 f"{problem.program.label} has {count} unconstrained parameters with these data, "
-                f"and a dense base has {MOST_DENSE} at most.",
-                remedy="Use method 'gibbs' with base='low_rank'.",
+                f"and this run {MOST} at most.",
+                remedy="Pass base='low_rank' and few draws, without engine=. Each draw of all "
+                f"parameters takes {16 * count / 1e6:.1f} MB.",
             )
     elif isinstance(problem, FunctionTarget) and not isinstance(base, str):
         density = problem.density

@@ -12,6 +12,7 @@ from stanct.bases.local import LocalFit, mixture_of, moment_match
 from stanct.bases.modes import FitSeeds, Hints, Modes, find_modes
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.tails import Tails, find_tails
+from stanct.bases.wide import MOST_DENSE, RADII, STARTS, fit_wide
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
@@ -181,6 +182,9 @@ def fit_base(
         ``"modes"``: ``"mixture"`` with a wide part where pilots stay apart and no further modes
         are likely, and with Gaussians that reach into heavy tails. Otherwise it is ``"pilot"``.
         Only for methods that draw from their base.
+
+        With more than `MOST_DENSE` parameters, ``"pilot"``, ``"modes"`` and ``"low_rank"`` are one
+        (`stanct.bases.wide`): diagonal plus low rank, from pilots without a search.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
@@ -202,6 +206,10 @@ def fit_base(
         No start worked.
     """
     _check_name(name, engine, target)
+    if name in SEARCHED and target.density.dimension > MOST_DENSE and not target.by_cmdstan:
+        return _wide(
+            target, name, chains=chains, seed=seed, nuts=nuts, progress=progress, hints=hints
+        )
     method = "pilot" if name in SEARCHED else name
     seeds = FitSeeds.of(seed)
     modes = find_modes(
@@ -239,6 +247,41 @@ def fit_base(
     survey = Survey.of(modes) if method == "pilot" else None
     evaluations = modes.evaluations + tails.evaluations
     return FittedBase(base, log_zeta, gradients, evaluations, separated, survey, tails.along)
+
+
+def _wide(
+    target: ProgramTarget,
+    name: str,
+    *,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    progress: bool,
+    hints: Hints | None,
+) -> FittedBase:
+    """The base of a target with more than `MOST_DENSE` parameters."""
+    if name == "mixture":
+        raise SamplingError(
+            f"A mixture base has {MOST_DENSE} dimensions at most, and {target.program.label} has "
+            f"{target.density.dimension} unconstrained parameters with these data.",
+            remedy="Use base='low_rank', or a base of your own.",
+        )
+    places = () if hints is None else hints.places
+    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
+        found = fit_wide(target, chains=chains, seed=seed, nuts=nuts, bar=bar, places=places)
+    separated = len(found.place) > 1
+    survey = Survey(
+        found.place,
+        found.spread,
+        found.log_evidence + np.log(found.weight),
+        found.unseen,
+        found.starts,
+        max(RADII),
+        complete=not separated,
+    )
+    return FittedBase(
+        found.base, found.log_evidence, found.gradients, found.evaluations, separated, survey
+    )
 
 
 def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:

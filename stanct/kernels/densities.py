@@ -11,7 +11,6 @@ from scipy.linalg import solve_triangular
 from stanct.arrays import Array
 from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
-from stanct.path.gaussian import GaussianBase
 
 # int(handle, propto, jacobian, x, log density, gradient, error): see `Density.address`.
 SIGNATURE = ctypes.CFUNCTYPE(
@@ -171,7 +170,7 @@ def _make_components(base: Base) -> Components:
 
 
 def make_extended(
-    density: CallableDensity, base: GaussianBase, bias: Bias | CopyBias, copies: int, fixed: Array
+    density: CallableDensity, base: Base, bias: Bias | CopyBias, copies: int, fixed: Array
 ) -> Extended:
     """Join a density, a base and a bias; a `CopyBias` makes the density pseudo-extended."""
     handover = isinstance(bias, CopyBias)

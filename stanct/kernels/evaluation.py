@@ -175,7 +175,7 @@ def _total(vector: Array) -> float:
     return total
 
 
-@inlined
+@summed
 def _low_rank(factors: Array, stretch: Array, vector: Array) -> None:
     """Multiply a vector in place by I + Σ_j stretch_j u_j u_jᵀ, orthonormal u_j, in O(D r)."""
     for j in range(stretch.size):

@@ -31,6 +31,11 @@ class Base(Protocol):
         ...
 
     @property
+    def spread(self) -> Array:
+        """Standard deviations of x, shape (D,)."""
+        ...
+
+    @property
     def covariance(self) -> Array:
         """Covariance of x, shape (D, D)."""
         ...

@@ -82,6 +82,11 @@ class GaussianBase:
         return self.mean.size
 
     @property
+    def spread(self) -> Array:
+        """Standard deviations of x, shape (D,)."""
+        return np.sqrt(np.square(self.scale).sum(axis=1))
+
+    @property
     def covariance(self) -> Array:
         """L Lᵀ, shape (D, D)."""
         return self.scale @ self.scale.T

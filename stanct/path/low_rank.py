@@ -10,6 +10,11 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_density
 
+# The least variance, relative to that of independent coordinates, of a direction worth its cost.
+REPEATED = 1.5
+# Steps of the factor analysis, and the least share of a variance that its directions leave over.
+SWEEPS, LEAST_OWN = 20, 1e-3
+
 
 @dataclass(frozen=True)
 class LowRankBase:
@@ -65,32 +70,34 @@ class LowRankBase:
         Points are standardised. The correlation matrix of n effective uncorrelated points has no
         eigenvalue above (1 + √(D/n))² (Marchenko & Pastur 1967). At most `rank` directions with
         larger eigenvalues keep a variance, from which the inflation by noise is removed. All other
-        directions have variance one.
+        directions have the variance that factor analysis leaves to each coordinate. Chains that are
+        not yet stationary have larger eigenvalues by chance. Directions of the first half of the
+        points must therefore show in the second, too.
 
         Parameters
         ----------
         points : shape (n, D)
+            Draws of a chain follow each other.
         weights : shape (n,)
             Non-negative; equal by default.
         """
-        count, dimension = points.shape
-        share = np.full(count, 1 / count) if weights is None else weights / weights.sum()
+        share = np.full(len(points), 1 / len(points)) if weights is None else weights / sum(weights)
         size = 1 / np.square(share).sum()
         mean = share @ points
         centred = (points - mean) * np.sqrt(share * size / max(size - 1, 1e-9))[:, None]
-        variance = np.square(centred).sum(axis=0)
-        variance[variance < 1e-20] = 1e-20
+        variance = np.maximum(np.square(centred).sum(axis=0), 1e-20)
         diagonal = np.sqrt(variance)
-        _, singular, rows = np.linalg.svd(centred / diagonal, full_matrices=False)
-        values, ratio = singular**2, dimension / size
-        kept = min(int((values > (1 + np.sqrt(ratio)) ** 2).sum()), rank)
-        # Invert the effect of noise on a spike ℓ: λ = ℓ (1 + γ / (ℓ − 1)) (Baik & Silverstein).
-        half = 0.5 * (values[:kept] + 1 - ratio)
-        spikes = half + np.sqrt(np.maximum(half**2 - values[:kept], 0))
-        vectors = rows[:kept].T
-        # Reduce the diagonal by the spikes, so that the total variance of each coordinate is kept.
-        excess = np.square(vectors) @ (spikes - 1)
-        return cls(mean, diagonal / np.sqrt(1 + excess), vectors, np.sqrt(spikes))
+        spikes, vectors = _spikes(centred / diagonal, size, rank)
+        if spikes.size:
+            kept = _repeated(points, share, mean, diagonal, spikes.size)
+            spikes, vectors = spikes[:kept], vectors[:, :kept]
+        # Alternate between directions and the variances that these leave over (factor analysis).
+        for _ in range(SWEEPS if spikes.size else 0):
+            explained = np.square(diagonal) * (np.square(vectors) @ (spikes - 1))
+            diagonal = np.sqrt(np.maximum(variance - explained, LEAST_OWN * variance))
+            spikes, vectors = _spikes(centred / diagonal, size, spikes.size)
+        explained = np.square(vectors) @ (spikes - 1)
+        return cls(mean, np.sqrt(variance / (1 + explained)), vectors, np.sqrt(spikes))
 
     @property
     def dimension(self) -> int:
@@ -116,6 +123,11 @@ class LowRankBase:
     def components(self) -> None:
         """None, because the base is not a mixture."""
         return None
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviations of x, shape (D,)."""
+        return self.diagonal * np.sqrt(1 + np.square(self.vectors) @ (self.stretch**2 - 1))
 
     @property
     def covariance(self) -> Array:
@@ -168,3 +180,41 @@ class LowRankBase:
         """The arrays of the base by the names under which a run stores them."""
         names = ("mean", "diagonal", "vectors", "stretch")
         return {f"base_{name}": getattr(self, name) for name in names}
+
+
+def _spikes(standard: Array, size: float, most: int) -> tuple[Array, Array]:
+    """Variances above those of noise, largest first, and their directions, shape (D, r).
+
+    Parameters
+    ----------
+    standard : shape (n, D)
+        Centred points over their noise, with the square roots of their weights.
+    size
+        Effective number of points.
+    """
+    wide = standard.shape[1] > len(standard)
+    gram = standard @ standard.T if wide else standard.T @ standard
+    values, vectors = np.linalg.eigh(gram)
+    ratio = standard.shape[1] / size
+    kept = min(int((values > (1 + np.sqrt(ratio)) ** 2).sum()), most)
+    values, vectors = values[::-1][:kept], vectors[:, ::-1][:, :kept]
+    if wide:
+        vectors = standard.T @ vectors / np.sqrt(values)
+    # Invert the effect of noise on a spike ℓ: λ = ℓ (1 + γ / (ℓ − 1)) (Baik & Silverstein 2006).
+    half = 0.5 * (values + 1 - ratio)
+    return half + np.sqrt(np.maximum(half**2 - values, 0)), vectors
+
+
+def _repeated(points: Array, share: Array, mean: Array, diagonal: Array, most: int) -> int:
+    """The number of leading directions of the first half of points that the second half repeats.
+
+    Along such a direction, the second half's variance exceeds `REPEATED`.
+    """
+    middle = len(points) // 2
+    standard = (points - mean) / diagonal
+    root = np.sqrt(share)[:, None]
+    rows = np.linalg.svd(standard[:middle] * root[:middle], full_matrices=False)[2][:most]
+    other = share[middle:] / max(share[middle:].sum(), 1e-300)
+    variance = other @ np.square(standard[middle:] @ rows.T)
+    chance = np.flatnonzero(variance <= REPEATED)
+    return int(chance[0]) if chance.size else len(rows)

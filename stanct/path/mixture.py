@@ -103,6 +103,11 @@ class MixtureBase:
         return self.whitening.dimension
 
     @property
+    def spread(self) -> Array:
+        """Standard deviations of x, shape (D,)."""
+        return self.whitening.spread
+
+    @property
     def covariance(self) -> Array:
         """Overall covariance, shape (D, D)."""
         return self.whitening.covariance

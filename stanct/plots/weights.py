@@ -63,7 +63,9 @@ def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
     """
     axes = drawing(axes, "z-score", "density")
     found = base_check(run.standardised, run.estimator.log_weights(0.0))
-    covariance = found.covariance[np.tril_indices(found.mean.size)]
+    covariance = found.covariance
+    if covariance.ndim == 2:
+        covariance = covariance[np.tril_indices(found.mean.size)]
     reach = max(1.1 * found.limit, min(1.05 * found.worst, 4 * found.limit))
     edges = np.linspace(-reach, reach, 41)
     for scores, colour, label in (
@@ -122,7 +124,7 @@ def base_misfit(run: Run) -> tuple[Array, Array]:
             "The run has no base: it moved in the target's own coordinates.",
             remedy="Look in run.shows for the pictures that fit this run.",
         )
-    scale = np.sqrt(np.diag(run.base.covariance))
+    scale = run.base.spread
     values = (run.base.unwhiten(run.z) - run.base.mean) / scale
     log_weights = run.target_log_weights
     share = np.exp(log_weights - log_weights.max())

@@ -161,6 +161,10 @@ class Job:
             settings["threads"] = self.plan.threads
         return Nuts(**settings)
 
+    def nuts_base(self, base: Base) -> Base:
+        """The base in the form that NUTS takes: a generated program wants a dense one."""
+        return base if self.engine is None else base.dense()
+
     def start(self, *, bootstrap: int = 0, sampled: bool = False) -> FittedBase:
         """Fit the requested base, or take the given one, and count the cost.
 

@@ -22,8 +22,8 @@ from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, Parame
 from stanct.errors import EngineError, SamplingError
 from stanct.kernels import Orbit, make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
+from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
-from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
@@ -138,7 +138,7 @@ class NutsSampler(Protocol):
 
 def nuts_sampler(
     job: Job,
-    base: GaussianBase,
+    base: Base,
     bias: Bias | CopyBias,
     *,
     copies: int = 1,
@@ -163,9 +163,9 @@ def nuts_sampler(
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
-        recipe = target.joint_recipe(base, bias)
+        recipe = target.joint_recipe(base.dense(), bias)
         return CmdStanNuts(job.engine, recipe, {z: (base.dimension,), u: ()}, target)
-    recipe = target.pseudo_extended_recipe(base, bias, copies, fixed_beta)
+    recipe = target.pseudo_extended_recipe(base.dense(), bias, copies, fixed_beta)
     controls = {u: (copies,)} if fixed_beta is None else {}
     return CmdStanNuts(job.engine, recipe, {z: (base.dimension, copies), **controls}, target)
 
@@ -226,7 +226,7 @@ class CompiledNuts:
     """
 
     density: SampledDensity
-    base: GaussianBase
+    base: Base
     bias: Bias | CopyBias
     copies: int = 1
     fixed_beta: Array | None = field(default=None)
@@ -301,7 +301,7 @@ class _Movers:
     """What a worker needs to move a chain; it can be sent to other processes."""
 
     borrow: Borrow = field(repr=False)
-    base: GaussianBase
+    base: Base
     bias: Bias | CopyBias
     copies: int
     fixed_beta: Array

@@ -18,9 +18,9 @@ from scipy.special import expit
 
 from stanct.arrays import Array
 from stanct.deadline import ended_by, interruption
+from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
-from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job
@@ -73,13 +73,13 @@ class Joint(NutsMethod[TemperedRun]):
         """Fit a base, refit base and bias in rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        base, bias = start.base.dense(), Bias.linear(start.log_zeta)
+        base, bias = job.nuts_base(start.base), Bias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places)
             if stage.chains.interrupted:
                 raise interruption()
-            new = refit_base(stage.round, start.least_shrinkage).dense()
+            new = job.nuts_base(refit_base(stage.round, start.least_shrinkage))
             bias = _coarse_bias(course_under(stage.round, new), start.uniform)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])
@@ -95,11 +95,9 @@ class Joint(NutsMethod[TemperedRun]):
         u = np.where(run.beta > 0, control_of(run.beta), -np.inf)
         places = NutsDraws(run.z, u, run.delta, {}).inside
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        return self._kept(stages, run.base.dense(), run.bias, places)
+        return self._kept(stages, job.nuts_base(run.base), run.bias, places)
 
-    def _kept(
-        self, stages: _Stages, base: GaussianBase, bias: Bias, places: Array | None
-    ) -> TemperedRun:
+    def _kept(self, stages: _Stages, base: Base, bias: Bias, places: Array | None) -> TemperedRun:
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
         precision = job.precision
@@ -142,7 +140,7 @@ class _Stages:
     def run(
         self,
         name: str,
-        base: GaussianBase,
+        base: Base,
         bias: Bias,
         places: Array | None,
         precision: Precision | None = None,
@@ -174,7 +172,7 @@ class _Stages:
         job.ledger.evaluations += base_delta.size
         return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains)
 
-    def _starts(self, name: str, base: GaussianBase) -> Array:
+    def _starts(self, name: str, base: Base) -> Array:
         """Draws of the base inside the support, each with a logistic u, shape (chains, D + 1)."""
         rng = np.random.default_rng(self.job.seeds("starts", name))
         z = draws_inside(self.job.target, base, self.job.chains, rng)

@@ -18,9 +18,9 @@ from stanct.arrays import Array
 from stanct.deadline import interruption
 from stanct.errors import SamplingError
 from stanct.estimates.copies import CopyEstimator
+from stanct.path.base import Base
 from stanct.path.bias import CopyBias
 from stanct.path.course import beta_grid
-from stanct.path.gaussian import GaussianBase
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
 from stanct.samplers._job import Job, Plan
@@ -97,7 +97,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         """Fit a base, refit base and log ζ in rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        base, bias = start.base.dense(), CopyBias.linear(start.log_zeta)
+        base, bias = job.nuts_base(start.base), CopyBias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places, final=False)
@@ -107,7 +107,9 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
             if isinstance(job.plan.base, str):
                 flat = stage.z.reshape(-1, base.dimension)
                 weights = np.exp(stage.estimator.log_weights).ravel()
-                new = base.refitted(flat, weights, least_shrinkage=start.least_shrinkage).dense()
+                new = job.nuts_base(
+                    base.refitted(flat, weights, least_shrinkage=start.least_shrinkage)
+                )
             bias = _prior_by_speed(stage.estimator)
             places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
             if self.fixed_beta is None:
@@ -122,10 +124,10 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         if self.fixed_beta is None:
             places = np.concatenate([places, control_of(run.beta[:, -1])], axis=1)
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        return self._kept(stages, run.base.dense(), run.bias, places)
+        return self._kept(stages, job.nuts_base(run.base), run.bias, places)
 
     def _kept(
-        self, stages: _Stages, base: GaussianBase, bias: CopyBias, places: Array | None
+        self, stages: _Stages, base: Base, bias: CopyBias, places: Array | None
     ) -> PseudoExtendedRun:
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
@@ -173,7 +175,7 @@ class _Stages:
     def run(
         self,
         name: str,
-        base: GaussianBase,
+        base: Base,
         bias: CopyBias,
         places: Array | None,
         *,
@@ -199,7 +201,7 @@ class _Stages:
         base_delta = job.base_delta(base, count, name)
         return _Stage(chains, beta, CopyEstimator(drawn.delta, base_delta, bias, method.betas))
 
-    def _starts(self, name: str, base: GaussianBase) -> Array:
+    def _starts(self, name: str, base: Base) -> Array:
         """Copies drawn from the base inside the target's support, then u unless β is fixed."""
         job, method = self.job, self.method
         rng = np.random.default_rng(job.seeds("starts", name))
