@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 import stanct
+from stanct.bases import wide
+from stanct.path import low_rank
 from stanct.path.low_rank import LowRankBase
 from stanct.runs.diagnostics import MOST_PAIRED, base_check
 
 FACTOR = """
 data { int D; real load; }
 parameters { vector[D] x; real f; }
-model { f ~ std_normal(); x ~ normal(1 + load * f, 0.5); }
+model { f ~ std_normal(); x ~ logistic(1 + load * f, 0.3); }
 """
 TWO = """
 data { int D; real a; }
@@ -26,11 +28,11 @@ model {
 
 def test_one_factor_moves_all_parameters() -> None:
     model = stanct.temper(FACTOR)
-    run = model.sample({"D": 449, "load": 0.5}, seed=1, draws=1000, progress=False)
+    run = model.sample({"D": 405, "load": 0.5}, seed=1, draws=400, progress=False)
     assert isinstance(run.base, LowRankBase)
     assert run.base.stretch.size == 1
     evidence = run.evidence
-    assert abs(evidence.log_z) < 4 * evidence.std_error < 0.2
+    assert abs(evidence.log_z) < 4 * evidence.std_error < 0.5
     mean = run.expect("x")
     assert np.all(np.abs(mean.value - 1) < 5 * mean.std_error)
     assert run.warnings == ()
@@ -44,9 +46,10 @@ def test_modes_that_pilots_saw_apart_are_sampled() -> None:
     assert abs(first.value[0] - 2.4) < 4 * first.std_error[0] < 2.4
 
 
-@pytest.mark.parametrize("method", ["gibbs", "simulated_tempering", "ais"])
-def test_methods_by_name_take_the_base(method: str) -> None:
-    run = stanct.temper(FACTOR).sample({"D": 401, "load": 0.2}, method, seed=3, progress=False)
+@pytest.mark.parametrize("method", [stanct.Gibbs(), stanct.AIS(temperatures=60)])
+def test_methods_by_name_take_the_base(method: stanct.Method) -> None:
+    model = stanct.temper(FACTOR)
+    run = model.sample({"D": 401, "load": 0.2}, method, seed=3, draws=384, progress=False)
     assert isinstance(run, stanct.EvidenceRun) and isinstance(run.base, LowRankBase)
     assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 1.2
 
@@ -82,3 +85,67 @@ def test_the_base_check_sees_a_wrong_variance_in_many_dimensions() -> None:
     assert found.worst < found.limit
     z[..., 7] *= 1.3
     assert base_check(z, none).worst > found.limit
+
+
+CHAIN = """
+data { int D; }
+parameters { vector[D] x; }
+model { x[1] ~ std_normal(); x[2:D] ~ normal(0.9 * x[1:(D - 1)], sqrt(1 - square(0.9))); }
+"""
+
+
+def test_one_mode_whose_curvature_is_the_target_needs_no_path() -> None:
+    """Neighbours depend on each other, which few directions cannot tell."""
+    run = stanct.temper(CHAIN).sample({"D": 410}, seed=1, draws=500, progress=False)
+    assert run.provenance["steps"][0]["method"] == "independence"
+    assert abs(run.evidence.log_z) < 1e-6 and run.evidence.std_error < 1e-6
+    assert run.gradients < 20_000
+    square = run.expect(lambda draw: draw["x"] ** 2)
+    assert np.all(np.abs(square.value - 1) < 5 * square.std_error)
+    assert run.warnings == ()
+
+
+def test_chains_that_mix_slowly_are_no_modes() -> None:
+    """Means of slow chains lie apart, but between them is no valley."""
+    rng = np.random.default_rng(3)
+    places = 3.0 * np.array([-1, 1])[:, None] * np.eye(2)[0]
+    drawn = [place + 0.1 * rng.standard_normal((50, 2)) for place in places]
+
+    def one(x: np.ndarray) -> np.ndarray:
+        return -0.5 * np.square(x).sum(axis=1) / 9
+
+    def two(x: np.ndarray) -> np.ndarray:
+        return np.logaddexp(*[-0.5 * np.square(x - place).sum(axis=1) for place in places])
+
+    assert len(wide._apart(drawn, one)) == 1
+    assert len(wide._apart(drawn, two)) == 2
+
+
+@pytest.mark.parametrize("whole", [30, 3000])
+@pytest.mark.parametrize("shape", [(60, 140), (180, 140)])
+def test_leading_directions_are_those_of_the_whole_matrix(
+    shape: tuple[int, int], whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(low_rank, "MOST_WHOLE", whole)
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal(shape) + rng.standard_normal((shape[0], 2)) @ rng.standard_normal(
+        (2, shape[1])
+    )
+    values, vectors = low_rank._leading(rows, 5)
+    _, singular, right = np.linalg.svd(rows, full_matrices=False)
+    assert np.allclose(values, np.square(singular[:5]), rtol=1e-8)
+    assert np.allclose(np.abs((right[:5] * vectors.T).sum(axis=1)), 1, atol=1e-6)
+
+
+def test_factor_analysis_finds_the_covariance_of_factors() -> None:
+    """The Kullback–Leibler divergence shrinks as that of a maximum of the likelihood does."""
+    rng = np.random.default_rng(5)
+    load = rng.normal(0, 0.7, (120, 3))
+    exact = load @ load.T + 0.25 * np.eye(120)
+    points = rng.multivariate_normal(np.zeros(120), exact, size=3000, method="cholesky")
+    base = LowRankBase.from_points(points)
+    assert base.stretch.size == 3
+    ratio = np.linalg.solve(exact, base.covariance)
+    divergence = 0.5 * (np.trace(ratio) - 120 - np.linalg.slogdet(ratio)[1])
+    parameters = 120 * 4
+    assert 0.3 * parameters / 6000 < divergence < 2 * parameters / 6000

@@ -184,7 +184,8 @@ def fit_base(
         Only for methods that draw from their base.
 
         With more than `MOST_DENSE` parameters, ``"pilot"``, ``"modes"`` and ``"low_rank"`` are one
-        (`stanct.bases.wide`): diagonal plus low rank, from pilots without a search.
+        (`stanct.bases.wide`): diagonal plus low rank, from pilots without a search. ``"modes"``
+        then is the Gaussian of the only mode's curvature where that explains the target.
         ``"advi"``: full-rank variational fits, on CmdStan only.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
@@ -268,7 +269,15 @@ def _wide(
         )
     places = () if hints is None else hints.places
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
-        found = fit_wide(target, chains=chains, seed=seed, nuts=nuts, bar=bar, places=places)
+        found = fit_wide(
+            target,
+            chains=chains,
+            seed=seed,
+            nuts=nuts,
+            bar=bar,
+            places=places,
+            curved=name == MODES,
+        )
     separated = len(found.place) > 1
     survey = Survey(
         found.place,

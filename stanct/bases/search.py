@@ -165,6 +165,32 @@ def search(
         return replace(found, fits=fits, seen=seen, gradients=counted.spent, evaluations=SCANS)
 
 
+def ascents_from(
+    gradient: Gradient, starts: Sequence[Array], spread: Array, rng: np.random.Generator
+) -> Search:
+    """Ascend from given starts alone, for as many dimensions as a D × D matrix allows.
+
+    Parameters
+    ----------
+    gradient
+        As in `search`.
+    starts
+        Unconstrained points, each of shape (D,).
+    spread : shape (D,)
+        Scales of the coordinates in which the first ascent steps. Later ones step in those of the
+        curvature at the first mode. An ascent that ends at no mode ends the search.
+    """
+    counted = _Counted(gradient)
+    modes: list[_Mode] = []
+    ascents = 0
+    for start in starts:
+        if not _ascend(counted, start, modes, modes[0].root if modes else spread):
+            return Search((), (), ascents, 1, 1.0, 0.0, counted.spent)
+        ascents += 1
+    fits, seen = _fits_of(modes, rng)
+    return Search(fits, seen, ascents, 0, seen.count(1) / ascents, 0.0, counted.spent)
+
+
 def _searched(
     counted: _Counted,
     dimension: int,
@@ -267,7 +293,8 @@ def _ascend(
 ) -> bool:
     """Ascend from a start, and add the end to the modes; return whether it is a mode.
 
-    With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z.
+    With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z. A vector is
+    the diagonal of R.
     """
     for _ in range(MOST_SHRINKS):
         if np.isfinite(gradient(start)[0]):
@@ -276,14 +303,17 @@ def _ascend(
     else:
         return False
 
+    root = np.ones(start.size) if root is None else root
+    scaled = np.multiply if root.ndim == 1 else np.matmul
+
     def place_of(z: Array) -> Array:
-        return start + (z if root is None else root @ z)
+        return start + scaled(root, z)
 
     def descent(z: Array) -> tuple[float, Array]:
         value, slope = gradient(place_of(z))
         if not np.isfinite(value):
             return 1e300, np.zeros(z.size)
-        return -value, -(slope if root is None else slope @ root)
+        return -value, -scaled(slope, root)
 
     with np.errstate(all="ignore"):
         found = minimize(

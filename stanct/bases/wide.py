@@ -1,6 +1,9 @@
-"""Bases for many parameters: pilots tell means, variances and the few correlations that matter.
+"""Bases for many parameters: the curvature where that suffices, and pilots elsewhere.
 
-No D × D matrix is made. The base has a diagonal plus low-rank scale (`LowRankBase`), from
+With up to `MOST_CURVED` parameters, ascents go on from a few ends of Pathfinder. Where they meet in
+one mode whose curvature explains the target, its Gaussian is the base.
+
+Elsewhere no D × D matrix is made. The base has a diagonal plus low-rank scale (`LowRankBase`), from
 draws of a few NUTS chains that start where Pathfinder ends. Its distance to the target grows like
 D / n for n effective draws, and refits shorten it. There is no search for modes but the starts of
 Pathfinder, of which the pilots take those that lie farthest apart.
@@ -9,21 +12,27 @@ Pathfinder, of which the pilots take those that lie farthest apart.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.local import SAME_MODE
+from stanct.bases.pilots import measured
+from stanct.bases.search import ascents_from
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
+from stanct.path.base import Base
 from stanct.path.bridge import bridge_log_evidence
+from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
+from stanct.work.interrupts import in_threads
 from stanct.work.progress import Bar
 
 # With more parameters, bases are diagonal plus low rank unless the user gives another. A dense one
@@ -34,6 +43,14 @@ WARMUP, DRAWS = 300, 300
 # Starts of Pathfinder, at these radii in turn, and the draws of each, of which a pilot takes the
 # densest.
 STARTS, RADII, CANDIDATES = 12, (2.0, 0.5, 6.0), 25
+# Second derivatives take 2 D gradients, and their root D³ operations: 3 seconds at 2,000.
+MOST_CURVED = 2000
+# Ends of Pathfinder from which ascents go on.
+ASCENTS = 3
+# Two pilots whose means lie apart are of one mode if the log density on the line between these
+# falls nowhere by more than so many nats below the straight line between its ends. Slow chains of
+# one mode have such means.
+DIP, ON_THE_LINE = 2.0, 15
 
 
 class WideSeeds(NamedTuple):
@@ -42,6 +59,7 @@ class WideSeeds(NamedTuple):
     starts: np.random.SeedSequence
     pilots: np.random.SeedSequence
     bridge: np.random.SeedSequence
+    particles: np.random.SeedSequence
 
 
 @dataclass(frozen=True)
@@ -51,20 +69,21 @@ class WideFit:
     Attributes
     ----------
     base, log_evidence
-        The Gaussian of all pilots' draws, and its bridge estimate of log Z, natural log.
+        The Gaussian of the mode's curvature or of all pilots' draws, and its bridge estimate of log
+        Z, natural log.
     place, spread : shape (K, D)
         Means and standard deviations of the groups of chains that stayed apart.
     weight : shape (K,)
         Shares of the chains in each group.
     unseen
-        Estimated probability that one more chain finds a new group (Good 1953).
+        Estimated probability that one more chain or ascent finds a new group (Good 1953).
     starts
         Number of starts.
     gradients, evaluations
-        Gradients spent by pilots, and log densities without a gradient.
+        Gradients spent, but not those of Pathfinder, and log densities without a gradient.
     """
 
-    base: LowRankBase = field(repr=False)
+    base: Base = field(repr=False)
     log_evidence: float
     place: Array = field(repr=False)
     spread: Array = field(repr=False)
@@ -83,24 +102,37 @@ def fit_wide(
     nuts: Nuts,
     bar: Bar,
     places: Sequence[Array] = (),
+    curved: bool = False,
 ) -> WideFit:
-    """Fit a diagonal plus low-rank base to the draws of short NUTS chains.
+    """Fit a base to the curvature of the only mode, or to the draws of short NUTS chains.
 
     Parameters
     ----------
     chains
         Smallest number of pilots.
     places
-        Unconstrained points of the user's, each of shape (D,), from which pilots start too.
+        Unconstrained points of the user's, each of shape (D,), from which ascents and pilots start
+        too.
+    curved
+        Whether a dense base is welcome, with `MOST_CURVED` parameters at most.
 
     Raises
     ------
     EngineError
         No chain could start, or none gave draws.
     """
-    seeds = WideSeeds(*seed.spawn(3))
+    seeds = WideSeeds(*seed.spawn(4))
     rng = np.random.default_rng(seeds.bridge)
     ends = _ends(target, seeds.starts, rng, bar)
+    spent = 0
+    if curved and target.density.dimension <= MOST_CURVED:
+        bar.note("searching")
+        # In a thread, because a slow density would keep an interrupt from being heard.
+        look = partial(_curved, target, ends, places, seeds.particles, nuts.threads)
+        (looked,) = in_threads(lambda _: look(), 1, 1)
+        if isinstance(looked, WideFit):
+            return looked
+        spent = looked
     starts = [*places, *(ends[k].point for k in _farthest(ends, max(chains - len(places), 0)))]
     bar.note("pilot chains")
     block, gradients = embedded.run_nuts(
@@ -117,7 +149,7 @@ def fit_wide(
         raise EngineError("No pilot chain gave points that the transform can invert.")
     points = np.concatenate(drawn)
     base = LowRankBase.from_points(points)
-    groups = _apart(drawn)
+    groups = _apart(drawn, target.density.log_densities)
     merged = [np.concatenate([drawn[i] for i in group]) for group in groups]
     return WideFit(
         base,
@@ -127,8 +159,41 @@ def fit_wide(
         np.array([len(part) / len(points) for part in merged]),
         sum(len(group) == 1 for group in groups) / len(drawn) if len(groups) > 1 else 0.0,
         STARTS + len(places),
-        gradients,
+        spent + gradients,
         CANDIDATES * len(ends) + 2 * len(points),
+    )
+
+
+def _curved(
+    target: ProgramTarget,
+    ends: Sequence[_End],
+    places: Sequence[Array],
+    seed: np.random.SeedSequence,
+    threads: int,
+) -> WideFit | int:
+    """The Gaussian of the only mode's curvature; only the gradients spent where it does not fit."""
+    starts = [ends[k].point for k in _farthest(ends, ASCENTS)]
+    spread = np.sqrt(ends[0].variance)
+    found = ascents_from(
+        target.density.log_density_gradient, [*starts, *places], spread, np.random.default_rng(seed)
+    )
+    if len(found.fits) != 1:
+        return found.gradients
+    mode = measured(target, found.fits[0], seed.spawn(1)[0], threads=threads)
+    gradients = found.gradients + mode.gradients
+    if mode.fit is None:
+        return gradients
+    base = GaussianBase.from_covariance(mode.fit.mean, mode.fit.covariance)
+    return WideFit(
+        base,
+        mode.fit.log_evidence,
+        base.mean[None],
+        base.spread[None],
+        np.ones(1),
+        found.unseen,
+        STARTS + len(places),
+        gradients,
+        CANDIDATES * len(ends),
     )
 
 
@@ -195,20 +260,29 @@ def _distance(mean: Array, other: Array, variance: Array, of_other: Array) -> fl
     return float(np.max(np.abs(mean - other) / np.maximum(pooled, 1e-300)))
 
 
-def _apart(drawn: Sequence[Array]) -> list[list[int]]:
-    """Group chains whose means agree in every coordinate, largest group first."""
+def _apart(drawn: Sequence[Array], log_densities: Callable[[Array], Array]) -> list[list[int]]:
+    """Group chains whose means agree, or between whose means is no valley, largest group first."""
     means = [points.mean(axis=0) for points in drawn]
     variances = [points.var(axis=0) for points in drawn]
     groups: list[list[int]] = []
     for i in range(len(drawn)):
         for group in groups:
             j = group[0]
-            if _distance(means[i], means[j], variances[i], variances[j]) < SAME_MODE:
+            near = _distance(means[i], means[j], variances[i], variances[j]) < SAME_MODE
+            if near or not _valley(means[i], means[j], log_densities):
                 group.append(i)
                 break
         else:
             groups.append([i])
     return sorted(groups, key=len, reverse=True)
+
+
+def _valley(one: Array, other: Array, log_densities: Callable[[Array], Array]) -> bool:
+    """Whether the log density between two points dips below the straight line by `DIP`."""
+    share = np.linspace(0, 1, ON_THE_LINE)
+    heights = log_densities(one + share[:, None] * (other - one))
+    straight = heights[0] + share * (heights[-1] - heights[0])
+    return not np.all(heights > straight - DIP)
 
 
 def _bridged(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.sparse.linalg import svds
 
 from stanct.arrays import Array
 from stanct.errors import SamplingError
@@ -14,6 +15,8 @@ from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_densit
 REPEATED = 1.5
 # Steps of the factor analysis, and the least share of a variance that its directions leave over.
 SWEEPS, LEAST_OWN = 20, 1e-3
+# Steps of subspace iteration in each sweep, and the largest matrix whose eigenvalues are all found.
+TURNS, MOST_WHOLE = 2, 600
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class LowRankBase:
         for _ in range(SWEEPS if spikes.size else 0):
             explained = np.square(diagonal) * (np.square(vectors) @ (spikes - 1))
             diagonal = np.sqrt(np.maximum(variance - explained, LEAST_OWN * variance))
-            spikes, vectors = _spikes(centred / diagonal, size, spikes.size)
+            spikes, vectors = _spikes(centred / diagonal, size, spikes.size, vectors)
         explained = np.square(vectors) @ (spikes - 1)
         return cls(mean, np.sqrt(variance / (1 + explained)), vectors, np.sqrt(spikes))
 
@@ -182,7 +185,9 @@ class LowRankBase:
         return {f"base_{name}": getattr(self, name) for name in names}
 
 
-def _spikes(standard: Array, size: float, most: int) -> tuple[Array, Array]:
+def _spikes(
+    standard: Array, size: float, most: int, near: Array | None = None
+) -> tuple[Array, Array]:
     """Variances above those of noise, largest first, and their directions, shape (D, r).
 
     Parameters
@@ -191,18 +196,42 @@ def _spikes(standard: Array, size: float, most: int) -> tuple[Array, Array]:
         Centred points over their noise, with the square roots of their weights.
     size
         Effective number of points.
+    near : shape (D, r)
+        Directions near those wanted, which `TURNS` steps of subspace iteration improve.
     """
-    wide = standard.shape[1] > len(standard)
-    gram = standard @ standard.T if wide else standard.T @ standard
-    values, vectors = np.linalg.eigh(gram)
+    if near is None:
+        values, vectors = _leading(standard, most)
+    else:
+        for _ in range(TURNS):
+            near = np.linalg.qr(standard.T @ (standard @ near))[0]
+        values, turned = np.linalg.eigh(_gram(standard @ near))
+        values, vectors = values[::-1], (near @ turned)[:, ::-1]
     ratio = standard.shape[1] / size
     kept = min(int((values > (1 + np.sqrt(ratio)) ** 2).sum()), most)
-    values, vectors = values[::-1][:kept], vectors[:, ::-1][:, :kept]
-    if wide:
-        vectors = standard.T @ vectors / np.sqrt(values)
+    values, vectors = values[:kept], vectors[:, :kept]
     # Invert the effect of noise on a spike ℓ: λ = ℓ (1 + γ / (ℓ − 1)) (Baik & Silverstein 2006).
     half = 0.5 * (values + 1 - ratio)
     return half + np.sqrt(np.maximum(half**2 - values, 0)), vectors
+
+
+def _gram(rows: Array) -> Array:
+    return rows.T @ rows
+
+
+def _leading(rows: Array, most: int) -> tuple[Array, Array]:
+    """The largest eigenvalues of rowsᵀ rows, largest first, and their vectors, shape (D, most)."""
+    few = min(rows.shape)
+    if few > MOST_WHOLE and most < few // 4:
+        start = np.ones(few)  # a fixed start: the same points give the same base
+        _, values, other = svds(rows, k=most, v0=start)
+        order = np.argsort(-values)
+        return np.square(values[order]), other[order].T
+    wide = rows.shape[1] > len(rows)
+    values, vectors = np.linalg.eigh(_gram(rows.T if wide else rows))
+    values, vectors = values[::-1][:most], vectors[:, ::-1][:, :most]
+    if wide:
+        vectors = rows.T @ vectors / np.sqrt(np.maximum(values, 1e-300))
+    return values, vectors
 
 
 def _repeated(points: Array, share: Array, mean: Array, diagonal: Array, most: int) -> int:
@@ -213,7 +242,7 @@ def _repeated(points: Array, share: Array, mean: Array, diagonal: Array, most: i
     middle = len(points) // 2
     standard = (points - mean) / diagonal
     root = np.sqrt(share)[:, None]
-    rows = np.linalg.svd(standard[:middle] * root[:middle], full_matrices=False)[2][:most]
+    rows = _leading(standard[:middle] * root[:middle], most)[1].T
     other = share[middle:] / max(share[middle:].sum(), 1e-300)
     variance = other @ np.square(standard[middle:] @ rows.T)
     chance = np.flatnonzero(variance <= REPEATED)

@@ -18,6 +18,7 @@ import numpy as np
 from stanct.arrays import even_share, log_sum_exp
 from stanct.bases.fits import FittedBase
 from stanct.bases.pilots import half_width
+from stanct.bases.wide import MOST_DENSE
 from stanct.deadline import out_of_time
 from stanct.errors import LostExecutorError
 from stanct.names import MODES
@@ -39,7 +40,8 @@ TRIAL = 1000
 EVEN, BOUNDED = 0.6, 3.0
 # A failed run is repeated with this many times its draws, or as many as the budget allows, but not
 # with fewer than `LEAST_LONGER` times. A draw of the base costs one density, where others cost
-# dozens of gradients, so there are `INDEPENDENT` times as many.
+# dozens of gradients, so there are `INDEPENDENT` times as many, but in at most `MOST_DENSE`
+# dimensions, where draws take little memory.
 LONGER, LEAST_LONGER, INDEPENDENT = 4.0, 1.5, 4
 # Runs at most.
 MOST_STEPS = 3
@@ -167,9 +169,10 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     even, width = even_share(-delta), half_width(delta)
     largest = float(np.exp(-delta.min() - log_sum_exp(-delta))) * delta.size
     if even > EVEN and largest < BOUNDED:
+        times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
         return _Step(
             _INDEPENDENT,
-            INDEPENDENT * job.draws,
+            times * job.draws,
             f"the weights of the base's draws use {even:.0%} of them, and the largest is "
             f"{largest:.2g} times their mean",
         )
