@@ -69,7 +69,7 @@ def test_what_it_chooses_is_right(
     run = default_run(exact, seed)
     steps = run.provenance["steps"]
     assert {step["method"] for step in steps} == {chosen} and run.method == chosen
-    # Arms of bent modes lie far out in the base. Checks that are near their limit repeat a run once.
+    # Arms of bent modes lie far out in the base, and checks near their limit repeat a run once.
     bent = exact is BENT
     assert len(steps) <= 1 + bent and set(run.warnings) <= (ARMS if bent else set())
     assert run.gradients < most

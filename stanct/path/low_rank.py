@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from scipy.sparse.linalg import svds
@@ -223,7 +224,7 @@ def _leading(rows: Array, most: int) -> tuple[Array, Array]:
     few = min(rows.shape)
     if few > MOST_WHOLE and most < few // 4:
         start = np.ones(few)  # a fixed start: the same points give the same base
-        _, values, other = svds(rows, k=most, v0=start)
+        _, values, other = cast(tuple[Array, Array, Array], svds(rows, k=most, v0=start))
         order = np.argsort(-values)
         return np.square(values[order]), other[order].T
     wide = rows.shape[1] > len(rows)
