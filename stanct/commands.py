@@ -34,6 +34,8 @@ from stanct.sampling import Options, method_with, named_method
 from stanct.targets.program_target import check_generated
 
 OPTIONS = tuple(Options.__annotations__)
+MOST_NOTES = 20
+"""Maximum number of notes about a program that are printed."""
 
 
 def cost_of_folder(options: argparse.Namespace) -> int:
@@ -96,8 +98,11 @@ def _model(options: argparse.Namespace) -> TemperedModel:
         half_priors=options.half_priors.replace("-", " "),
         hierarchies=options.hierarchies.replace("as-", "as "),
     )
-    for omission in model.omissions:
+    shown = model.omissions[:MOST_NOTES]
+    for omission in shown:
         say(f"Note, {omission}", sys.stderr)
+    if rest := len(model.omissions) - len(shown):
+        say(f"Note, and {rest} more. In Python, `model.omissions` has all.", sys.stderr)
     return model
 
 
