@@ -164,7 +164,6 @@ def test_a_further_run_counts_only_where_it_is_better(target) -> None:
         ledger = type("Nothing", (), {"record": staticmethod(dict)})
 
     job: Any = Ledger()
-    assert auto._better(None, short, job) is short
     assert auto._better(longer, short, job).draws == 2500
     assert auto._better(longer, short, job).provenance["interrupted"]
     assert auto._better(short, longer, job) is longer
