@@ -7,7 +7,7 @@ import ast
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -34,6 +34,8 @@ from stanct.sampling import Options, method_with, named_method
 from stanct.targets.program_target import check_generated
 
 OPTIONS = tuple(Options.__annotations__)
+MOST_NOTES = 20
+"""Maximum number of notes about a program that are printed."""
 
 
 def cost_of_folder(options: argparse.Namespace) -> int:
@@ -96,8 +98,11 @@ def _model(options: argparse.Namespace) -> TemperedModel:
         half_priors=options.half_priors.replace("-", " "),
         hierarchies=options.hierarchies.replace("as-", "as "),
     )
-    for omission in model.omissions:
+    shown = model.omissions[:MOST_NOTES]
+    for omission in shown:
         say(f"Note, {omission}", sys.stderr)
+    if rest := len(model.omissions) - len(shown):
+        say(f"Note, and {rest} more. In Python, `model.omissions` has all.", sys.stderr)
     return model
 
 
@@ -258,7 +263,8 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     if options.json:
         say(json.dumps(_record(run)))
     else:
-        say(_in_words(run))
+        for part in _in_words(run):
+            say(part)
     if run.provenance["interrupted"]:
         return INTERRUPTED
     return UNRELIABLE if options.strict and not run.is_reliable else 0
@@ -282,13 +288,8 @@ def _record(run: Run) -> dict[str, Any]:
     }
 
 
-def _in_words(run: Run) -> str:
-    small = [
-        name
-        for name in run.variables
-        if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
-    ]
-    table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
+def _in_words(run: Run) -> Iterator[str]:
+    """Yield log Z first, because the variables of an interrupted run may take their time."""
     evidence = (
         run.evidence
         if isinstance(run, EvidenceRun)
@@ -299,13 +300,19 @@ def _in_words(run: Run) -> str:
         if run.warnings
         else f"all {len(run.diagnostics)} checks passed"
     )
-    return (
+    yield (
         f"{evidence}\n"
         f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
-        f"seed {run.settings['seed']}\n\n"
-        f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}"
-    ).rstrip()
+        f"seed {run.settings['seed']}\n"
+    )
+    small = [
+        name
+        for name in run.variables
+        if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
+    ]
+    table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
+    yield f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}".rstrip()
 
 
 def install(options: argparse.Namespace) -> int:

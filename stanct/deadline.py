@@ -78,6 +78,11 @@ def out_of_time() -> bool:
     return _now().heard
 
 
+def nobody_waits() -> bool:
+    """Whether a time of 0 seconds asks for what a checkpoint holds, however long that takes."""
+    return _now().seconds == 0
+
+
 def heed() -> None:
     """Raise `OutOfTime` if the deadline has passed, and was not heard yet."""
     if seconds_left() == 0:

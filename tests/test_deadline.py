@@ -153,7 +153,7 @@ def test_it_bounds_the_escalation(target, monkeypatch: pytest.MonkeyPatch) -> No
     assert time.monotonic() - begun < 4 * limit + SLACK
     assert found.draws == 20 and len(found.provenance["steps"]) == 1
     (check,) = [check for check in found.diagnostics if check.name == "max_seconds"]
-    assert "a further run, which failed checks asked for, was not finished" in check.message
+    assert "not what follows them, such as a further run" in check.message
 
 
 def test_a_further_run_counts_only_where_it_is_better(target) -> None:
@@ -164,7 +164,6 @@ def test_a_further_run_counts_only_where_it_is_better(target) -> None:
         ledger = type("Nothing", (), {"record": staticmethod(dict)})
 
     job: Any = Ledger()
-    assert auto._better(None, short, job) is short
     assert auto._better(longer, short, job).draws == 2500
     assert auto._better(longer, short, job).provenance["interrupted"]
     assert auto._better(short, longer, job) is longer

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -10,12 +13,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ROOT, target_of
 from test_execution import PROGRAM
 
+from stanct import sample
+from stanct.arrays import Later
 from stanct.engines import cmdstan
+from stanct.path.gaussian import GaussianBase
+from stanct.samplers._alternation import DOUBLING
+from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import executing
 from stanct.work.interrupts import Threads, in_threads
 
@@ -23,7 +33,12 @@ SECONDS = 3.0
 # A density that never returns. The main thread evaluates it only if data decide on its loop.
 NEVER = "parameters {{ real x; }} model {{ real s = 0; while ({0}) s *= 2; x ~ normal(s, 1); }}"
 SCRIPT = """
-import stanct
+import bridgestan, stanct
+evaluate = bridgestan.StanModel.log_density
+def told(*given, **settings):
+    print("inside", flush=True)
+    return evaluate(*given, **settings)
+bridgestan.StanModel.log_density = told
 model = stanct.temper("never.stan")
 print("begun", flush=True)
 model.sample(method="gibbs", progress=False)
@@ -143,12 +158,87 @@ def test_a_program_that_never_returns(
     with process:
         try:
             assert process.stdout and process.stdout.readline() == b"begun\n"
+            if condition == "1 < 2":
+                assert process.stdout.readline() == b"inside\n"
             for number in numbers:
-                time.sleep(2)
+                time.sleep(1)
                 process.send_signal(number)
             assert process.wait(3 * SECONDS) == status
         finally:
             process.kill()
+
+
+def asked(target, method: str = "gibbs", warmup: int = 64) -> Any:
+    options: dict[str, Any] = {"chains": 2, "draws": 600, "warmup": warmup, "seed": 1}
+    return sample(target, method, base="laplace", progress=False, **options)
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: int) -> None:
+    """Let one call of a method be the moment of Ctrl-C."""
+    made, calls = getattr(owner, name), itertools.count(1)
+
+    def called(*args: Any, **settings: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return made(*args, **settings)
+
+    monkeypatch.setattr(owner, name, called)
+
+
+def test_what_follows_the_draws_can_be_cut_short(target, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = asked(target)
+    portion = BaseDraws.portion
+    assert whole.base_delta.size > 2 * portion and not whole.provenance["interrupted"]
+    with monkeypatch.context() as patch:
+        # The rounds of the warm-up have one portion each, and the final draws begin with one.
+        interrupting(patch, BaseDraws, "_make", len(DOUBLING) + 2)
+        cut = asked(target)
+    assert np.array_equal(cut.z, whole.z) and cut.provenance["interrupted"]
+    assert np.array_equal(cut.base_delta, whole.base_delta[:portion])
+    assert cut.evidence.std_error < 2 * whole.evidence.std_error
+    with monkeypatch.context() as patch:
+        interrupting(patch, type(target), "variables", 1)
+        cut = asked(target)
+    assert cut.provenance["interrupted"] and np.array_equal(cut.base_delta, whole.base_delta)
+    # They are computed when they are asked for, and are those of the whole run.
+    assert isinstance(cut.variables, Later) and "_found" not in vars(cut.variables)
+    assert [*cut.variables] == [*whole.variables] and len(cut.variables) == len(whole.variables)
+    assert all(np.array_equal(cut.variables[name], v) for name, v in whole.variables.items())
+    assert type(pickle.loads(pickle.dumps(cut.variables))) is dict
+
+
+@pytest.mark.parametrize(("pace", "made"), [(0.001, 3), (0.5, 2), (60.0, 1), (math.inf, 1)])
+def test_draws_of_the_base_after_an_interrupt_take_no_longer_than_they_may(
+    target, pace: float, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`made` portions of three, the first of them before the interrupt."""
+    base = GaussianBase(np.zeros(target.density.dimension), np.eye(target.density.dimension))
+    draws = BaseDraws(target, base, np.random.SeedSequence(1))
+    with executing(target, "test", {}, seed=1, progress=False) as run:
+        draws.begin(run)
+        draws._pace = pace
+        now = time.perf_counter
+        spent = [0.0]
+        make = BaseDraws._make
+
+        def slow(self: BaseDraws) -> None:
+            make(self)
+            spent[0] += pace
+
+        monkeypatch.setattr(BaseDraws, "_make", slow)
+        monkeypatch.setattr(time, "perf_counter", lambda: now() + spent[0])
+        delta, cut = draws.kept(3 * draws.portion, run, cut=True)
+    assert cut and delta.size == made * draws.portion
+
+
+def test_nobody_waits_for_checks_after_an_interrupt(
+    target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupting(monkeypatch, type(target), "variables", 1)
+    cut = asked(target, "auto", 150)
+    assert "diagnostics" not in vars(cut) and cut.provenance["interrupted"]
+    (step,) = cut.provenance["steps"]
+    assert "failed" not in step and step["method"] == cut.method
 
 
 @pytest.mark.parametrize("listed", ["proc", "ps"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import target_of
 
-from stanct import sample
+from stanct import cli, commands, sample
 from stanct.engines import homes
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.stan.codegen import generate
@@ -41,6 +43,48 @@ def refusal(source: str) -> str:
 def test_operators_have_a_limit(expression: str) -> None:
     told = refusal(MODEL.format(f"target += {expression};"))
     assert "has more than 10000 operators" in told and len(told) < 400
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            f"parameters {{ {''.join(f'real p{k}; ' for k in range(10_000))} }} model {{ }}",
+            r"1:\d+: .*more than 2000 parameters.*`vector",
+        ),
+        (
+            f"parameters {{ real {', '.join(f'p{k}' for k in range(10_000))}; }} model {{ }}",
+            "more than 2000 parameters",
+        ),
+        (
+            f"parameters {{ array[{', '.join('1' * 10_000)}] real x; }} model {{ }}",
+            "more than 100 dimensions",
+        ),
+        (
+            f"parameters {{ tuple({', '.join(['real'] * 10_000)}) x; }} model {{ }}",
+            "more than 1000 elements",
+        ),
+    ],
+    ids=["statements", "names", "dimensions", "tuple"],
+)
+def test_declarations_have_a_limit(source: str, words: str) -> None:
+    told = refusal(source)
+    assert re.search(words, told, re.DOTALL) and len(told) < 500
+
+
+def test_as_many_declarations_as_there_may_be() -> None:
+    names = [f"p{k}" for k in range(2000)]
+    program = Program.from_source(f"parameters {{ real {', '.join(names)}; }} model {{ }}")
+    assert program.parameter_names == tuple(names)
+    Program.from_source(f"parameters {{ array[{', '.join('1' * 100)}] real x; }} model {{ }}")
+
+
+def test_few_notes_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "many.stan"
+    path.write_text(MODEL.format("target += -x^2;\n" * 1000))
+    assert cli.main(["temper", str(path)]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) == commands.MOST_NOTES + 1 and "and 980 more" in notes[-1]
 
 
 def test_long_literals_have_none() -> None:

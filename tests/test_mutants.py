@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import target_of
 from generated import load
 from runs import line_run
 from scipy.stats import t as student_t
 
+from stanct import AIS, kernels
 from stanct.errors import UnsupportedError
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.path import Evidence, PathEstimator, between_error
 from stanct.estimates.thermodynamic import _quantile_strata, ladder_integral
-from stanct.kernels import make_population
+from stanct.kernels import make_population, make_problem
 from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import (
@@ -27,7 +30,7 @@ from stanct.runs.diagnostics import (
     failures,
     support_check,
 )
-from stanct.samplers._annealing import _resampled
+from stanct.samplers._annealing import Down, Stream, _resampled
 from stanct.samplers._precision import Precision
 from stanct.samplers.parallel_tempering import _Ladders
 from stanct.stan.codegen import generate
@@ -255,3 +258,19 @@ def test_what_is_left_of_an_error_without_that_of_the_chains() -> None:
     )
     assert evidence.base_error == 4.0
     assert replace(evidence, between_error=9.0).base_error == 0.0
+
+
+def test_particles_start_down_from_draws_of_the_target() -> None:
+    """Between two starts the state moves at β = 1, so that its variance stays the target's, ¼."""
+    target = target_of("parameters { real x; } model { x ~ normal(0, 0.5); }")
+    base = GaussianBase(np.zeros(1), np.eye(1))
+    down = Down(target.density.borrow, base, np.array([0.0, 1.0]), AIS().moves(learn=False), 1)
+    stream = Stream.start(np.random.SeedSequence(7), 1)
+    stream.state = kernels.make_state(make_problem(target.density, base), np.array([0.3]))
+    starts = np.empty(1500)
+    for k in range(starts.size):
+        down(stream, 1)
+        starts[k] = stream.state.z[0]
+    squares = starts**2
+    error = np.sqrt(squares.var() / effective_size(squares[None]))
+    assert abs(squares.mean() - 0.25) < 4 * error < 0.08

@@ -121,7 +121,7 @@ def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Chec
         remedy = "The estimates use these draws; repeat the run's call for the rest."
         return check("max_seconds", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
     if draws >= wanted:
-        kept = "a further run, which failed checks asked for, was not finished"
+        kept = "all draws were kept, but not what follows them, such as a further run"
     return check(
         "max_seconds",
         draws,

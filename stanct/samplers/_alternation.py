@@ -124,14 +124,15 @@ class Alternation(HmcMethod[TemperedRun]):
     def _kept(self, job: Job, chains: _Chains) -> TemperedRun:
         """Make the kept draws under the frozen base, bias and step sizes."""
         base_draws = job.base_draws(chains.base, "final")
+        base_draws.begin(job.execution)
         precision = job.precision
         out, interrupted = chains.final(base_draws, precision)
-        base_delta = base_draws.kept(out.beta.size, job.execution)
+        base_delta, cut = base_draws.kept(out.beta.size, job.execution, cut=interrupted)
         job.ledger.evaluations += base_delta.size
         job.lap("sampling")
         return job.finish(
             TemperedRun,
-            interrupted=interrupted,
+            interrupted=cut,
             x=chains.base.unwhiten(out.z),
             z=out.z,
             beta=out.beta,
@@ -279,21 +280,20 @@ class _Chains:
             def seen(latest: list[list[GibbsOut]]) -> None:
                 watch.show(lambda: _so_far(done, latest))
 
-            while out is None or ahead:
-                sizes = lanes.block_sizes(ahead, BLOCK)
-                try:
+            try:
+                while out is None or ahead:
+                    sizes = lanes.block_sizes(ahead, BLOCK)
                     blocks, interrupted = job.blocks(
                         job.method, work, self.members, sizes, final=True, bar=bar, seen=seen
                     )
-                except KeyboardInterrupt:
-                    if out is None:
-                        raise
-                    job.execution.seal()
-                    interrupted = True
-                    break
-                done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-                out = _joined(done)
-                ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
+                    done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
+                    out = _joined(done)
+                    ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
+            except KeyboardInterrupt:
+                if out is None:
+                    raise
+                job.execution.seal()
+                interrupted = True
         if interrupted:
             precision.reason = ended_by()
         job.ledger.gradients += int(out.gradients.sum())

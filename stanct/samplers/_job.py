@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from stanct.arrays import Array
+from stanct.arrays import Array, Later
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
 from stanct.bases.forms import DRAWS, FITS, misfit, nearest
@@ -284,7 +284,8 @@ class Job:
     def base_delta(self, base: Base, count: int, *name: str | int) -> Array:
         """δ at `count` draws of the base, counted and checkpointed, shape (count,)."""
         self.ledger.evaluations += count
-        return self.base_draws(base, *name).kept(count, self.execution)
+        made = self.base_draws(base, *name)
+        return self.execution.once("draws of the base", lambda: made.first(count))
 
     def lap(self, stage: str) -> None:
         """Record the time since the last lap as the time of this stage."""
@@ -319,7 +320,8 @@ class Job:
         """
         if variables is None:
             assert x is not None
-            variables = self.target.variables(x, self.seeds("variables"))
+            variables, cut = self._variables(x, cut=interrupted)
+            interrupted = interrupted or cut
         self.lap("variables")
         named = {
             "method": self.method,
@@ -333,6 +335,16 @@ class Job:
             variables=variables,
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
+
+    def _variables(self, x: Array, *, cut: bool) -> tuple[Mapping[str, Array], bool]:
+        """The user's variables, computed on first use if the run was or is cut short here."""
+        made = partial(self.target.variables, x, self.seeds("variables"))
+        if not cut:
+            try:
+                return made(), False
+            except KeyboardInterrupt:
+                self.execution.seal()
+        return Later(made), True
 
     def _provenance(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Everything about the run except draws and estimates, JSON values only."""

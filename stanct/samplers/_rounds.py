@@ -6,6 +6,8 @@ follow. Rounds are never pooled, because their weights belong to different densi
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.fits import LEAST_SHRINKAGE
+from stanct.deadline import heed, nobody_waits
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base
@@ -21,6 +24,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
+from stanct.work.interrupts import GRACE
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,8 @@ def base_deltas(
     execution: Execution,
 ) -> Array:
     """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
-    return BaseDraws(target, base, seed).kept(count, execution)
+    made = BaseDraws(target, base, seed)
+    return execution.once("draws of the base", lambda: made.first(count))
 
 
 class BaseDraws:
@@ -92,20 +97,65 @@ class BaseDraws:
         self._base = base
         self._rng = np.random.default_rng(seed)
         self._delta = np.zeros(0)
+        # Seconds that the quickest portion took; unknown where none was made here.
+        self._pace = math.inf
 
     def first(self, count: int) -> Array:
-        """δ at the first `count` draws, +inf where the target vanishes, shape (count,)."""
-        parts = [self._delta]
-        for _ in range(-(-(count - self._delta.size) // self.portion)):
-            z = self._base.draw(self._rng, self.portion)
-            log_density = self._target.density.log_densities(self._base.unwhiten(z))
-            parts.append(self._base.delta(z, log_density))
-        self._delta = np.concatenate(parts)
+        """δ at the first `count` draws, +inf where the target vanishes, shape (count,).
+
+        The deadline is heeded after each portion, and what is made by then stays.
+        """
+        while self._delta.size < count:
+            self._make()
+            heed()
         return self._delta[:count]
 
-    def kept(self, count: int, execution: Execution) -> Array:
-        """The same as `first`, stored by a checkpoint as a step of the run."""
-        return execution.once("draws of the base", lambda: self.first(count))
+    def _make(self) -> None:
+        began = time.perf_counter()
+        z = self._base.draw(self._rng, self.portion)
+        log_density = self._target.density.log_densities(self._base.unwhiten(z))
+        self._delta = np.append(self._delta, self._base.delta(z, log_density))
+        self._pace = min(self._pace, time.perf_counter() - began)
+
+    def begin(self, execution: Execution) -> None:
+        """Make the first portion, stored by a checkpoint as a step of the run.
+
+        A run that is cut short later has these draws to bridge with.
+        """
+        found = execution.once("first draws of the base", lambda: self.first(self.portion))
+        if not self._delta.size:
+            self._base.draw(self._rng, self.portion)
+            self._delta = found
+
+    def kept(self, count: int, execution: Execution, *, cut: bool = False) -> tuple[Array, bool]:
+        """The same as `first`, stored by a checkpoint as a step of the run.
+
+        Parameters
+        ----------
+        cut
+            Whether the run was cut short. Then only what can be made within `GRACE` seconds is
+            added to what is there.
+
+        Returns
+        -------
+        delta, cut
+            δ of shape (count,), or of fewer draws in a run that was cut short; and whether the run
+            was cut short, which the user or the deadline may do here, too.
+        """
+        if not cut:
+            try:
+                return execution.once("draws of the base", lambda: self.first(count)), False
+            except KeyboardInterrupt:
+                if not self._delta.size:
+                    raise
+                execution.seal()
+                return self._delta[:count], True
+        left, began = GRACE - self._pace, time.perf_counter()
+        while self._delta.size < count:
+            if time.perf_counter() - began > left and not nobody_waits():
+                break
+            self._make()
+        return self._delta[:count], True
 
 
 def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:

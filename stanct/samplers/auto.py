@@ -108,18 +108,22 @@ class Auto(Method[TemperedRun]):
                     raise
                 run = _stopped(stop, kept, job)
                 break
-            failed = _failed(run)
             steps.append(
                 {
                     "method": step.method.name,
                     "draws": step.draws,
                     "because": step.because,
-                    "failed": failed,
                     "gradients": run.gradients,
-                    "log_z": run.bare_evidence.log_z,
-                    "std_error": run.bare_evidence.std_error,
                 }
             )
+            if run.ended_early and kept is None:
+                break  # who ends a run early does not wait for its checks
+            failed = _failed(run)
+            steps[-1] |= {
+                "failed": failed,
+                "log_z": run.bare_evidence.log_z,
+                "std_error": run.bare_evidence.std_error,
+            }
             if run.ended_early:
                 run = _better(kept, run, job)
                 break
@@ -189,13 +193,11 @@ def _failed(run: TemperedRun) -> list[str]:
     return [check for check in run.warnings if check not in BEYOND]
 
 
-def _better(kept: TemperedRun | None, run: TemperedRun, job: Job) -> TemperedRun:
+def _better(kept: TemperedRun, run: TemperedRun, job: Job) -> TemperedRun:
     """The run that ended early, or the one before it if fewer of that one's checks failed.
 
     Where as many failed, the run with more draws is better.
     """
-    if kept is None:
-        return run
     other = _ended_early(kept, job)
     return min(run, other, key=lambda one: (len(_failed(one)), -one.draws))
 

@@ -112,36 +112,37 @@ class Independence(Method[TemperedRun]):
         streams = [job.seeds.stream("chain", k) for k in range(job.chains)]
         first = sum(len(block.delta) for block in before[0])
         base_draws, precision = job.base_draws(base, "final"), job.precision
+        base_draws.begin(job.execution)
         work = _Propose(job.borrow, base)
-        done = before
-        with job.bar(job.chains * precision.first, job.method) as bar:
+        done, drawn = before, None
+        ahead, interrupted = precision.first, False
+        with job.bar(job.chains * ahead, job.method) as bar:
             watch = Watch(base_draws, 1, bias, precision, bar)
-            ahead = precision.first
-            while True:
-                sizes = lanes.block_sizes(ahead, BLOCK)
-                try:
+            try:
+                while ahead:
+                    sizes = lanes.block_sizes(ahead, BLOCK)
                     blocks, interrupted = job.blocks(
                         job.method, work, streams, sizes, final=True, bar=bar
                     )
-                except KeyboardInterrupt:
-                    if not all(done):
-                        raise
-                    job.execution.seal()
-                    blocks, interrupted = [[] for _ in streams], True
-                done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-                z, beta, delta, accepted = (a[:, first:] for a in _chains(done, bias))
-                ahead = 0 if interrupted else watch.more(z, beta, delta)
-                if not ahead:
-                    break
+                    done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
+                    drawn = [a[:, first:] for a in _chains(done, bias)]
+                    ahead = 0 if interrupted else watch.more(*drawn[:3])
+            except KeyboardInterrupt:
+                if drawn is None:
+                    raise
+                job.execution.seal()
+                interrupted = True
+        assert drawn is not None
+        z, beta, delta, accepted = drawn
         if interrupted:
             precision.reason = ended_by()
         job.ledger.evaluations += delta.size
-        base_delta = base_draws.kept(delta.size, job.execution)
+        base_delta, cut = base_draws.kept(delta.size, job.execution, cut=interrupted)
         job.ledger.evaluations += base_delta.size
         job.lap("sampling")
         return job.finish(
             TemperedRun,
-            interrupted=interrupted,
+            interrupted=cut,
             x=base.unwhiten(z),
             z=z,
             beta=beta,

@@ -77,7 +77,7 @@ class Joint(NutsMethod[TemperedRun]):
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places)
-            if stage.chains.interrupted:
+            if stage.cut:
                 raise interruption()
             new = job.nuts_base(refit_base(stage.round, start.least_shrinkage))
             bias = _coarse_bias(course_under(stage.round, new), start.uniform)
@@ -105,7 +105,7 @@ class Joint(NutsMethod[TemperedRun]):
         job.lap("sampling")
         return job.finish(
             TemperedRun,
-            interrupted=final.chains.interrupted,
+            interrupted=final.cut,
             x=base.unwhiten(final.round.z),
             # CmdStan has computed the user's variables with the draws.
             variables=final.chains.draws.variables or None,
@@ -123,10 +123,11 @@ class Joint(NutsMethod[TemperedRun]):
 
 @dataclass(frozen=True)
 class _Stage:
-    """The chains of one round, with the estimates from them."""
+    """The chains of one round, the estimates from them, and whether it was cut short."""
 
     round: Round
     chains: Chains
+    cut: bool
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class _Stages:
         if places is None:
             places = self._starts(name, base)
         base_draws = job.base_draws(base, name)
+        base_draws.begin(job.execution)
         with job.bar(job.chains * aim.first, name) as bar:
             watch = Watch(base_draws, per_draw, bias, aim, bar)
 
@@ -168,9 +170,10 @@ class _Stages:
             aim.reason = ended_by()
         drawn = chains.draws
         job.ledger.gradients += chains.gradients
-        base_delta = base_draws.kept(per_draw * drawn.delta.size, job.execution)
+        count = per_draw * drawn.delta.size
+        base_delta, cut = base_draws.kept(count, job.execution, cut=chains.interrupted)
         job.ledger.evaluations += base_delta.size
-        return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains)
+        return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains, cut)
 
     def _starts(self, name: str, base: Base) -> Array:
         """Draws of the base inside the support, each with a logistic u, shape (chains, D + 1)."""

@@ -101,7 +101,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places, final=False)
-            if stage.chains.interrupted:
+            if stage.cut:
                 raise interruption()
             new = base
             if isinstance(job.plan.base, str):
@@ -136,7 +136,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         flat = final.z.reshape(job.chains, -1, base.dimension)
         return job.finish(
             PseudoExtendedRun,
-            interrupted=final.chains.interrupted,
+            interrupted=final.cut,
             x=base.unwhiten(flat),
             z=final.z,
             beta=final.beta,
@@ -152,11 +152,15 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
 
 @dataclass(frozen=True)
 class _Stage:
-    """The chains of one round, with β and δ of shape (chains, draws, N)."""
+    """The chains of one round, with β and δ of shape (chains, draws, N).
+
+    `cut` says whether it was cut short.
+    """
 
     chains: Chains
     beta: Array = field(repr=False)
     estimator: CopyEstimator = field(repr=False)
+    cut: bool
 
     @property
     def z(self) -> Array:
@@ -187,6 +191,8 @@ class _Stages:
             places = self._starts(name, base)
         sizes = (job.warmup, job.draws) if final else (ROUND_WARMUP, ROUND_DRAWS)
         length = Length(*sizes, kept=final)
+        base_draws = job.base_draws(base, name)
+        base_draws.begin(job.execution)
         sampler = nuts_sampler(job, base, bias, copies=method.copies, fixed_beta=method.betas)
         with job.bar(job.chains * length.draws, name) as bar:
             chains = self.runner.run(sampler, places, length, name, bar)
@@ -198,8 +204,10 @@ class _Stages:
         # A gradient of the program is one of the target for each copy.
         job.ledger.gradients += method.copies * chains.gradients
         count = BASE_DRAWS * beta.shape[0] * beta.shape[1]
-        base_delta = job.base_delta(base, count, name)
-        return _Stage(chains, beta, CopyEstimator(drawn.delta, base_delta, bias, method.betas))
+        base_delta, cut = base_draws.kept(count, job.execution, cut=chains.interrupted)
+        job.ledger.evaluations += base_delta.size
+        estimator = CopyEstimator(drawn.delta, base_delta, bias, method.betas)
+        return _Stage(chains, beta, estimator, cut)
 
     def _starts(self, name: str, base: Base) -> Array:
         """Copies drawn from the base inside the target's support, then u unless β is fixed."""

@@ -16,6 +16,9 @@ from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
 
+MOST_PARAMETERS = 2000
+"""Maximum number of declared parameters. The engine's time grows with the square, to minutes."""
+
 
 @dataclass(frozen=True)
 class Declaration:
@@ -210,6 +213,12 @@ def _declarations(syntax: Syntax, block_name: str) -> tuple[Declaration, ...]:
                     syntax.start(name),
                     f"`{syntax.word(name)}` is given a value in the `{block_name}` block.",
                     f"Move it to `transformed {block_name}`.",
+                )
+            if block_name == "parameters" and len(declarations) == MOST_PARAMETERS:
+                raise syntax.source.error(
+                    syntax.start(name),
+                    f"The program declares more than {MOST_PARAMETERS} parameters.",
+                    "Declare them as the elements of vectors, such as `vector[5000] x;`.",
                 )
             place = syntax.source.place(syntax.start(name))
             declarations.append(

@@ -31,6 +31,9 @@ _OPERATORS = frozenset(
     | {"./", ".^", "\\", "%/%", "'"}
 )
 
+MOST_PARTS = {"array": (100, "dimensions"), "tuple": (1000, "elements")}
+"""Maximum number of parts of a type, and what they are. stanc takes minutes for thousands."""
+
 
 class Token(NamedTuple):
     """One token; `start` and `end` are offsets into the expanded text."""
@@ -106,4 +109,11 @@ def matched_brackets(source: SourceText, tokens: list[Token]) -> dict[int, int]:
     if opened:
         opening = tokens[opened[-1]]
         raise source.error(opening.start, f"This `{opening.text}` is never closed.")
+    for index, closing in partner.items():
+        word = tokens[index - 1].text if index else ""
+        if word in MOST_PARTS:
+            most, parts = MOST_PARTS[word]
+            if sum(token.text == "," for token in tokens[index:closing]) >= most:
+                start = tokens[index - 1].start
+                raise source.error(start, f"This {word} has more than {most} {parts}.")
     return partner
