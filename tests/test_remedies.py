@@ -348,6 +348,11 @@ CASES: dict[str, Case] = {
         r"Run longer chains \(draws=\)",
         DEEP,
     ),
+    "overlap of copies": Case(
+        made("pseudo_extended", base=FAR, **COPIES),
+        "a base that reaches the target.*base='pilot'",
+        made("pseudo_extended", base="pilot", **COPIES),
+    ),
     "tempered of copies": Case(made("pseudo_extended", base=EXACT, **COPIES), UNTEMPERED, DEEP),
     "max_depth of copies": Case(SHALLOW, "Raise max_depth", DEEP),
     "support of copies": Case(CUT_COPIES, "Declare the target's support", WHOLE_COPIES),

@@ -86,9 +86,9 @@ def check(
 
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
-    "support", "lost", "stalled", "round_trips", "rejections", "tempered", "swaps", "acceptance",
-    "divergences", "max_depth", "tails", "pareto_k", "base", "estimators", "directions",
-    "target_se", "interrupted", "max_seconds",
+    "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap", "swaps",
+    "acceptance", "divergences", "max_depth", "tails", "pareto_k", "base", "estimators",
+    "directions", "target_se", "interrupted", "max_seconds",
 )  # fmt: skip
 
 
