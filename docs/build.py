@@ -1,6 +1,7 @@
 """Build the documentation: one command, no network.
 
     python docs/build.py [--out docs/_build]
+    python docs/build.py --notebook tour.ipynb     # the page docs/notebook.md alone
 
 Runs the code of every page, puts what it printed below it, and lets Sphinx make the pages, for
 which a warning is an error. The pictures are drawn by that code. Needs `pip install -e '.[docs]'`.
@@ -13,12 +14,14 @@ import ast
 import contextlib
 import importlib
 import io
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,31 +61,75 @@ def workplace(folder: Path) -> Iterator[None]:
             os.environ["CMDSTAN"] = home
 
 
-def with_outputs(text: str) -> str:
-    """A page whose blocks of code, run in the current folder, are followed by what they print."""
+def with_outputs(text: str, cells: list[dict[str, str]] | None = None) -> str:
+    """A page whose blocks of code, run in the current folder, are followed by what they print.
+
+    The outputs of a notebook's cells are added to `cells`, by MIME type.
+    """
     names: dict[str, Any] = {}
 
     def run(block: re.Match[str]) -> str:
         language, code = block.groups()
         if language == "notebook":
-            return f"```python\n{code}```\n\n{_cell(code, names)}"
+            shown = _cell(code, names)
+            if cells is not None:
+                cells.append(shown)
+            return f"```python\n{code}```\n\n{_on_the_page(shown)}"
         shown = {"python": _python, "sh": _command, "stan": _file}[language](code, names)
         return block[0] + (f"\n```text\n{shown.rstrip()}\n```\n" if shown.strip() else "")
 
     return BLOCK.sub(run, text)
 
 
-def _cell(code: str, names: dict[str, Any]) -> str:
-    """Runs a notebook's cell, and shows the last expression as a notebook does."""
+def _cell(code: str, names: dict[str, Any]) -> dict[str, str]:
+    """Runs a notebook's cell; what a notebook gets of the last expression, by MIME type."""
     tree = ast.parse(code)
     last = tree.body.pop()
     assert isinstance(last, ast.Expr), "The last line of a cell must be an expression."
     with contextlib.redirect_stderr(io.StringIO()):
         exec(compile(tree, "<page>", "exec"), names)
         value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
-    if not hasattr(value, "_repr_html_"):
-        return f"```text\n{value!r}\n```\n"
-    return f'```{{raw}} html\n<div class="cell">\n{value._repr_html_()}\n</div>\n```\n'
+    shown = {"text/plain": repr(value)}
+    if hasattr(value, "_repr_html_"):
+        shown["text/html"] = value._repr_html_()
+    return shown
+
+
+def _on_the_page(shown: dict[str, str]) -> str:
+    if "text/html" not in shown:
+        return f"```text\n{shown['text/plain']}\n```\n"
+    return f'```{{raw}} html\n<div class="cell">\n{shown["text/html"]}\n</div>\n```\n'
+
+
+def as_notebook(text: str, cells: list[dict[str, str]]) -> dict[str, Any]:
+    """A page as a Jupyter notebook, format 4.5, with the outputs of its cells."""
+    parts: list[dict[str, Any]] = []
+    outputs, end = iter(cells), 0
+    for block in BLOCK.finditer(text):
+        if between := text[end : block.start()].strip():
+            parts.append({"cell_type": "markdown", "source": between})
+        number = sum("outputs" in part for part in parts) + 1
+        result = {"output_type": "execute_result", "data": next(outputs), "metadata": {}}
+        parts.append(
+            {
+                "cell_type": "code",
+                "source": block[2].rstrip(),
+                "execution_count": number,
+                "outputs": [{**result, "execution_count": number}],
+            }
+        )
+        end = block.end()
+    if rest := text[end:].strip():
+        parts.append({"cell_type": "markdown", "source": rest})
+    return {
+        "cells": [{"id": f"cell-{n}", "metadata": {}, **part} for n, part in enumerate(parts)],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
 
 
 def _python(code: str, names: dict[str, Any]) -> str:
@@ -134,9 +181,25 @@ def make_source(folder: Path) -> None:
     shutil.copytree(HERE / "_static", folder / "_static")
     for page in pages():
         (folder / page).parent.mkdir(exist_ok=True)
+        text, cells = (HERE / page).read_text(encoding="utf-8"), []
         with workplace((folder / page).parent):
-            text = with_outputs((HERE / page).read_text(encoding="utf-8"))
-        (folder / page).write_text(text, encoding="utf-8")
+            shown = with_outputs(text, cells)
+        (folder / page).write_text(shown, encoding="utf-8")
+        if cells:
+            write_notebook((folder / page).with_suffix(".ipynb"), text, cells)
+
+
+def write_notebook(file: Path, text: str, cells: list[dict[str, str]]) -> None:
+    """Write a page as an executed notebook."""
+    file.write_text(json.dumps(as_notebook(text, cells), indent=1), encoding="utf-8")
+
+
+def make_notebook(file: Path) -> None:
+    """Execute the page of a notebook alone."""
+    text, cells = (HERE / "notebook.md").read_text(encoding="utf-8"), []
+    with tempfile.TemporaryDirectory() as folder, workplace(Path(folder)):
+        with_outputs(text, cells)
+    write_notebook(file, text, cells)
 
 
 def make_pages(source: Path, out: Path) -> int:
@@ -152,7 +215,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=HERE / "_build", metavar="FOLDER")
-    out = parser.parse_args().out.resolve()
+    parser.add_argument("--notebook", type=Path, metavar="FILE", help="write this alone")
+    options = parser.parse_args()
+    if options.notebook is not None:
+        make_notebook(options.notebook.resolve())
+        return 0
+    out = options.out.resolve()
     make_source(out / "source")
     status = make_pages(out / "source", out / "html")
     # Whatever walks the checkout, such as the builder of the sdist, would follow the links.

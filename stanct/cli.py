@@ -310,7 +310,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--timing", action="store_true", help="say on stderr where the time went")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument("--quiet", action="store_true", help="say nothing of the progress")
 
 
 def _add_install(subcommands: Any) -> None:

@@ -123,7 +123,7 @@ class Options(TypedDict, total=False):
         more time, as does a program that CmdStan compiles. With 0 and a checkpoint, the run has
         what the checkpoint holds.
     progress
-        Whether progress bars are shown on stderr.
+        Whether the progress is shown on stderr: bars on a terminal, elsewhere a line now and then.
     """
 
     chains: Annotated[int, Whole(1)]

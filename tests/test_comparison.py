@@ -129,7 +129,7 @@ def test_eight_schools_centred_or_not() -> None:
     centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)
     found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model", 2000), names=["c", "n"])
     factor = found.bayes_factor("c", "n")
-    assert abs(factor.log) < 4 * factor.std_error < 0.6
+    assert abs(factor.log) < 4 * factor.std_error < 0.8
     assert "The data hardly tell" in found.verdict
     assert (abs(found.log_z - schools_log_z()) < 4 * found.std_error).all()
 

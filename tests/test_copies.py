@@ -139,3 +139,26 @@ def test_hard_support(rng: np.random.Generator) -> None:
     estimator = CopyEstimator(np.zeros_like(z), base, CopyBias.linear(0.0))
     evidence = estimator.evidence("pseudo_extended")
     assert abs(evidence.log_z - np.log(0.5)) < 4 * evidence.std_error < 0.1
+
+
+def test_overlap(rng: np.random.Generator) -> None:
+    """One where base and target are the same, and less the farther they are apart."""
+    same = CopyEstimator(np.zeros((2, 50, 3)), np.zeros(100), CopyBias.linear(0.0))
+    assert same.overlap == pytest.approx(1)
+    for far, least, most in ((1.0, 0.8, 0.95), (3.0, 0.35, 0.6), (5.0, 0.05, 0.17)):
+        x, y = rng.normal(far, 1, (2, 200, 3)), rng.standard_normal(400)
+        copies, base = (0.5 * far**2 - far * values for values in (x, y))
+        assert least < CopyEstimator(copies, base, CopyBias.linear(0.0)).overlap < most
+
+
+@pytest.mark.parametrize("fixed", [None, np.array([0.5, 1.0, 1.0])], ids=["free", "fixed"])
+@pytest.mark.parametrize("gap", [40.0, 1e4, 1e6])
+def test_without_overlap_nothing_is_known(
+    gap: float, fixed: Array | None, rng: np.random.Generator
+) -> None:
+    copies = -gap + rng.standard_normal((2, 100, 3))
+    found = CopyEstimator(copies, gap + rng.standard_normal(400), CopyBias.linear(0.0), fixed)
+    evidence = found.evidence("pseudo_extended")
+    assert not found.connected and found.overlap < 1e-8
+    assert np.isnan(evidence.log_z) and evidence.std_error == np.inf
+    assert evidence.effective_size == 0

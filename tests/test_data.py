@@ -81,6 +81,24 @@ def test_wrong_variable(change: dict, line: int, words: str) -> None:
     assert "^" in text and caught.value.remedy
 
 
+def test_what_is_missing_is_named_with_types_and_sizes() -> None:
+    """All of it: a user who gives no data learns what the program wants in one go."""
+    with pytest.raises(DataError) as caught:
+        read_data(None, PROGRAM)
+    lines = str(caught.value).splitlines()
+    assert lines[3] == "Pass these data, as a JSON file or a mapping:"
+    declared = [line.split(";")[0].strip() for line in SOURCE.splitlines()[1:7]]
+    assert [line.strip() for line in lines[4:]] == declared
+    with pytest.raises(DataError) as caught:
+        read_data({name: GOOD[name] for name in ("N", "y", "X", "w")}, PROGRAM)
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.splitlines()[0] == "Add to data, which has N, X, w, y:"
+    assert caught.value.remedy.count("\n") == 2
+    many = "data { " + " ".join(f"real x{n};" for n in range(30)) + " } parameters { real a; }"
+    with pytest.raises(DataError, match=r"and 10 more$"):
+        read_data(None, Program.from_source(many, path="many.stan"))
+
+
 def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
     """A covariance matrix that is not symmetric: the engine objects, we say where."""
     data = read_data(GOOD | {"S": [[1, 0.5], [0, 1]]}, PROGRAM)

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from stanct.work import progress
 from stanct.work.progress import Bar
 
 SCRIPT = """
 import sys
 from stanct.work.progress import Bar
+sys.stderr.isatty = lambda: True
 with Bar(50, "draws", unit="draw", shown=True) as bar:
     for n in range(50):
         bar.note("x" * 3000 + str(n))
@@ -24,6 +26,13 @@ sys.stdout.write("done")
 """
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is captured counts as a terminal."""
+    monkeypatch.setattr(progress, "_can_draw", lambda: True)
+
+
+@pytest.mark.usefixtures("terminal")
 def test_a_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar(10, "draws", unit="draw", shown=True) as bar:
         bar.note("warming up")
@@ -34,6 +43,28 @@ def test_a_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar(10, "draws", unit="draw", shown=False) as bar:
         bar.update(10)
     assert capsys.readouterr().err == ""
+
+
+def test_lines_now_and_then_off_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds apart at least, and farther apart the longer a stage takes."""
+    clock = iter(range(10_000))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(progress._Lines, "last", float("-inf"))
+    with Bar(5, "base", unit="start", shown=True) as bar:
+        for _ in range(5):
+            bar.update()
+    assert capsys.readouterr().err == ""  # a short run says nothing
+    with Bar(2000, "draws", unit="draw", shown=True) as bar:
+        bar.note("warming up")
+        for _ in range(2000):
+            bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "draws: 4 of 2000 draws (warming up), 4 s"
+    seconds = [int(line.split(", ")[1].removesuffix(" s")) for line in lines]
+    assert seconds[1] - seconds[0] == 10 and 100 < seconds[-1] - seconds[-2] < 200
+    assert len(lines) < 50 and "\r" not in "".join(lines)
 
 
 def test_a_pipe_that_nobody_reads_does_not_hold_the_work_up() -> None:
@@ -54,6 +85,9 @@ def test_a_stderr_that_fails_is_forgotten(wrong: str, monkeypatch: pytest.Monkey
     class Stream(io.StringIO):
         calls = 0
 
+        def isatty(self) -> bool:
+            return super().isatty() or True  # which raises once it is closed
+
         def write(self, text: str) -> int:
             self.calls += 1
             if wrong == "broken" or self.calls > 3:
@@ -72,6 +106,7 @@ def test_a_stderr_that_fails_is_forgotten(wrong: str, monkeypatch: pytest.Monkey
         assert stream.calls == 1
 
 
+@pytest.mark.usefixtures("terminal")
 def test_updates_cost_nothing_to_speak_of(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar(20_000, "draws", unit="draw", shown=True) as bar:
         begun = time.thread_time()

@@ -61,6 +61,20 @@ def run(seed: int) -> PseudoExtendedRun:
     return run_of(SKEWED, seed)
 
 
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_base_far_away_is_a_failed_check(rounds: int, tmp_path: Path) -> None:
+    """Every use of such a run works, and none gives a number for log Z that means nothing."""
+    far = GaussianBase(np.full(2, 50.0), np.eye(2))
+    run = run_of(LINE, 1, base=far, bootstrap=rounds, draws=50, warmup=150)
+    failed = {check.name: check for check in run.diagnostics if not check.passed}
+    assert failed["overlap"].value < 1e-8
+    assert np.isnan(run.evidence.log_z) and "overlap" in run.evidence.warnings
+    assert "nan ± inf" in repr(run) and "overlap" in str(run.report())
+    assert run.expect("b").value.shape == (2,) and run.to_arviz() is not None
+    run.save(tmp_path / "run")
+    assert stanct.load(tmp_path / "run").warnings == run.warnings
+
+
 def test_copies_and_their_variables(run: PseudoExtendedRun) -> None:
     """δ of every copy is that of the density program, and `variables` are theirs, in order."""
     target = target_of(SKEWED.source, SKEWED.data)

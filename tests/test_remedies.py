@@ -180,7 +180,7 @@ DEEP = made("pseudo_extended", base=WIDE, **{**COPIES, "draws": 400})
 CUT_COPIES = made("pseudo_extended", CUT.source, base=BELOW, **COPIES)
 WHOLE_COPIES = made("pseudo_extended", DECLARED, base=ABOVE, **COPIES)
 REFITTED = made("joint", base=FAR, bootstrap=2, draws=400)
-LONGER = made("joint", base=FAR, bootstrap=2, draws=800)
+STUCK = made("joint", base=FAR, bootstrap=0, draws=200, warmup=150)
 BRIEF = flow(base=BESIDE, duration=2.0, refresh=0.5)
 LONG = flow(base=BESIDE, duration=40.0, refresh=0.5)
 HASTY = tact(PARTS, 1, draws=50)
@@ -192,7 +192,7 @@ UNTEMPERED = "Nothing was tempered: the base is the target"
 CASES: dict[str, Case] = {
     # a path on which chains move
     "round_trips": Case(
-        made("joint", base=FAR, bootstrap=0, draws=200, warmup=150),
+        STUCK,
         r"Refit the base in more rounds \(bootstrap=2\).*draws=400",
         REFITTED,
     ),
@@ -216,7 +216,7 @@ CASES: dict[str, Case] = {
         r"A few draws dominate: refit the base in more rounds \(bootstrap=2\)",
         made("gibbs", base=NARROW, draws=300, warmup=100, bootstrap=2),
     ),
-    "estimators": Case(REFITTED, r"Run longer chains \(draws=\)", LONGER),
+    "estimators": Case(STUCK, r"Refit the base in more rounds \(bootstrap=2\)", REFITTED),
     "target_se": Case(
         made("gibbs", base=WIDE, target_se=0.04, draws=300, max_draws=250, warmup=100),
         r"Allow more \(max_draws=\)",
@@ -347,6 +347,11 @@ CASES: dict[str, Case] = {
         made("pseudo_extended", base=WIDE, **{**COPIES, "draws": 20}),
         r"Run longer chains \(draws=\)",
         DEEP,
+    ),
+    "overlap of copies": Case(
+        made("pseudo_extended", base=FAR, **COPIES),
+        "a base that reaches the target.*base='pilot'",
+        made("pseudo_extended", base="pilot", **COPIES),
     ),
     "tempered of copies": Case(made("pseudo_extended", base=EXACT, **COPIES), UNTEMPERED, DEEP),
     "max_depth of copies": Case(SHALLOW, "Raise max_depth", DEEP),

@@ -6,7 +6,8 @@ first fit with its error, the median time of a bridge, how many fits have the ex
 gets the draws of the first fit, and its own density in R:
 
     apt-get install r-base-core r-cran-bridgesampling
-    python run.py [--fits 50] [--only radon skewed] [--rscript Rscript] [--seed 1]
+    python run.py [--fits 50] [--only radon skewed] [--target-accept 0.8] [--rscript Rscript]
+        [--seed 1] [--json FILE]
 
 Without an Rscript the columns of R stay empty.
 """
@@ -31,8 +32,10 @@ from stanct.engines.embedded import Nuts, run_nuts
 CHAINS, DRAWS = 4, 1000
 
 
-def fit_of(model: stanct.TemperedModel, data: dict, seed: int) -> dict[str, np.ndarray]:
-    """The parameters' draws of four ordinary NUTS chains."""
+def fit_of(
+    model: stanct.TemperedModel, data: dict, seed: int, target_accept: float
+) -> dict[str, np.ndarray]:
+    """The parameters' draws of four ordinary NUTS chains, and which transitions diverged."""
     target = model.target(data)
     density = target.density
     rng = np.random.default_rng([seed, 1])
@@ -41,8 +44,9 @@ def fit_of(model: stanct.TemperedModel, data: dict, seed: int) -> dict[str, np.n
         x = rng.uniform(-2, 2, density.dimension)
         if np.isfinite(density.log_density(x)):
             starts.append(x)
+    nuts = Nuts(target_accept=target_accept)
     block, _ = run_nuts(
-        target.density_recipe, np.array(starts), seed=seed, warmup=1000, draws=DRAWS, nuts=Nuts()
+        target.density_recipe, np.array(starts), seed=seed, warmup=1000, draws=DRAWS, nuts=nuts
     )
     draws = {name: block.variables[name] for name in target.parameter_shapes}
     return {**draws, "divergent__": block.statistics["divergent__"]}
@@ -83,6 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=50)
     parser.add_argument("--only", nargs="+", choices=POSTERIORS, default=list(POSTERIORS))
+    parser.add_argument("--target-accept", type=float, default=0.8, help="adapt_delta of the fits")
     parser.add_argument("--rscript", default=shutil.which("Rscript"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every fit there")
@@ -101,7 +106,7 @@ def main() -> None:
         runs = []
         for number in range(options.fits):
             seed = options.seed + number
-            fit = fit_of(model, posterior.data, seed)
+            fit = fit_of(model, posterior.data, seed, options.target_accept)
             before = time.perf_counter()
             run = stanct.bridge(model, posterior.data, fit, seed=seed, search=number == 0)
             run.diagnostics  # noqa: B018

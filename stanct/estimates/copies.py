@@ -11,6 +11,9 @@ Z and C solve
 with f = exp(−δ) for the target and f = M for the path, all relative to the base (Kong et al. 2003;
 Shirts & Chodera 2008). Each fixed β_i gives one state f_i = exp(−β_i δ), and copy i is then the
 target's with probability ∝ exp(b(β_i)) / c_i. Neither [PE] nor its code estimates Z.
+
+Where copies and base share no region, any c solves these equations, up to rounding. Z is then a
+number without a meaning, which only `CopyEstimator.overlap` shows.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ import numpy as np
 from scipy.optimize import root
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
 from stanct.estimates.path import Evidence, between_error
 from stanct.path.bias import CopyBias
@@ -30,6 +32,10 @@ from stanct.path.course import Course
 
 # Steps of the plain iteration, which cannot diverge, before Newton's method takes over.
 PLAIN_STEPS = 100
+# Largest excess of an equation that counts as solved.
+UNSOLVED = 1e-6
+# With less overlap, rounding decides which numbers solve the equations.
+NO_OVERLAP = 1e-8
 
 
 def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
@@ -140,21 +146,21 @@ class CopyEstimator:
         return self.share * chain + (1 - self.share) * base - 1
 
     def _solve(self, states: Array) -> Array:
-        """log c of every state; raise `SamplingError` if the equations have no solution."""
+        """log c of every state; NaN if the equations have no solution."""
         beta = [1.0] if self.fixed_beta is None else [1.0, *self.fixed_beta]
         log_c = np.append(self.bias(np.array(beta)), [0.0] if self.fixed_beta is None else [])
-        for _ in range(PLAIN_STEPS):
-            step = np.log1p(self._excess(states, log_c))
-            log_c = log_c + step
-            if np.abs(step).max() < 0.01:
-                break
-        found = root(lambda value: self._excess(states, value), log_c, tol=1e-10)
-        if not found.success and np.abs(found.fun).max() > 1e-6:
-            raise SamplingError(
-                "The copies and the base overlap too little for an estimate of log Z.",
-                remedy="Pass a wider base (base=), or use method='joint'.",
-            )
-        return np.asarray(found.x)
+        # Without overlap a step may leave the range of numbers, and the result is not finite.
+        with np.errstate(all="ignore"):
+            for _ in range(PLAIN_STEPS):
+                step = np.log1p(self._excess(states, log_c))
+                log_c = log_c + step
+                if np.abs(step).max() < 0.01:
+                    break
+            found = root(lambda value: self._excess(states, value), log_c, tol=1e-10)
+        solved = np.isfinite(found.x).all() and (
+            found.success or np.abs(found.fun).max() <= UNSOLVED
+        )
+        return np.asarray(found.x) if solved else np.full(log_c.shape, np.nan)
 
     @cached_property
     def log_c(self) -> Array:
@@ -162,8 +168,32 @@ class CopyEstimator:
         return self._solve(self._chain_states)
 
     @cached_property
+    def overlap(self) -> float:
+        """How well base, path and target are connected, between 0 and 1; 0 without a solution.
+
+        This is 1 − λ₂ of the overlap matrix O_ij = s_j E[f_i f_j / (c_i c_j D²)], whose rows are
+        the chances to find a draw of state i again in state j (Klimovich, Shirts & Mobley 2015).
+        """
+        if np.isnan(self.log_c).any():
+            return 0.0
+        shares = np.append(1 - self.share, self.share * np.exp(self._log_shares(self.log_c)))
+        matrix = np.zeros((shares.size, shares.size))
+        sides = ((self.share, self._chain_states), (1 - self.share, self._base_states))
+        for side, states in sides:
+            log_d = self._log_mixture(states, self.log_c)
+            terms = np.concatenate([np.exp(-log_d)[None], self._ratios(states, self.log_c)])
+            scaled = np.sqrt(shares)[:, None] * terms.reshape(shares.size, -1)
+            matrix += side / scaled.shape[1] * scaled @ scaled.T
+        return float(1 - np.linalg.eigvalsh(matrix)[-2])
+
+    @property
+    def connected(self) -> bool:
+        """Whether copies and base overlap at all, so that log Z is more than rounding."""
+        return self.overlap > NO_OVERLAP
+
+    @cached_property
     def chain_log_z(self) -> Array:
-        """log Z from each chain alone, with all base draws, shape (chains,)."""
+        """log Z from each chain alone, with all base draws, shape (chains,); NaN if unsolved."""
         return np.array([self._solve(self._chain_states[:, c])[0] for c in range(len(self.delta))])
 
     @cached_property
@@ -200,11 +230,18 @@ class CopyEstimator:
         return Course.weighted(beta, log_weight, delta)
 
     def evidence(self, method: str) -> Evidence:
-        """log Z with its error, labelled with the sampler's name."""
+        """log Z with its error, labelled with the sampler's name.
+
+        Without overlap log Z is NaN, and its error infinite.
+        """
+        if not self.connected:
+            return _unknown(f"{method}, bridge", self.chain_log_z)
         chain, base = self.influence
         size = effective_size(chain)
         within = float(chain.std() / np.sqrt(size))
         between = float(between_error(self.chain_log_z))
+        if np.isnan(self.chain_log_z).any():
+            between = float("inf")
         base_error = float(base.std() / np.sqrt(base.size))
         ratios = self._ratios(self._chain_states, self.log_c)[0]
         with np.errstate(divide="ignore"):
@@ -219,3 +256,17 @@ class CopyEstimator:
             pareto_k=pareto_k(log_ratios[np.isfinite(log_ratios)]),
             chain_log_z=tuple(float(value) for value in self.chain_log_z),
         )
+
+
+def _unknown(method: str, chain_log_z: Array) -> Evidence:
+    """The evidence of copies that do not overlap with the base at all."""
+    return Evidence(
+        log_z=float("nan"),
+        std_error=float("inf"),
+        method=method,
+        within_error=float("inf"),
+        between_error=float("inf"),
+        effective_size=0.0,
+        pareto_k=float("inf"),
+        chain_log_z=tuple(float(value) for value in chain_log_z),
+    )

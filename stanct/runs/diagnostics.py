@@ -86,9 +86,9 @@ def check(
 
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
-    "support", "lost", "stalled", "round_trips", "rejections", "tempered", "swaps", "acceptance",
-    "divergences", "max_depth", "tails", "pareto_k", "base", "estimators", "directions",
-    "target_se", "interrupted", "max_seconds",
+    "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap", "swaps",
+    "acceptance", "divergences", "max_depth", "tails", "pareto_k", "base", "estimators",
+    "directions", "target_se", "interrupted", "max_seconds",
 )  # fmt: skip
 
 
@@ -364,9 +364,11 @@ def path_checks(
 
     The remedies refer to the method's own `settings`.
     """
+    trips = int(round_trips(beta).min())
+    more = MORE if trips >= LEAST_TRIPS else _trips_remedy(trips, beta.shape[1], settings)
     return (
         *_mixing_checks(beta, evidence, settings),
-        *_estimate_checks(estimator, evidence, rao_blackwell, z, settings),
+        *_estimate_checks(estimator, evidence, rao_blackwell, z, settings, more),
     )
 
 
@@ -435,8 +437,12 @@ def _estimate_checks(
     rao_blackwell: Evidence | None,
     z: Array,
     settings: Mapping[str, Any],
+    more: str,
 ) -> tuple[Check, ...]:
-    """Check what the estimates rest on: weights, base, two estimators, support."""
+    """Check what the estimates rest on: weights, base, two estimators, support.
+
+    The remedy `more` is the one for chains that are too short.
+    """
     base = base_check(z, estimator.log_weights(0.0))
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
@@ -444,7 +450,7 @@ def _estimate_checks(
     kept = even_share(estimator.log_weights(1.0))
     support = support_check(estimator.base_delta)
     # Where the target vanishes there are no draws, however long the chains are.
-    remedy = DECLARE if support.value > MOST_HOLES else MORE
+    remedy = DECLARE if support.value > MOST_HOLES else more
     return (
         Check(
             "pareto_k",

@@ -30,6 +30,9 @@ from stanct.runs.diagnostics import (
 from stanct.runs.run import EvidenceRun
 from stanct.runs.storage import Stored
 
+LEAST_OVERLAP = 0.01
+"""Least overlap with which error bars of log Z were honest, over bases ever farther away."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PseudoExtendedRun(EvidenceRun):
@@ -232,6 +235,7 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
     rate = float(rates[np.isfinite(rates)].max(initial=1.0))
     size = min(evidence.effective_size, *(effective_size(values) for values in watched))
     handed = int(hand_overs(run.copy_log_weights).min())
+    overlap = run.estimator.overlap
     inside = np.isfinite(run.base_delta)
     spread = float(np.ptp(run.base_delta[inside]))
     return (
@@ -244,6 +248,10 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
               MORE),
         check("effective_size", size, 100, size >= 100,
               f"The least effective size, of log Z, δ and the coordinates, is {size:.0f}.", MORE),
+        check("overlap", overlap, LEAST_OVERLAP, overlap >= LEAST_OVERLAP,
+              f"Copies and draws of the base overlap by {overlap:.2g}, of at most 1.",
+              "log Z and its error mean little. Pass a base that reaches the target, such as "
+              "base='pilot', which is fitted, or use method='joint'."),
         tempered_check(spread, 1e-6, f"δ of the base's draws spreads over {spread:.3g}.",
                        run.settings),
         support_check(run.base_delta),

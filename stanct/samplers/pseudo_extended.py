@@ -110,7 +110,8 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
                 new = job.nuts_base(
                     base.refitted(flat, weights, least_shrinkage=start.least_shrinkage)
                 )
-            bias = _prior_by_speed(stage.estimator)
+            if stage.estimator.connected:
+                bias = _prior_by_speed(stage.estimator)
             places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
             if self.fixed_beta is None:
                 places = np.concatenate([places, control_of(stage.beta[:, -1])], axis=1)

@@ -24,6 +24,7 @@ from stanct.stan.program import Declaration, Program
 
 _DEEPEST = 64  # dimensions of an array
 _LARGEST_INT = 2**31 - 1
+_MOST_LISTED = 20  # variables that one message names
 
 DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
@@ -97,12 +98,33 @@ def read_data(source: DataSource, program: Program) -> StanData:
                 f"`{declaration.name}` is declared here, but {data.origin} does not give it.",
                 f"Did you mean `{nearest}`, which {data.origin} has?"
                 if nearest
-                else f"Add `{declaration.name}` to {data.origin}, which has: "
-                f"{', '.join(sorted(values)) or 'nothing'}.",
+                else _wanted(program, data),
             )
         _check_value(declaration, values[declaration.name], known, program, data.origin)
         known[declaration.name] = values[declaration.name]
     return data
+
+
+def _wanted(program: Program, data: StanData) -> str:
+    """What the data lack, one variable a line, with types and sizes as declared."""
+    missing = [one for one in program.data if one.name not in data.values]
+    lines = [f"    {_type(one, program)} {one.name}" for one in missing[:_MOST_LISTED]]
+    if len(missing) > _MOST_LISTED:
+        lines.append(f"    and {len(missing) - _MOST_LISTED} more")
+    has = ", ".join(sorted(data.values))
+    first = (
+        f"Add to {data.origin}, which has {has}:"
+        if has
+        else "Pass these data, as a JSON file or a mapping:"
+    )
+    return "\n".join([first, *lines])
+
+
+def _type(declaration: Declaration, program: Program) -> str:
+    """The declared type as it is written."""
+    sizes = declaration.array_dims
+    array = f"array[{', '.join(sizes)}] " if sizes else ""
+    return array + " ".join(program.syntax.text(declaration.spec.base_range).split())
 
 
 def explain(message: str, program: Program, data: StanData) -> DataError:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import select
 import sys
+import time
 from types import TracebackType
 from typing import Any, Self
 
 from tqdm.auto import tqdm
 
+EVERY, GROWTH = 10.0, 0.1
+"""Off a terminal: seconds between lines at least, and as a share of what the stage has taken."""
+
 
 class Bar:
-    """A progress bar on stderr, or a widget in notebooks; it is drawn at most ten times a second.
+    """A progress bar on a terminal, a widget in notebooks, and lines in files and pipes.
+
+    A bar is drawn at most ten times a second. A line is written every ten seconds, and less often
+    the longer a stage takes.
 
     Output that stderr cannot take at once is dropped, as with a pipe that nobody reads or a stopped
     terminal. After the first error of any kind the bar is silent.
@@ -27,12 +34,15 @@ class Bar:
     """
 
     def __init__(self, total: int, label: str, *, unit: str, shown: bool) -> None:
-        self._bar: tqdm | None = None
+        self._bar: tqdm | _Lines | None = None
         self.shown = shown
         if shown and sys.stderr is not None:
             self._try(lambda: self._open(total, label, unit))
 
     def _open(self, total: int, label: str, unit: str) -> None:
+        if not _can_draw():
+            self._bar = _Lines(total, label, unit)
+            return
         self._bar = tqdm(
             total=total, desc=label, unit=unit, leave=False, mininterval=0.1, file=_Patient()
         )
@@ -69,6 +79,45 @@ class Bar:
         trace: TracebackType | None,
     ) -> None:
         self._try(lambda: self._bar and self._bar.close())
+
+
+def _can_draw() -> bool:
+    """Whether this is a terminal, or a notebook, where tqdm is a widget."""
+    return sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
+
+
+class _Lines:
+    """What `Bar` needs of tqdm, as lines of text."""
+
+    last = float("-inf")  # time of the last line of any stage
+
+    def __init__(self, total: int, label: str, unit: str) -> None:
+        self.total, self.disable = total, False
+        self._label, self._unit, self._note = label, unit, ""
+        self._done = 0
+        self._file = _Patient()
+        self._began = time.monotonic()
+        # The first line of a run, too, comes after a while only.
+        if self._began - _Lines.last > 10 * EVERY:
+            _Lines.last = self._began
+
+    def update(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        taken = now - self._began
+        if not self._done or now - _Lines.last < max(EVERY, GROWTH * taken):
+            return
+        _Lines.last = now
+        note = f" ({self._note})" if self._note else ""
+        self._file.write(
+            f"{self._label}: {self._done} of {self.total} {self._unit}s{note}, {taken:.0f} s\n"
+        )
+
+    def set_postfix_str(self, text: str) -> None:
+        self._note = text
+
+    def close(self) -> None:
+        """Say nothing: what comes next tells that the stage is over."""
 
 
 class _Patient:
