@@ -100,7 +100,7 @@ class TactSettings:
     inertia: Annotated[float, Real(0)] = 1.0
     tempering_inertia: Annotated[float, Real(0)] = 1.0
     tempering: Annotated[bool, Flag()] = True
-    thermostat: Annotated[str | None, Choice("scalar", "diagonal")] = "scalar"
+    thermostat: Annotated[str | None, Choice("scalar", "diagonal", "full")] = "scalar"
     bias: Annotated[str | None, Choice("force", "hills")] = "force"
     bins: Annotated[int, Whole(2)] = 100
     hills: Annotated[Hills, Instance(Hills, "stanct.Hills(...)")] = Hills()
