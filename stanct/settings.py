@@ -212,6 +212,10 @@ class Ladder(Rule):
         row = np.asarray(value, float)
         return row.size >= 2 and row[0] == 0 and row[-1] == 1 and bool((np.diff(row) > 0).all())
 
+    def nearest(self, value: Any) -> int | None:
+        # Nothing is near a sequence that is no ladder.
+        return None if isinstance(value, Sequence | np.ndarray) else Whole(self.low).nearest(value)
+
     def convert(self, value: Any) -> int | tuple[float, ...]:
         whole = Whole(self.low)
         return whole.convert(value) if whole.accepts(value) else Numbers(0, 1).convert(value)
