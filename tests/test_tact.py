@@ -101,9 +101,13 @@ def test_without_tempering_chains_stay_where_they_are(variant: str) -> None:
     assert (x > 0).all()
 
 
-def test_metadynamics_finds_them_too() -> None:
+@pytest.mark.parametrize("thermostat", ["scalar", None])
+def test_metadynamics_finds_them_too(thermostat: str | None) -> None:
+    """With a thermostat, and by the Langevin moves of the extended Hamiltonian."""
+    own = dict(VARIANTS["tact" if thermostat else "extended_hamiltonian"], bias="hills")
     hills = Hills(0.2, 0.2, softening=2.0)
-    found = run(MODES, bias="hills", hills=hills, draws=2500, warmup=1500, seed=5)
+    found = run(MODES, "tact", **(own | {"hills": hills, "draws": 2500, "warmup": 1500, "seed": 5}))
+    assert found.method_settings["thermostat"] == thermostat
     left = found.expect(lambda draws: draws["x"] < 0)
     assert abs(left.value - 0.35) < 4 * left.std_error < 0.4
     assert found.trips.min() >= 100
