@@ -192,6 +192,56 @@ class Numbers(Rule):
 
 
 @dataclass(frozen=True)
+class Ladder(Rule):
+    """A number of inverse temperatures of at least `low`, or themselves, increasing from 0 to 1."""
+
+    low: int = 2
+
+    @property
+    def wanted(self) -> str:
+        return (
+            f"a whole number of at least {self.low}, or inverse temperatures that increase from 0 "
+            "to 1"
+        )
+
+    def accepts(self, value: Any) -> bool:
+        if Whole(self.low).accepts(value):
+            return True
+        if not Numbers(0, 1).accepts(value):
+            return False
+        row = np.asarray(value, float)
+        return row.size >= 2 and row[0] == 0 and row[-1] == 1 and bool((np.diff(row) > 0).all())
+
+    def nearest(self, value: Any) -> int | None:
+        # Nothing is near a sequence that is no ladder.
+        return None if isinstance(value, Sequence | np.ndarray) else Whole(self.low).nearest(value)
+
+    def convert(self, value: Any) -> int | tuple[float, ...]:
+        whole = Whole(self.low)
+        return whole.convert(value) if whole.accepts(value) else Numbers(0, 1).convert(value)
+
+
+@dataclass(frozen=True)
+class Knots(Rule):
+    """Pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0."""
+
+    @property
+    def wanted(self) -> str:
+        return "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
+
+    def accepts(self, value: Any) -> bool:
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
+            return False
+        if not all(Numbers(count=2).accepts(pair) for pair in value) or len(value) < 2:
+            return False
+        beta, b = zip(*value, strict=True)
+        return Ladder().accepts(beta) and b[0] == 0
+
+    def convert(self, value: Any) -> tuple[tuple[float, ...], ...]:
+        return tuple(Numbers().convert(pair) for pair in value)
+
+
+@dataclass(frozen=True)
 class Instance(Rule):
     """An object of type `kind`, described in error messages as `called`."""
 

@@ -22,7 +22,8 @@ PAPERS = ROOT / "examples" / "papers"
 README = (PAPERS / "README.md").read_text(encoding="utf-8")
 MODULES = (
     "run", "parts", "common", "betancourt", "graham_storkey", "nemeth", "luo", "ladders", "walkers",
-    "relaxations", "decoders", "radon_evidence",
+    "relaxations", "decoders", "radon_evidence", "decoder_chains", "decoder_nets",
+    "decoder_training", "networks", "network_table", "plane_copies", "gobbo",
 )  # fmt: skip
 
 
@@ -200,3 +201,133 @@ def test_walkers_have_the_right_moments(papers: Callable[[str], ModuleType]) -> 
         error = np.std(runs, axis=0, ddof=1) / np.sqrt(len(runs))
         assert np.all(np.abs(np.mean(runs, axis=0) - [1.75, 0.7]) < 5 * error), method
         assert np.all(error < 0.08), method
+
+
+def random_network(papers: Callable[[str], ModuleType]) -> Any:
+    """A decoder of two codes and nine pixels, and an encoder that is nearly the prior."""
+    rng = np.random.default_rng(4)
+
+    def layer(inputs: int, outputs: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+        return scale * rng.standard_normal((inputs, outputs)), 0.3 * rng.standard_normal(outputs)
+
+    return papers("decoder_nets").Network(
+        (layer(2, 6, 1.2), layer(6, 6, 0.8), layer(6, 9, 1.2)),
+        (layer(9, 6, 0.5), layer(6, 6, 0.5)), (layer(6, 2, 0.3),), (layer(6, 2, 0.1),),
+    )  # fmt: skip
+
+
+def test_many_images_at_once(papers: Callable[[str], ModuleType]) -> None:
+    """log p(y) of eight images by all samplers, by quadrature over two codes."""
+    chains, network = papers("decoder_chains"), random_network(papers)
+    codes, images = network.generated(8)
+    line = np.linspace(-8, 8, 161)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    exact = np.array([np.logaddexp.reduce(network.log_joint(grid, y)) for y in images])
+    exact += 2 * np.log(line[1] - line[0])
+    rng = np.random.default_rng(5)
+    single, log_zeta = network.bounds(images, rng)
+    assert np.all(single < exact) and np.abs(log_zeta - exact).max() < 1.5
+
+    def rows(count: int) -> Any:
+        return chains.Rows.of(network, images, log_zeta, count)
+
+    found = {}
+    up = rows(64)
+    found["AIS"] = chains.annealed(up, 40, 0.3, rng).reshape(8, -1)
+    start = (codes.repeat(64, axis=0) - up.mean) / up.sd
+    # All particles of an image start at the one exact code, which they have to forget.
+    back = chains.annealed(rows(64), 300, 0.3, rng, start).reshape(8, -1)
+    values = {"AIS": np.log(np.exp(found["AIS"]).mean(axis=1)),
+              "back": -np.log(np.exp(back).mean(axis=1))}  # fmt: skip
+    bias, ends = chains.Bias.linear(0.0), np.array([50, 400])
+    ladder = chains.LadderBias.linear(chains.sigmoidal_ladder(20), 0.0)
+    for name, move, law in (
+        ("gibbs", chains.gibbs(rows(4), 0.3, rng), bias),
+        ("simulated", chains.simulated(rows(4), 20, 0.3, rng), ladder),
+        ("joint", chains.joint(rows(4), 3.0, 0.3, rng), bias),
+    ):
+        line_of, single_chains = chains.running_log_z(move, law, ends, 4)
+        assert line_of.shape == (2, 8) and single_chains.shape == (4, 8)
+        values[name] = line_of[-1]
+    for name, value in values.items():
+        gaps = value + log_zeta - exact
+        assert np.abs(gaps).max() < 0.3, (name, gaps)
+        assert abs(gaps.mean()) < 0.05, (name, gaps)
+
+
+def test_training_raises_the_bound(papers: Callable[[str], ModuleType]) -> None:
+    """The gradient of the bound is that of differences, and a few updates raise it by nats."""
+    training = papers("decoder_training")
+    plan = training.Plan(2, 5, 150, 4e-3)
+    rng = np.random.default_rng(1)
+    pictures = training.strokes(300, rng)
+    assert pictures.shape == (300, 144) and 0.05 < pictures.mean() < 0.3
+    weights = [w.astype(float) for w in training.first_weights(plan, 144, rng)]
+
+    def bound() -> tuple[float, list[np.ndarray]]:
+        return training.ascent(weights, pictures[:20], np.random.default_rng(3))
+
+    _, gradient = bound()
+    for layer in (0, 2, 4, 6, 7, 8, 10, 13):
+        place = np.unravel_index(np.abs(gradient[layer]).argmax(), gradient[layer].shape)
+        ends = []
+        for step in (1e-4, -2e-4):
+            weights[layer][place] += step
+            ends.append(bound()[0])
+        weights[layer][place] += 1e-4
+        slope = (ends[0] - ends[1]) / 2e-4
+        assert gradient[layer][place] == pytest.approx(slope, rel=2e-2), layer
+    network, last = training.train(pictures, plan, 1)
+    first = training.ascent(training.first_weights(plan, 144, rng), pictures[:50], rng)[0]
+    assert last > first + 20
+    assert network.bounds(pictures[:50], rng)[1].mean() > -45
+
+
+def test_copies_in_the_plane(papers: Callable[[str], ModuleType]) -> None:
+    """The gradient of the copies' density, and moments of two modes with copies at β = .2."""
+    plane, mixture_of = papers("plane_copies"), papers("walkers").mixture_of
+    data = {"weight": [0.3, 0.7], "centre": [[0.0, 0.0], [2.5, 1.0]], "sigma": [0.4, 0.5]}
+    mixture = mixture_of(data)
+    x = np.random.default_rng(2).standard_normal((3, 2))
+    gradient, level = np.empty((3, 2)), np.empty(3)
+    value = plane.copies_density(x, gradient, level, 0.3, mixture)
+    moved = x.copy()
+    moved[1, 0] += 1e-6
+    slope = (plane.copies_density(moved, np.empty((3, 2)), level, 0.3, mixture) - value) / 1e-6
+    assert gradient[1, 0] == pytest.approx(slope, rel=1e-4)
+    runs = [plane.copies_hmc(seed, 2, 0.2, (4000, 400), mixture)[0] for seed in range(6)]
+    error = np.std(runs, axis=0, ddof=1) / np.sqrt(len(runs))
+    exact = [1.75, 0.7, 0.3 * 0.16 + 0.7 * (6.25 + 0.25), 0.3 * 0.16 + 0.7 * 1.25]
+    assert np.all(np.abs(np.mean(runs, axis=0) - exact) < 5 * error) and np.all(error < 0.1)
+
+
+@pytest.mark.parametrize("name", ["RNN", "CNN"])
+def test_gradients_of_networks(papers: Callable[[str], ModuleType], name: str) -> None:
+    networks = papers("networks")
+    network, rng = networks.NETWORKS[name], np.random.default_rng(6)
+    layers = [0.2 * rng.standard_normal(shape) for shape in network.shapes]
+    rows, labels = rng.standard_normal((3, 784)), np.array([0, 4, 9])
+    value, gradient = network.ascent(layers, rows, labels)
+    scores = network.scores(layers, rows)
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    assert value == pytest.approx(np.log(chances[np.arange(3), labels]).sum())
+    for layer, slope in zip(layers, gradient, strict=True):
+        place = np.unravel_index(np.abs(slope).argmax(), slope.shape)
+        layer[place] += 1e-5
+        above = network.ascent(layers, rows, labels)[0]
+        layer[place] -= 2e-5
+        below = network.ascent(layers, rows, labels)[0]
+        layer[place] += 1e-5
+        assert slope[place] == pytest.approx((above - below) / 2e-5, rel=1e-5)
+
+
+def test_the_extended_hamiltonian_finds_the_other_mode(
+    papers: Callable[[str], ModuleType],
+) -> None:
+    gobbo = papers("gobbo")
+    xi = np.array([-1.1, -0.6, 0.1, 0.5, 0.9])
+    slope = (gobbo.coupling(xi + 1e-6)[0] - gobbo.coupling(xi - 1e-6)[0]) / 2e-6
+    np.testing.assert_allclose(gobbo.coupling(xi)[1], slope, atol=1e-6)
+    made = gobbo.dynamics_run(True, 64, 4000, 3000, 7)
+    assert abs(made["share"] - 0.6) < 4 * made["error"] < 0.3
+    assert gobbo.dynamics_run(False, 64, 400, 0, 7)["share"] == 0.0

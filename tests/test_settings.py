@@ -300,7 +300,8 @@ WAYS = pytest.mark.parametrize("way", [by_sample, by_model])
             "simulated_tempering",
             {"rungs": 3.5},
             {},
-            "a whole number of at least 2, or None, not 3.5",
+            "a whole number of at least 2, or inverse temperatures that increase from 0 to 1, or "
+            "None, not 3.5",
             "rungs=4",
         ),
         (

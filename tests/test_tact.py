@@ -101,9 +101,13 @@ def test_without_tempering_chains_stay_where_they_are(variant: str) -> None:
     assert (x > 0).all()
 
 
-def test_metadynamics_finds_them_too() -> None:
+@pytest.mark.parametrize("thermostat", ["scalar", None])
+def test_metadynamics_finds_them_too(thermostat: str | None) -> None:
+    """With a thermostat, and by the Langevin moves of the extended Hamiltonian."""
+    own = dict(VARIANTS["tact" if thermostat else "extended_hamiltonian"], bias="hills")
     hills = Hills(0.2, 0.2, softening=2.0)
-    found = run(MODES, bias="hills", hills=hills, draws=2500, warmup=1500, seed=5)
+    found = run(MODES, "tact", **(own | {"hills": hills, "draws": 2500, "warmup": 1500, "seed": 5}))
+    assert found.method_settings["thermostat"] == thermostat
     left = found.expect(lambda draws: draws["x"] < 0)
     assert abs(left.value - 0.35) < 4 * left.std_error < 0.4
     assert found.trips.min() >= 100
@@ -118,6 +122,27 @@ def test_hills_fill_the_free_energy(softening: float) -> None:
     share = softening / (softening + 1)
     rise = found.bias[1, -5:].mean() - found.bias[1, :20].mean()
     assert rise == pytest.approx(share * truth, abs=1.5)
+
+
+def test_visits_under_hills_follow_the_free_energy() -> None:
+    """Frozen hills W leave visits ∝ exp(−F − W), on the plateau, too, and W follows −F there.
+
+    F is by quadrature. On the plateau no energy acts on ξ; without friction there, its visits are
+    wrong by up to a factor of four.
+    """
+    hills = Hills(0.02, 0.2, softening=4.0)
+    found = run(MODES, bias="hills", hills=hills, draws=6000, warmup=3000, seed=5)
+    x = np.linspace(-60, 60, 6001)
+    energy = -MODES.density.log_densities(x[:, None]) - found.provenance["energy_offset"]
+    centres = (np.arange(100) + 0.5) / 100 * Coupling().wall
+    lam = np.array([tact_kernels.coupling(xi, 1 / 3, 1.0, 3.0)[0] for xi in centres])
+    free = -np.array([np.logaddexp.reduce(-value * energy) for value in lam])
+    expected = np.exp(-free - found.bias[1])
+    visits, _ = np.histogram(np.abs(found.trace[..., 0]), 10, (0, Coupling().wall))
+    shares = expected.reshape(10, 10).sum(axis=1) / expected.sum()
+    np.testing.assert_allclose(visits / visits.sum(), shares, rtol=0.15)
+    below = found.bias[1] + 0.8 * free
+    assert np.ptp(below) < 0.6
 
 
 def test_the_biasing_force_learns_the_mean_energy() -> None:
@@ -167,6 +192,32 @@ def test_diagonal_thermostats_take_up_uneven_noise() -> None:
     assert z_score(even[..., 0], 1.0, 0.1) < 4 and z_score(even[..., 1], 1.0, 0.1) < 4
     scalar = sampled("tact", target, **settings).variables["x"] ** 2
     assert scalar[..., 1].mean() > 1.4 > 0.7 > scalar[..., 0].mean()
+
+
+def test_a_full_thermostat_takes_up_correlated_noise() -> None:
+    """The frictions of coordinates alone leave a correlation in the draws that is not there."""
+
+    def noisy(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
+        common, own = 4.0 * rng.standard_normal(), 2.0 * rng.standard_normal(2)
+        return -0.5 * float(x @ x), -x + common + own
+
+    settings = {"seed": SEED, "progress": False, "tempering": False, "draws": 1500, "warmup": 30,
+                "start": np.zeros(2)}  # fmt: skip
+    target = StochasticTarget(noisy, 2)
+    found = sampled("tact", target, thermostat="full", **settings)
+    x = found.variables["x"]
+    assert z_score(x[..., 0] * x[..., 1], 0.0, 0.1) < 4
+    assert z_score(x[..., 0] ** 2, 1.0, 0.1) < 4
+    assert "thermostat" not in found.warnings
+    assert found.trace[..., THERMOSTAT].mean() == pytest.approx(0.1 + 0.01 * 20 / 2, rel=0.1)
+    alone = sampled("tact", target, thermostat="diagonal", **settings).variables["x"]
+    assert np.mean(alone[..., 0] * alone[..., 1]) > 0.25
+
+
+def test_a_full_thermostat_needs_few_coordinates() -> None:
+    wide = StochasticTarget(lambda x, _: (-0.5 * float(x @ x), -x), 65)
+    with pytest.raises(SamplingError, match="matrix of 65 rows, and 64 are the most"):
+        sampled("tact", wide, thermostat="full", progress=False)
 
 
 def test_a_long_step_is_reported() -> None:
@@ -321,7 +372,7 @@ def test_a_failing_function_says_where() -> None:
     [
         ({"step": 0}, "step must be a finite number above 0"),
         ({"friction": -1}, "friction must be a finite number of at least 0"),
-        ({"thermostat": "nose"}, "thermostat must be 'scalar' or 'diagonal', or None, not 'nose'"),
+        ({"thermostat": "nose"}, "thermostat must be 'scalar', 'diagonal' or 'full', or None"),
         ({"bias": "abf"}, "bias must be 'force' or 'hills', or None, not 'abf'"),
         ({"integrator": "euler"}, "integrator must be 'symmetric' or 'published', not 'euler'"),
         ({"chains": 0}, "chains must be a whole number of at least 1"),

@@ -9,6 +9,7 @@ import pytest
 from conftest import SEED, target_of
 
 from stanct.arrays import Array
+from stanct.kernels import noisy
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, Walker
 from stanct.path.gaussian import GaussianBase
@@ -38,7 +39,7 @@ def empty_bias(bins: int = 50) -> Bias:
     return Bias(*np.zeros((4, bins)))
 
 
-def skew_potential() -> tuple[compiled.Potential, Batches]:
+def skew_potential() -> tuple[noisy.Potential, Batches]:
     batches = Batches((target_of(SKEW).density,), np.ones(1))
     base = GaussianBase(np.array([0.5, -1.0]), np.array([[1.5, 0.0], [-0.7, 0.4]]))
     potential = make_potential(batches, base.mean, base.scale, batches.corrections(), (0.0, 0.0))
@@ -65,10 +66,10 @@ def test_slope_of_the_coupling(xi: float) -> None:
 
 def test_whitened_gradient_is_the_slope_of_the_energy() -> None:
     potential, _ = skew_potential()
-    rng, reading = np.random.default_rng(SEED), compiled.make_reading(2)
+    rng, reading = np.random.default_rng(SEED), noisy.make_reading(2)
 
     def energy(z: Array) -> float:
-        assert compiled.energy_at(potential, z, rng, reading)
+        assert noisy.energy_at(potential, z, rng, reading)
         return float(reading.value[0])
 
     z, h = np.array([0.3, -0.8]), 1e-5
@@ -120,8 +121,8 @@ def test_sgld_is_one_line() -> None:
     """With friction 1 and no thermostat a published step is θ − η ∇U + √(2η) n."""
     potential, _ = skew_potential()
     z = np.array([0.3, -0.8])
-    reading = compiled.make_reading(2)
-    assert compiled.energy_at(potential, z, np.random.default_rng(1), reading)
+    reading = noisy.make_reading(2)
+    assert noisy.energy_at(potential, z, np.random.default_rng(1), reading)
     gradient = reading.rows[0].copy()
     walker = Walker(
         z.copy(), np.array([0.5, -0.2]), np.ones(1), np.array([0.0, 0.0, 0.1]),
@@ -142,7 +143,7 @@ def test_walls_are_elastic() -> None:
         bias="force", thermostat=None, tempering_friction=0.0,
         coupling=Coupling(1.6, 100.0, 3.0, 5 / 3),
     )  # fmt: skip
-    reading = compiled.make_reading(2)
+    reading = noisy.make_reading(2)
     compiled.move(potential, walker, empty_bias(), free, np.random.default_rng(1), reading)
     assert state[0] == pytest.approx(2 * 5 / 3 - 1.71, abs=1e-4)
     assert state[1] == pytest.approx(-0.05, abs=1e-4)
@@ -159,7 +160,7 @@ def test_a_rejected_point_is_counted_and_left() -> None:
     walker = Walker(
         np.array([1.05]), np.array([0.1]), np.zeros(1), np.zeros(3), np.zeros(3, np.int64)
     )
-    reading = compiled.make_reading(1)
+    reading = noisy.make_reading(1)
     compiled.move(potential, walker, empty_bias(), dynamics(), np.random.default_rng(1), reading)
     assert (walker.z[0], walker.momentum[0]) == pytest.approx((0.95, -0.1))
     assert walker.clock[1] == 1
@@ -176,7 +177,7 @@ def test_spread_between_batches() -> None:
         batches, np.zeros(1), np.full((1, 1), 2.0), batches.corrections(), (0.0, 1.5)
     )
     out = np.zeros((2, 2))
-    compiled.batch_spread(
+    noisy.batch_spread(
         potential, np.array([[0.0], [1.0]]), 20_000, np.random.default_rng(SEED), out
     )
     # Slopes −1 and 3 with equal chances have variance 4, doubled in z; energy is slope times x.

@@ -1,175 +1,359 @@
-"""Evidence of images under a decoder (Graham & Storkey 2017, section 7.4), image by image.
+"""Evidence of images under decoders (Graham & Storkey 2017, section 7.4), many images at once.
 
-`--data FOLDER` names the folder `mnist-iwae` of the authors' repository, with the trained decoder
-and encoder of an importance weighted autoencoder (50, 200, 200, 784). Without it the decoder has
-random weights and is small, and the base is the prior. Images are drawn from the decoder itself,
-so that bidirectional Monte Carlo brackets log p(y).
+`--data FOLDER` names the folder `data` of the authors' repository, with two importance weighted
+autoencoders of sizes 50, 200, 200, 784: `mnist-iwae` and `omni-iwae`. It may also name the folder
+of one network, such as `decoder_training.py` writes. Without it a small network is trained on drawn
+strokes. Images are drawn from the decoder itself, so that bidirectional Monte Carlo brackets
+log p(y). What Figures 4, 6 and 7 show, and the settings, are those of the authors' notebooks.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import BLUE, EXAMPLES, GREEN, INK, ORANGE, PURPLE, Made, Work, panels, present, titled
-from scipy.special import expit, logsumexp
+from common import (
+    BLUE,
+    EXAMPLES,
+    INK,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    RED,
+    Made,
+    Work,
+    panels,
+    present,
+    titled,
+)
+from decoder_chains import Rows, annealed, gibbs, joint, running_log_z, simulated
+from decoder_nets import Network
+from decoder_training import PLANS, strokes, train
+from matplotlib.figure import Figure
+from scipy.special import logsumexp
 
 import stanct
+from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
 
 PROGRAM = EXAMPLES.parent / "stan_models" / "decoder" / "decoder.stan"
-SAMPLERS = {"ais": ORANGE, "gibbs": BLUE, "joint": PURPLE}
-SMALL = (4, 8, 8, 20)  # sizes of the random decoder
-BASE_DRAWS = 2000
-
-
-class Decoder:
-    """Weights of p(y | x), as Stan's program wants them, and the encoder's base for an image."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.encoder: list[Any] | None = None
-        if folder is None:
-            rng = np.random.default_rng(0)
-            pairs = itertools.pairwise(SMALL)
-            layers = [(rng.normal(0, 2 / np.sqrt(n), (n, m)), rng.normal(0, 0.3, m))
-                      for n, m in pairs]  # fmt: skip
-        else:
-            layers = _layers(folder, "decoder", (0, 2, 4))
-            self.encoder = [
-                _layers(folder, name, numbers)
-                for name, numbers in (
-                    ("encoder_h", (0, 2)), ("encoder_mean", (0,)), ("encoder_std", (0,)))
-            ]  # fmt: skip
-        (w1, b1), (w2, b2), (w3, b3) = layers
-        self.data: dict[str, Any] = {
-            "N": 1, "D": len(w1), "H1": b1.size, "H2": b2.size, "P": b3.size, "W1": w1.T,
-            "W2": w2.T, "W3": w3.T, "b1": b1, "b2": b2, "b3": b3,
-        }  # fmt: skip
-
-    def log_joint(self, x: np.ndarray, image: np.ndarray) -> np.ndarray:
-        """log p(x, y) for codes x of shape (n, D)."""
-        d = self.data
-        hidden = np.tanh(np.tanh(x @ d["W1"].T + d["b1"]) @ d["W2"].T + d["b2"])
-        logits = hidden @ d["W3"].T + d["b3"]
-        log_prior = -0.5 * np.square(x).sum(axis=1) - 0.5 * x.shape[1] * np.log(2 * np.pi)
-        return log_prior + (image * logits - np.logaddexp(0, logits)).sum(axis=1)
-
-    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """A code and an image."""
-        d = self.data
-        x = rng.standard_normal(d["D"])
-        hidden = np.tanh(d["W2"] @ np.tanh(d["W1"] @ x + d["b1"]) + d["b2"])
-        return x, (rng.random(d["P"]) < expit(d["W3"] @ hidden + d["b3"])).astype(int)
-
-    def base(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviations of the base: the encoder's, or those of the prior."""
-        if self.encoder is None:
-            return np.zeros(self.data["D"]), np.ones(self.data["D"])
-        hidden = image.astype(float)
-        for weights, bias in self.encoder[0]:
-            hidden = np.tanh(hidden @ weights + bias)
-        (mean,), (log_sd,) = self.encoder[1:]
-        return hidden @ mean[0] + mean[1], np.exp(hidden @ log_sd[0] + log_sd[1])
-
-
-def _layers(folder: Path, name: str, numbers: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """Weights and biases of a network, in double precision."""
-    path = folder / f"{name}_params.npz"
-    if not path.is_file():
-        raise SystemExit(f"There is no {path}. README.md says where to get the folder mnist-iwae.")
-    with np.load(path, encoding="latin1") as arrays:
-        return [(arrays[f"W{n}"].astype(float), arrays[f"b{n}"].astype(float).ravel())
-                for n in numbers]  # fmt: skip
+FOLDERS = {"mnist-iwae": "MNIST", "omni-iwae": "Omniglot"}
+STROKES = "drawn strokes"
+# Step sizes of the notebooks for AIS, the two temperings and joint tempering, and the scale of u.
+STEPS = {"mnist-iwae": (0.3, 0.25, 0.15, 8.0), "omni-iwae": (0.4, 0.4, 0.4, 5.0)}
+# The axes of the notebooks' pictures, in nats an image: all estimates of the paper lie on them.
+AXES = {"mnist-iwae": (-95.7, -95.3), "omni-iwae": (-110.0, -109.85)}
+CHUNK, PARTICLES, CHAINS, RUNGS = 50, 16, 2, 1000
+LOOKS = {"simulated tempering": (ORANGE, "--"), "Gibbs": (BLUE, ":"), "joint": (PURPLE, "-")}
 
 
 @functools.cache
-def decoder(folder: str | None) -> Decoder:
-    """A decoder, once for each process."""
-    return Decoder(None if folder is None else Path(folder))
+def network(folder: str | None) -> Network:
+    """The network in a folder, or one trained on strokes, once for each process."""
+    if folder is not None:
+        return Network.read(Path(folder))
+    return train(strokes(4000, np.random.default_rng(1)), PLANS["strokes"], seed=1)[0]
 
 
-def image_evidence(folder: str | None, image: int, short: bool, seed: int) -> dict[str, Any]:
-    """Part: log p of one generated image by three samplers, and its bracket."""
-    known = decoder(folder)
-    rng = np.random.default_rng([seed, image])
-    code, pixels = known.draw(rng)
-    mean, sd = known.base(pixels)
-    x = mean + sd * rng.standard_normal((BASE_DRAWS, mean.size))
-    log_q = (-0.5 * np.square((x - mean) / sd) - np.log(sd) - 0.5 * np.log(2 * np.pi)).sum(axis=1)
-    bound = float(logsumexp(known.log_joint(x, pixels) - log_q) - np.log(BASE_DRAWS))
-    data = known.data | {"y": pixels[None]}
-    model = stanct.temper(PROGRAM)
-    common: dict[str, Any] = {
-        "base": stanct.GaussianBase(mean, np.diag(sd)), "seed": int(rng.integers(2**30)),
-        "progress": False,
+def folders(work: Work) -> dict[str | None, str]:
+    """The folders of the networks that there are, and what their images are called."""
+    if work.data is None:
+        return {None: STROKES}
+    below: dict[str | None, str] = {str(work.data / name): title for name, title in FOLDERS.items()
+             if (work.data / name / "decoder_params.npz").is_file()}  # fmt: skip
+    return below or {str(work.data): FOLDERS.get(work.data.name, work.data.name)}
+
+
+def chunk_estimates(
+    folder: str | None, method: str, first: int, count: int, length: int, seed: int
+) -> dict[str, Any]:
+    """Part: log p of some generated images by one method, with processor seconds.
+
+    `length` is the number of temperatures of AIS and of the bracket, and that of draws otherwise.
+    """
+    net = network(folder)
+    codes, images = (values[first:] for values in net.generated(first + count))
+    single, log_zeta = net.bounds(images, np.random.default_rng([first, 7]))
+    anneal, step, step_joint, scale = STEPS.get(Path(folder or "").name, STEPS["mnist-iwae"])
+    rng = np.random.default_rng([seed, first, length])
+    chains = PARTICLES if method in ("AIS", "bracket") else CHAINS
+    rows = Rows.of(net, images, log_zeta, chains)
+    started = time.process_time()
+    found: dict[str, Any] = {"method": method, "folder": folder, "length": length, "first": first}
+    if method == "encoder":
+        return found | {"single": single, "log_zeta": log_zeta}
+    if method in ("AIS", "bracket"):
+        found["log_z"], found["error"] = _pooled(annealed(rows, length, anneal, rng), log_zeta, 1)
+        if method == "bracket":
+            start = (codes.repeat(chains, axis=0) - rows.mean) / rows.sd
+            back = annealed(rows, length, anneal, rng, start)
+            found["upper"], found["upper_error"] = _pooled(back, log_zeta, -1)
+    else:
+        ladder = sigmoidal_ladder(RUNGS)
+        moves: dict[str, Callable[[], Iterator[np.ndarray]]] = {
+            "simulated tempering": lambda: simulated(rows, RUNGS, step, rng),
+            "Gibbs": lambda: gibbs(rows, step, rng),
+            "joint": lambda: joint(rows, scale, step_joint, rng),
+        }
+        bias = LadderBias.linear(ladder, 0.0) if method[0] == "s" else Bias.linear(0.0)
+        ends = np.unique(np.geomspace(10, length, 25).astype(int))
+        line, both = running_log_z(moves[method](), bias, ends, chains)
+        found |= {"ends": ends, "line": line + log_zeta, "log_z": line[-1] + log_zeta,
+                  "error": 0.5 * np.abs(both[0] - both[1])}  # fmt: skip
+    return found | {"seconds": time.process_time() - started, "gradients": rows.gradients}
+
+
+def _pooled(log_weights: np.ndarray, log_zeta: np.ndarray, way: int) -> tuple[Any, Any]:
+    """log p from the particles of each image, and the standard error by the delta method."""
+    w = log_weights.reshape(log_zeta.size, -1)
+    mean = logsumexp(w, axis=1) - np.log(w.shape[1])
+    spread = np.exp(w - mean[:, None]).std(axis=1, ddof=1) / np.sqrt(w.shape[1])
+    return log_zeta + way * mean, spread
+
+
+def package_estimates(folder: str | None, image: int, short: bool, seed: int) -> dict[str, Any]:
+    """Part: log p of one image by stanct itself, on the Stan program with compiled kernels."""
+    net = network(folder)
+    _, images = net.generated(image + 1)
+    (w1, b1), (w2, b2), (w3, b3) = net.decoder
+    data = {
+        "N": 1, "D": net.dimension, "H1": b1.size, "H2": b2.size, "P": b3.size, "W1": w1.T,
+        "W2": w2.T, "W3": w3.T, "b1": b1, "b2": b2, "b3": b3, "y": images[-1:],
     }  # fmt: skip
-    length = 150 if short else 500
-    methods: dict[str, tuple[stanct.Method, dict[str, int]]] = {
-        "ais": (stanct.AIS(temperatures=50 if short else 500), {"chains": 1, "draws": 64}),
-        "gibbs": (stanct.Gibbs(bootstrap=0), {"chains": 2, "draws": length, "warmup": 150}),
-        "joint": (stanct.Joint(bootstrap=0), {"chains": 2, "draws": length, "warmup": 150}),
-    }
-    found: dict[str, Any] = {"image": image, "encoder": bound}
-    for name, (method, size) in methods.items():
-        run = model.sample(data, method, engine="embedded", log_zeta=bound, **size, **common)
-        found |= {name: run.evidence.log_z, f"{name} SE": run.evidence.std_error,
-                  f"{name} gradients": run.gradients}  # fmt: skip
-    bracket = model.bidirectional(
-        data, {"x": code[None]}, stanct.AIS(temperatures=100 if short else 1000),
-        chains=1, draws=64, log_zeta=bound, **common,
+    data = {key: value.astype(float) if key[0] in "Wb" else value for key, value in data.items()}
+    mean, sd = (value[0] for value in net.base(images[-1:]))
+    log_zeta = float(net.bounds(images[-1:], np.random.default_rng(7))[1][0])
+    run = stanct.temper(PROGRAM).sample(
+        data, stanct.Gibbs(bootstrap=0), engine="embedded", log_zeta=log_zeta, chains=2,
+        draws=150 if short else 500, warmup=150, base=stanct.GaussianBase(mean, np.diag(sd)),
+        seed=seed, progress=False,
     )  # fmt: skip
-    return found | {"lower": bracket.lower, "upper": bracket.upper}
+    return {"image": image, "folder": folder, "log_z": run.evidence.log_z,
+            "error": run.evidence.std_error, "gradients": run.gradients}  # fmt: skip
+
+
+def pooled(parts: list[dict[str, Any]], key: str = "log_z") -> np.ndarray:
+    """Values of all images, from the chunks of one method."""
+    return np.concatenate([part[key] for part in sorted(parts, key=lambda p: p["first"])], axis=-1)
+
+
+def chunks(work: Work, lengths: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """The parts of all networks, methods and chunks of images."""
+    images = work.times(1000, 20)
+    jobs = [{"folder": folder, "method": method, "first": first,
+             "count": min(CHUNK, images - first), "length": length, "seed": work.seed}
+            for folder in folders(work) for method, length in lengths
+            for first in range(0, images, CHUNK)]  # fmt: skip
+    return present(work.parts.all(chunk_estimates, jobs))
+
+
+def whole_thousand(work: Work) -> dict[str | None, tuple[float, float]]:
+    """Mean log p over all thousand images, and its standard error, by short runs of Gibbs.
+
+    The paper's picture is about all of them, and the mean over a hundred is another.
+    """
+    jobs = [{"folder": folder, "method": "Gibbs", "first": first, "count": CHUNK, "length": 300,
+             "seed": work.seed}
+            for folder in folders(work) if folder for first in range(0, 1000, CHUNK)]  # fmt: skip
+    found = [] if work.quick or not jobs else present(work.parts.all(chunk_estimates, jobs))
+    means = {}
+    for folder in {part["folder"] for part in found}:
+        mine = [part for part in found if part["folder"] == folder]
+        row = _row("", "Gibbs", mine, pooled(mine), pooled(mine, "error"))
+        means[folder] = row["log p"], row["standard error"]
+    return means
 
 
 def figure_4(work: Work) -> Made:
-    """log p of generated images against the middle of their bracket, by three samplers."""
-    folder = None if work.data is None else str(work.data)
-    jobs = [
-        {"folder": folder, "image": image, "short": work.quick, "seed": work.seed}
-        for image in range(work.times(1000, 3))
-    ]
-    rows = present(work.parts.all(image_evidence, jobs))
-    middle = np.array([(r["lower"] + r["upper"]) / 2 for r in rows])
-    order = np.argsort(middle)
-    figure, axes = panels(1, 2, (9.5, 3.4))
-    places = np.arange(len(rows))
-    for side in ("lower", "upper"):
-        values = np.array([r[side] for r in rows]) - middle
-        axes[0, 0].plot(places, values[order], "_", color=INK, ms=9, label=f"BDMC, {side}")
-    for k, (name, colour) in enumerate(SAMPLERS.items()):
-        values = np.array([r[name] for r in rows]) - middle
-        error = 1.96 * np.array([r[f"{name} SE"] for r in rows])
-        axes[0, 0].errorbar(places + 0.15 * (k - 1), values[order], error[order], fmt="o", ms=3,
-                            lw=0.8, color=colour, label=name)  # fmt: skip
-    axes[0, 0].set_xticks(places if len(rows) < 12 else places[:: len(rows) // 10])
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    titled(axes[0, 0], "(a) log p(y) − middle of the bracket", "image", "nats")
-    totals = {name: float(np.mean([r[name] for r in rows])) for name in
-              ("encoder", *SAMPLERS, "lower", "upper")}  # fmt: skip
-    gaps = {name: totals[name] - float(middle.mean()) for name in ("encoder", *SAMPLERS)}
-    colours = [GREEN, *SAMPLERS.values()]
-    axes[0, 1].bar(list(gaps), list(gaps.values()), color=colours, width=0.6)
-    axes[0, 1].axhspan(totals["lower"] - middle.mean(), totals["upper"] - middle.mean(), color=INK,
-                       alpha=0.15, lw=0)  # fmt: skip
-    axes[0, 1].axhline(0, color=INK, lw=0.8)
-    titled(axes[0, 1], "(b) the mean over images; grey: bracket", "", "nats")
-    kind = "the trained MNIST decoder" if folder else "a small decoder with RANDOM weights"
-    says = (
-        f"{len(rows)} images of {kind}. Mean log p: "
-        + ", ".join(f"{name} {value:.3f}" for name, value in totals.items())
-        + ". Here `encoder` is the importance-weighted estimate from the base alone, and `lower` "
-        "and `upper` are the two ends of bidirectional Monte Carlo."
-    )
-    inside = {
-        name: sum(r["lower"] - 2 * r[f"{name} SE"] <= r[name] <= r["upper"] + 2 * r[f"{name} SE"]
-                  for r in rows) for name in SAMPLERS
+    """Mean log p of generated images against processor time, by four methods, and its bracket."""
+    short = work.quick
+    draws = {"simulated tempering": 1000, "Gibbs": 1000, "joint": 2500}
+    lengths = [("encoder", 1), ("bracket", 100 if short else 500)]
+    lengths += [("AIS", n) for n in ((25, 50) if short else (50, 100, 200))]
+    lengths += [(name, n // 10 if short else n) for name, n in draws.items()]
+    found = chunks(work, lengths)
+    checked = present(work.parts.all(package_estimates, [
+        {"folder": folder, "image": image, "short": short, "seed": work.seed + image}
+        for folder in folders(work) for image in range(1 if short else 2)
+    ]))  # fmt: skip
+    titles = folders(work)
+    figure, axes = panels(1, len(titles), (1.5 + 4.2 * len(titles), 3.8))
+    rows, says = [], []
+    for one, (folder, title) in zip(axes[0], titles.items(), strict=True):
+        mine = [part for part in found if part["folder"] == folder]
+        table = _panel(one, mine, folder, title)
+        rows += table
+        says.append(_sentences(mine, table, title))
+        own = [c for c in checked if c["folder"] == folder]
+        gibbs_of = pooled([p for p in mine if p["method"] == "Gibbs"])
+        says.append(
+            "stanct's own Gibbs run on the Stan program gives for the first images "
+            + ", ".join(f"{c['log_z']:.2f} ± {c['error']:.2f} (here {gibbs_of[c['image']]:.2f})"
+                        for c in own) + "."
+        )  # fmt: skip
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6,
+                  frameon=False, fontsize=8)  # fmt: skip
+    verdict = " ".join(_verdicts(rows, titles, whole_thousand(work)))
+    return Made(rows, figure, work.judged(" ".join(says), " " + verdict))
+
+
+def _panel(one: Any, mine: list[dict[str, Any]], folder: str | None, title: str) -> list[Any]:
+    """Draw the panel of one network, and return the rows of its table."""
+    by_kind: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for part in mine:
+        by_kind.setdefault((part["method"], part["length"]), []).append(part)
+    encoder, bracket = (next(parts for (name, _), parts in by_kind.items() if name == wanted)
+                        for wanted in ("encoder", "bracket"))  # fmt: skip
+    count = pooled(bracket).size
+    lower, upper = float(pooled(bracket).mean()), float(pooled(bracket, "upper").mean())
+    rows = [
+        {"images": title, "count": count, "method": name, "length": 1 if name[-2:] == " 1" else 100,
+         "log p": float(pooled(encoder, key).mean()), "standard error": np.nan,
+         "gradients": 0, "processor seconds": np.nan}
+        for name, key in (("encoder, 1", "single"), ("encoder, 100", "log_zeta"))
+    ]  # fmt: skip
+    for name, key, error in (("BDMC, lower", "log_z", "error"),
+                             ("BDMC, upper", "upper", "upper_error")):  # fmt: skip
+        value = pooled(bracket, key)
+        rows.append(_row(title, name, bracket, value, pooled(bracket, error)))
+        one.axhline(value.mean(), color=INK if name[-1] == "r" and "upper" in name else RED,
+                    lw=1, ls="-.", label=name)  # fmt: skip
+    for (name, length), parts in by_kind.items():
+        if name in ("encoder", "bracket"):
+            continue
+        value, error = pooled(parts), pooled(parts, "error")
+        row = _row(title, name, parts, value, error) | {"length": length}
+        rows.append(row)
+        if name == "AIS":
+            first = not any(r["method"] == "AIS" for r in rows[:-1])
+            one.errorbar(row["processor seconds"], row["log p"], 1.96 * row["standard error"],
+                         fmt="s", ms=4, color=QUIET, label="AIS" if first else None)  # fmt: skip
+            continue
+        colour, dash = LOOKS[name]
+        ends = np.array(parts[0]["ends"])
+        line = pooled(parts, "line").mean(axis=1)
+        one.plot(
+            row["processor seconds"] * ends / ends[-1], line, color=colour, ls=dash, label=name
+        )
+        band = 1.96 * row["standard error"] * np.sqrt(ends[-1] / ends)
+        one.fill_between(row["processor seconds"] * ends / ends[-1], line - band, line + band,
+                         color=colour, alpha=0.15, lw=0)  # fmt: skip
+    middle = (lower + upper) / 2
+    one.set_ylim(middle - 0.5, middle + 0.25)
+    one.set_xscale("log")
+    titled(one, f"{title}, {count} images", "processor seconds", "log p of an image, mean")
+    return rows
+
+
+def _row(
+    title: str, name: str, parts: list[dict[str, Any]], value: np.ndarray, error: np.ndarray
+) -> dict[str, Any]:
+    """The mean over images, whose chains are independent of each other."""
+    return {
+        "images": title, "count": value.size, "method": name, "length": parts[0]["length"],
+        "log p": float(value.mean()),
+        "standard error": float(np.sqrt(np.square(error).sum()) / value.size),
+        "gradients": sum(part["gradients"] for part in parts),
+        "processor seconds": sum(part["seconds"] for part in parts),
     }  # fmt: skip
+
+
+def _sentences(mine: list[dict[str, Any]], table: list[dict[str, Any]], title: str) -> str:
+    """What one panel says in words."""
+    named = {}
+    for row in table:
+        named[row["method"]] = row  # of AIS, the longest run
+    texts = [f"{table[0]['count']} images of {title}, mean log p:"]
+    texts.append(", ".join(
+        f"{name} {row['log p']:.3f}"
+        + (f" ± {row['standard error']:.3f}" if np.isfinite(row["standard error"]) else "")
+        + (f" ({row['length']} temperatures)" if name == "AIS" else "")
+        for name, row in named.items()) + ".")  # fmt: skip
+    bracket = [part for part in mine if part["method"] == "bracket"]
+    low = pooled(bracket) - 3 * pooled(bracket, "error") - 0.02
+    high = pooled(bracket, "upper") + 3 * pooled(bracket, "upper_error") + 0.02
+    inside = []
+    for name in LOOKS:
+        own = [part for part in mine if part["method"] == name]
+        value, error = pooled(own), 3 * pooled(own, "error")
+        inside.append(f"{name} {np.mean((value >= low - error) & (value <= high + error)):.0%}")
+    texts.append("Of the images, inside their bracket within three standard errors: "
+                 + ", ".join(inside) + ".")  # fmt: skip
+    return " ".join(texts)
+
+
+def _verdicts(
+    rows: list[dict[str, Any]],
+    titles: dict[str | None, str],
+    thousand: dict[str | None, tuple[float, float]],
+) -> list[str]:
+    """Whether estimates lie on the axes of the paper's pictures, and what the encoder leaves."""
+    texts = []
+    for folder, title in titles.items():
+        mine = {r["method"]: r for r in rows if r["images"] == title}
+        axes = AXES.get(Path(folder or "").name)
+        if axes and folder in thousand:
+            mean, error = thousand[folder]
+            texts.append(
+                f"The paper's picture for all thousand images of {title} has an axis from "
+                f"{axes[0]} to {axes[1]} nats an image; short runs of Gibbs on all of them give "
+                f"{mean:.3f} ± {error:.3f}."
+            )
+        gap = mine["BDMC, upper"]["log p"] - mine["encoder, 100"]["log p"]
+        left = mine["BDMC, upper"]["log p"] - mine["Gibbs"]["log p"]
+        texts.append(
+            f"For {title} the encoder's bound with 100 draws is {gap:.2f} nats below the upper "
+            f"end, and Gibbs is {left:.2f} below it."
+        )
+    texts.append("Bands are 95 % intervals over the chains of the images.")
+    return texts
+
+
+def generated_images(work: Work, name: str) -> Made:
+    """A thousand images that a decoder generates, in columns of twenty-five."""
+    folder = None if work.data is None else work.data
+    if folder is not None and (folder / name / "decoder_params.npz").is_file():
+        folder = folder / name
+    title = STROKES if folder is None else FOLDERS.get(folder.name, folder.name)
+    net = network(None if folder is None else str(folder))
+    count = work.times(1000, 100)
+    _, images = net.generated(count)
+    single, log_zeta = net.bounds(images, np.random.default_rng(7))
+    side, high = round(net.pixels**0.5), min(25, count)
+    wide = -(-count // high)
+    sheet = np.zeros((high * side, wide * side))
+    for k, image in enumerate(images):
+        row, column = (k % high) * side, (k // high) * side
+        sheet[row : row + side, column : column + side] = image.reshape(side, side)
+    figure = Figure(figsize=(sheet.shape[1] / 110, sheet.shape[0] / 110))
+    figure.figimage(1 - sheet, cmap="gray", vmin=0, vmax=1)
+    rows = [
+        {"image": k, "pixels": int(on), "bound, 1 draw": float(a), "bound, 100 draws": float(b)}
+        for k, (on, a, b) in enumerate(zip(images.sum(axis=1), single, log_zeta, strict=True))
+    ]
+    says = (
+        f"{count} images that the decoder of {title} generates. The encoder's bound on log p of an "
+        f"image is {single.mean():.2f} with one draw and {log_zeta.mean():.2f} with a hundred, on "
+        f"average; {images.mean():.1%} of the pixels are on."
+    )
     verdict = (
-        " Of these images "
-        + ", ".join(f"{count} with {name}" for name, count in inside.items())
-        + " are inside their bracket, give or take two standard errors. The ends of a bracket "
-        "are estimates, too, and may cross."
+        " The authors' notebooks draw their images in the same order and with the same seed, so "
+        "that with their weights these are the paper's images. Which of the paper's figures shows "
+        "them is taken from their file names; no caption was at hand."
+        if title in FOLDERS.values()
+        else " The decoder is a stand-in: only the kind of picture is the paper's."
     )
     return Made(rows, figure, work.judged(says, verdict))
+
+
+def figure_6(work: Work) -> Made:
+    """Images from the first decoder, MNIST's."""
+    return generated_images(work, "mnist-iwae")
+
+
+def figure_7(work: Work) -> Made:
+    """Images from the second decoder, Omniglot's."""
+    return generated_images(work, "omni-iwae")

@@ -26,7 +26,7 @@ from common import (
     short_numbers,
     titled,
 )
-from decoders import figure_4
+from decoders import figure_4, figure_6, figure_7
 from radon_evidence import figure_3
 from relaxations import exact_signs, leading_plane, relaxed_draws
 from scipy.integrate import trapezoid
@@ -398,5 +398,7 @@ ITEMS = (
     Item("gs-figure-3", "Graham & Storkey, Figure 3: evidence of the radon model", figure_3),
     Item("gs-figure-4", "Graham & Storkey, Figure 4: evidence of a decoder's images", figure_4),
     Item("gs-figure-5", "Graham & Storkey, Figure 5: exact draws of a relaxation", figure_5),
+    Item("gs-figure-6", "Graham & Storkey, Figure 6: images that a decoder generates", figure_6),
+    Item("gs-figure-7", "Graham & Storkey, Figure 7: images of the second decoder", figure_7),
     Item("gs-bounds", "Graham & Storkey, (23), (40), (43): bounds on p(β)", bounds),
 )

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import betancourt
+import gobbo
 import graham_storkey
 import luo
 import nemeth
@@ -27,7 +28,9 @@ from parts import EXECUTORS, Parts, executor
 from PIL import Image
 
 ITEMS: dict[str, Item] = {
-    item.name: item for paper in (graham_storkey, nemeth, luo, betancourt) for item in paper.ITEMS
+    item.name: item
+    for paper in (graham_storkey, nemeth, luo, betancourt, gobbo)
+    for item in paper.ITEMS
 }
 DPI, COLOURS = 110, 128
 

@@ -156,14 +156,19 @@ def equi_energy(seed, draws, warmup, log_height, centre, half_precision):
     return past, calls
 
 
+def mixture_of(data: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log heights, centres and half the precisions of a mixture's components."""
+    sigma = np.asarray(data["sigma"], float)
+    log_height = np.log(data["weight"]) - 2 * np.log(sigma) - np.log(2 * np.pi)
+    return log_height, np.asarray(data["centre"], float), 0.5 / sigma**2
+
+
 def walk(method: str, scenario: str, data: dict, draws: int, seed: int) -> tuple[np.ndarray, int]:
     """Draws of RAM, EE or PT, shape (draws, 2), and the number of densities.
 
     A fifth of `draws` more iterations come first; EE and PT have as many as `draws`.
     """
-    sigma = np.asarray(data["sigma"], float)
-    log_height = np.log(data["weight"]) - 2 * np.log(sigma) - np.log(2 * np.pi)
-    mixture = (log_height, np.asarray(data["centre"], float), 0.5 / sigma**2)
+    mixture = mixture_of(data)
     if method == "RAM":
         return ram(seed, draws, draws // 5, RAM_SCALE[scenario], mixture)
     sampler = {"EE": equi_energy, "PT": parallel}[method]

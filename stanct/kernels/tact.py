@@ -13,12 +13,13 @@ each step.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stanct.arrays import Array
 from stanct.kernels.compiling import borrowed, compiled
+from stanct.kernels.noisy import Potential, Reading, energy_at
 
 # Biases of the tempering variable.
 NO_BIAS, FORCE, HILLS = 0, 1, 2
@@ -27,54 +28,14 @@ NO_BIAS, FORCE, HILLS = 0, 1, 2
 RUNAWAY = 1000.0
 
 
-class Potential(NamedTuple):
-    """An energy that is estimated from batches, in whitened coordinates x = m + L z.
-
-    Batch j is drawn with probability n_j / N. It estimates the log density by
-    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j. Here v_j is the log density given the batch
-    alone, and v_0 that given no data. With a reference point, a linear function of x is added to
-    each estimate, which makes it exact at that point.
-
-    Attributes
-    ----------
-    call
-        The C function of every density, see `Density.address`.
-    handles, weights, cumulative : shape (S,)
-        First arguments of the C function, w_j, and cumulative probabilities.
-    prior
-        First argument for v_0; not used if `split` is false.
-    split
-        Whether v_0 must be evaluated; otherwise the estimate is v_j alone.
-    values, gradients : shape (S,) or (0,), (S, D) or (0, D)
-        The a_j and b_j of the terms a_j + b_j x that are added to the estimates, see
-        `Batches.corrections`.
-    mean : shape (D,)
-    scale : shape (D, D), or (1, D) for a diagonal L
-    noise
-        Standard deviations of Gaussian noise added to U and to each component of ∇U.
-    """
-
-    call: Any
-    handles: Array
-    weights: Array
-    cumulative: Array
-    prior: int
-    split: bool
-    values: Array
-    gradients: Array
-    mean: Array
-    scale: Array
-    noise: tuple[float, float]
-
-
 class Walker(NamedTuple):
     """State of a chain, updated in place; positions and momenta are whitened.
 
     Attributes
     ----------
     z, momentum : shape (D,)
-    thermostat : shape (1,) or (D,)
-        z_θ, one for all coordinates or one for each.
+    thermostat : shape (1,), (D,) or (D²,)
+        z_θ, one for all coordinates, one for each, or a matrix by rows.
     tempering : shape (3,)
         ξ, its momentum r_ξ and its thermostat z_ξ.
     clock : shape (3,)
@@ -129,21 +90,6 @@ class Dynamics(NamedTuple):
     gaps: tuple[int, int]
 
 
-class Reading(NamedTuple):
-    """Working memory for an estimate of the energy.
-
-    Attributes
-    ----------
-    rows : shape (4, D)
-        ∇U, the point x, the gradient in x, and the prior's gradient in x.
-    value : shape (2,)
-        U, and U − offset, which `move` sets.
-    """
-
-    rows: Array
-    value: Array
-
-
 class TactOut(NamedTuple):
     """Output of a block: `trace` has a row for every look, the others for every collected draw.
 
@@ -159,11 +105,6 @@ class TactOut(NamedTuple):
     z: Array
     energy: Array
     trace: Array
-
-
-def make_reading(dimension: int) -> Reading:
-    """Allocate working memory for an estimate in D dimensions."""
-    return Reading(np.zeros((4, dimension)), np.zeros(2))
 
 
 @compiled
@@ -228,108 +169,6 @@ def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
 
 
 @compiled
-def density_at(
-    potential: Potential, batch: int, x: Array, gradient: Array, other: Array, value: Array
-) -> bool:
-    """Put the estimate of a batch at x into `value` and `gradient`; return False if x is rejected.
-
-    `other` is working memory for the gradient of the prior.
-    """
-    code = potential.call(
-        potential.handles[batch], True, True,
-        x.ctypes.data, value.ctypes.data, gradient.ctypes.data, np.uintp(0),
-    )  # fmt: skip
-    if code != 0:
-        return False
-    if potential.split:
-        found = value[0]
-        code = potential.call(
-            potential.prior, True, True,
-            x.ctypes.data, value.ctypes.data, other.ctypes.data, np.uintp(0),
-        )  # fmt: skip
-        if code != 0:
-            return False
-        weight = potential.weights[batch]
-        value[0] = weight * found + (1.0 - weight) * value[0]
-        for i in range(x.size):
-            gradient[i] = weight * gradient[i] + (1.0 - weight) * other[i]
-    if potential.values.size > 0:
-        value[0] += potential.values[batch]
-        for i in range(x.size):
-            value[0] += potential.gradients[batch, i] * x[i]
-            gradient[i] += potential.gradients[batch, i]
-    return np.isfinite(value[0])
-
-
-@compiled
-def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading: Reading) -> bool:
-    """Put a noisy U(z), up to a constant, and ∇U into `reading`; return False if z is rejected."""
-    room, value = reading.rows, reading.value
-    x, gradient = room[1], room[2]
-    diagonal = potential.scale.shape[0] == 1
-    if diagonal:
-        for i in range(z.size):
-            x[i] = potential.mean[i] + potential.scale[0, i] * z[i]
-    else:
-        for i in range(z.size):
-            total = potential.mean[i]
-            for j in range(i + 1):
-                total += potential.scale[i, j] * z[j]
-            x[i] = total
-    batch = 0
-    if potential.handles.size > 1:
-        place = np.searchsorted(potential.cumulative, rng.random(), side="right")
-        batch = min(int(place), potential.handles.size - 1)
-    if not density_at(potential, batch, x, gradient, room[3], value):
-        return False
-    room[0] = 0.0
-    for i in range(z.size):
-        if diagonal:
-            room[0, i] = -potential.scale[0, i] * gradient[i]
-        else:
-            for j in range(i + 1):
-                room[0, j] -= potential.scale[i, j] * gradient[i]
-    value[0] = -value[0]
-    if potential.noise[0] > 0:
-        value[0] += potential.noise[0] * rng.standard_normal()
-    if potential.noise[1] > 0:
-        for i in range(z.size):
-            room[0, i] += potential.noise[1] * rng.standard_normal()
-    return np.isfinite(room[0].sum())
-
-
-@compiled
-def batch_spread(
-    potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
-) -> None:
-    """Compute the variances between batches of U and of ∇U at each point.
-
-    The variance of ∇U is averaged over coordinates.
-
-    Parameters
-    ----------
-    points : shape (P, D)
-        Whitened points.
-    out : shape (P, 2)
-        Both variances; NaN where a batch was rejected.
-    """
-    dimension = points.shape[1]
-    reading = Reading(np.zeros((4, dimension)), np.zeros(2))
-    for n in range(points.shape[0]):
-        mean, square = np.zeros(dimension + 1), np.zeros(dimension + 1)
-        good = True
-        for k in range(repeats):
-            good = energy_at(potential, points[n], rng, reading) and good
-            for i in range(dimension + 1):
-                new = reading.rows[0, i] if i < dimension else reading.value[0]
-                step = new - mean[i]
-                mean[i] += step / (k + 1)
-                square[i] += step * (new - mean[i])
-        out[n, 0] = square[dimension] / (repeats - 1) if good else np.nan
-        out[n, 1] = square[:dimension].mean() / (repeats - 1) if good else np.nan
-
-
-@compiled
 def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> None:
     """Draw the momenta from their equilibrium distribution."""
     for i in range(walker.z.size):
@@ -347,6 +186,11 @@ def heat(walker: Walker, dynamics: Dynamics, lam: float, slope: float, share: fl
         for i in range(momentum.size):
             total += momentum[i] ** 2
         walker.thermostat[0] += gain * (total / momentum.size - eta)
+    elif walker.thermostat.size > momentum.size:
+        for i in range(momentum.size):
+            for j in range(momentum.size):
+                excess = momentum[i] * momentum[j] - (eta if i == j else 0.0)
+                walker.thermostat[i * momentum.size + j] += gain * excess
     else:
         for i in range(momentum.size):
             walker.thermostat[i] += gain * (momentum[i] ** 2 - eta)
@@ -368,6 +212,47 @@ def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
     """Return the share of a momentum that remains after a step's friction."""
     loss = coupled * coupled * thermostat
     return np.exp(-loss) if symmetric else 1.0 - loss
+
+
+@compiled
+def damped(momentum: Array, matrix: Array, square: float, symmetric: bool, room: Array) -> None:
+    """Apply the friction of a matrix, shape (D²,), to a momentum in place.
+
+    The exponential of the symmetric form is a sum of eight terms, whose error is below 1e-6 for a
+    friction of up to .5 a step. `room`, shape (2, D), is working memory.
+    """
+    size, term, new = momentum.size, room[0], room[1]
+    term[:] = momentum
+    for order in range(1, 9 if symmetric else 2):
+        for i in range(size):
+            total = 0.0
+            for j in range(size):
+                total += matrix[i * size + j] * term[j]
+            new[i] = -square * total / order
+        for i in range(size):
+            term[i] = new[i]
+            momentum[i] += new[i]
+
+
+@compiled
+def rest(thermostat: Array, dimension: int, friction: float) -> None:
+    """Put z_θ at the friction that is injected."""
+    thermostat[:] = friction
+    if thermostat.size > dimension:
+        for i in range(thermostat.size):
+            if i % (dimension + 1) != 0:
+                thermostat[i] = 0.0
+
+
+@compiled
+def mean_friction(thermostat: Array, dimension: int) -> float:
+    """Return the mean of z_θ over the coordinates."""
+    if thermostat.size <= dimension:
+        return thermostat.mean()
+    total = 0.0
+    for i in range(dimension):
+        total += thermostat[i * dimension + i]
+    return total / dimension
 
 
 @compiled
@@ -416,10 +301,27 @@ def move(
             state[1], dynamics.eta[1] * force, kept, spread * rng.standard_normal(),
             dynamics.symmetric,
         )  # fmt: skip
-    diagonal = walker.thermostat.size > 1
+        if slope == 0.0 and dynamics.bias == HILLS:
+            # Nothing else acts on ξ here. The hills make wells, which it would not leave or enter.
+            kept = np.exp(-dynamics.friction[1])
+            spread = np.sqrt(dynamics.eta[1] * (1.0 - kept * kept))
+            state[1] = kept * state[1] + spread * rng.standard_normal()
+    full = walker.thermostat.size > walker.z.size
+    diagonal = walker.thermostat.size > 1 and not full
     spread = spread_of(lam, dynamics.friction[0], dynamics.eta[0], dynamics.symmetric)
     kept = kept_of(lam, walker.thermostat[0], dynamics.symmetric)
-    for i in range(walker.z.size):
+    if full:
+        # The friction of a matrix stands between the two halves of the kick, too.
+        half = 0.5 if dynamics.symmetric else 0.0
+        for i in range(walker.z.size):
+            walker.momentum[i] -= half * lam * dynamics.eta[0] * reading.rows[0, i]
+        damped(walker.momentum, walker.thermostat, lam * lam, dynamics.symmetric, reading.rows[1:3])
+        for i in range(walker.z.size):
+            walker.momentum[i] += (
+                spread * rng.standard_normal()
+                - (1.0 - half) * lam * dynamics.eta[0] * reading.rows[0, i]
+            )
+    for i in range(0 if full else walker.z.size):
         if diagonal:
             kept = kept_of(lam, walker.thermostat[i], dynamics.symmetric)
         walker.momentum[i] = kicked(
@@ -470,7 +372,7 @@ def run_looks(
                 walker.clock[2] += 1
                 walker.z[:] = home
                 walker.tempering[0] = 0.0
-                walker.thermostat[:] = dynamics.friction[0]
+                rest(walker.thermostat, dimension, dynamics.friction[0])
                 walker.tempering[2] = dynamics.friction[1]
                 resample(walker, dynamics, rng)
         home[:] = walker.z
@@ -479,7 +381,7 @@ def run_looks(
         lam, _ = coupling(walker.tempering[0], dynamics.plateau, dynamics.reach, dynamics.power)
         out.trace[look, 0] = walker.tempering[0]
         out.trace[look, 1] = lam
-        out.trace[look, 2] = walker.thermostat.mean()
+        out.trace[look, 2] = mean_friction(walker.thermostat, dimension)
         out.trace[look, 3] = walker.tempering[2]
         out.trace[look, 4] = value[1] + dynamics.offset
         out.trace[look, 5] = kinetic

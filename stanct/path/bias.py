@@ -12,6 +12,7 @@ equations 17 and 20, for the linear bias b(β) = β log ζ; here b is piecewise 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,6 +75,12 @@ class Bias(_Table):
         super().__post_init__()
         if not 0 <= self.atom < 1:
             raise StanctError(f"The weight of an atom lies in [0, 1), and {self.atom!r} does not.")
+
+    @classmethod
+    def through(cls, knots: Sequence[tuple[float, ...]]) -> Bias:
+        """The bias through pairs (β, b)."""
+        beta, value = np.array(knots, float).T
+        return cls(beta, value)
 
     @classmethod
     def linear(cls, log_zeta: float) -> Bias:
@@ -272,6 +279,11 @@ def sigmoidal_ladder(temperatures: int) -> Array:
     ladder = (raw - raw[0]) / (raw[-1] - raw[0])
     ladder[-1] = 1.0
     return ladder
+
+
+def ladder_of(rungs: int | Sequence[float]) -> Array:
+    """The rungs themselves where they are given, or so many of the sigmoidal ladder."""
+    return sigmoidal_ladder(rungs - 1) if isinstance(rungs, int) else np.array(rungs, float)
 
 
 def tempered(beta: float, delta: Array) -> Array:

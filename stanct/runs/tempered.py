@@ -13,6 +13,7 @@ import pandas as pd
 from stanct.arrays import Array, joined_rows
 from stanct.errors import StanctError
 from stanct.estimates import weighted
+from stanct.estimates.counts import COUNTS, count_evidence
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Curve, Evidence, Expectation, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
@@ -110,11 +111,20 @@ class TemperedRun(EvidenceRun):
         """log Z by thermodynamic integration of the average of δ at the β of the draws."""
         return path_integral(self.estimator, self.beta, self.method)
 
+    @cached_property
+    def count_evidence(self) -> Evidence | None:
+        """log Z from the visits of the ends of a ladder ([GS] 8); None on a continuous path."""
+        if not isinstance(self.bias, LadderBias):
+            return None
+        return count_evidence(self.beta, self.bias, self.tours, self.method)
+
     def extra_estimates(self) -> dict[str, Evidence]:
         """As `EvidenceRun.extra_estimates`."""
+        counted = self.count_evidence
         return {
             "Rao–Blackwell, tempered chains alone": self.rao_blackwell_evidence,
             THERMODYNAMIC: self.thermodynamic_evidence,
+            **({COUNTS: counted} if counted and np.isfinite(counted.std_error) else {}),
         }
 
     def chain_counts(self) -> dict[str, Array]:

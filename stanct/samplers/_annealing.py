@@ -41,7 +41,7 @@ from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._rounds import acceptance_by_beta
-from stanct.settings import Flag, Whole
+from stanct.settings import Flag, Ladder, Whole
 from stanct.work.execution import Borrow
 
 Result = TypeVar("Result", covariant=True)
@@ -60,7 +60,7 @@ class Annealing(HmcMethod[Result]):
     Attributes
     ----------
     temperatures
-        Number of steps of the sigmoidal schedule.
+        Number of steps of the sigmoidal schedule, or inverse temperatures of your own from 0 to 1.
     resample
         Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
     island
@@ -75,7 +75,7 @@ class Annealing(HmcMethod[Result]):
     default_base: ClassVar[str] = MODES
     least_warmup: ClassVar[int] = 1
 
-    temperatures: Annotated[int, Whole(2)] = 200
+    temperatures: Annotated[int | tuple[float, ...], Ladder(2)] = 200
     resample: Annotated[bool, Flag()] = False
     island: Annotated[int, Whole(2)] = 32
 
@@ -103,12 +103,18 @@ class Annealing(HmcMethod[Result]):
         job.lap("warmup")
         return self.annealed(job, up, streams, table), streams
 
+    @property
+    def _schedule(self) -> Array:
+        """Inverse temperatures from 0 to 1, shape (steps + 1,)."""
+        own = self.temperatures
+        return sigmoidal_ladder(own) if isinstance(own, int) else np.array(own)
+
     def _streams(self, job: Job, base: Base) -> tuple[Up, list[Stream]]:
         """What moves the particles of a base, and new streams of them."""
         up = Up(
             job.borrow,
             base,
-            sigmoidal_ladder(self.temperatures),
+            self._schedule,
             self.moves(learn=False),
             self.transitions,
             self.resample,

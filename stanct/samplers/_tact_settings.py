@@ -22,6 +22,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "no_tempering": {"tempering": False},
         "no_thermostat": {"thermostat": None},
         "sgnht": {"tempering": False},
+        "extended_hamiltonian": {"thermostat": None, "bias": "hills"},
         "sghmc": {"tempering": False, "thermostat": None},
         "sgld": {
             "tempering": False,
@@ -33,7 +34,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """Settings of `TACT` that turn TACT-HMC into its ablations and related samplers.
 
-With friction 1 and no thermostat, the published step is θ ← θ − η ∇Ũ + N(0, 2η): SGLD with step 2η.
+``extended_hamiltonian`` has the Langevin moves and the learned bias of Gobbo & Leimkuhler (2015). It
+is for gradients without noise. With friction 1 and no thermostat, the published step is θ ← θ − η ∇Ũ + N(0, 2η): SGLD with step 2η.
 """
 
 
@@ -100,7 +102,7 @@ class TactSettings:
     inertia: Annotated[float, Real(0)] = 1.0
     tempering_inertia: Annotated[float, Real(0)] = 1.0
     tempering: Annotated[bool, Flag()] = True
-    thermostat: Annotated[str | None, Choice("scalar", "diagonal")] = "scalar"
+    thermostat: Annotated[str | None, Choice("scalar", "diagonal", "full")] = "scalar"
     bias: Annotated[str | None, Choice("force", "hills")] = "force"
     bins: Annotated[int, Whole(2)] = 100
     hills: Annotated[Hills, Instance(Hills, "stanct.Hills(...)")] = Hills()

@@ -14,6 +14,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.errors import SamplingError
+from stanct.kernels import noisy
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, TactOut, Walker
 from stanct.runs.tact import ENERGY
@@ -89,7 +90,7 @@ def started(
     walker = Walker(
         z,
         settings.step * rng.standard_normal(z.size),
-        np.full(z.size if settings.thermostat == "diagonal" else 1, settings.friction),
+        _thermostat(settings, z.size),
         np.array(
             [0.0, settings.tempering_step * rng.standard_normal(), settings.tempering_friction]
         ),
@@ -98,19 +99,26 @@ def started(
     return Chain(rng, noise, walker, _new_bias(settings.bins))
 
 
+def _thermostat(settings: TactSettings, dimension: int) -> Array:
+    """z_θ at rest, in the shape that the kernels take for its kind."""
+    if settings.thermostat == "full":
+        return settings.friction * np.eye(dimension).ravel()
+    return np.full(dimension if settings.thermostat == "diagonal" else 1, settings.friction)
+
+
 def _place(
     source: Source, place: Array | None, rng: np.random.Generator, noise: np.random.Generator
 ) -> Array:
     """A start with finite energy: the given one, or a draw from the base."""
     dimension = source.mean.size
-    reading = compiled.make_reading(dimension)
+    reading = noisy.make_reading(dimension)
     with source.lend(noise) as lent:
         potential = make_potential(
             lent, source.mean, source.scale, source.corrections, source.noise
         )
         for _ in range(START_TRIES if place is None else 1):
             z = rng.standard_normal(dimension) if place is None else np.array(place, float)
-            if compiled.energy_at(potential, z, rng, reading):
+            if noisy.energy_at(potential, z, rng, reading):
                 return z
         density = lent.shards[0]
         failure = density.failure if isinstance(density, FunctionDensity) else None
@@ -207,7 +215,7 @@ def noise_spread(
     spread = np.zeros((len(picked), 2))
     with source.potential(noise) as potential:
         points = np.array([block.place for block in picked])
-        compiled.batch_spread(potential, points, SPREAD_BATCHES, luck, spread)
+        noisy.batch_spread(potential, points, SPREAD_BATCHES, luck, spread)
     at = (coupling.plateau, coupling.reach, coupling.power)
     return np.column_stack([spread, [compiled.coupling(block.xi, *at) for block in picked]])
 

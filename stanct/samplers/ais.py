@@ -17,7 +17,7 @@ class AIS(Annealing[ParticleRun]):
     Attributes
     ----------
     temperatures
-        Number of steps of the sigmoidal schedule.
+        Number of steps of the sigmoidal schedule, or inverse temperatures of your own from 0 to 1.
     resample
         Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
     island

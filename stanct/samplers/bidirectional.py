@@ -39,7 +39,7 @@ class Bidirectional(Annealing[Bracket]):
         generated the data (name to value), or an unconstrained point of shape (D,). A function that
         takes a random generator and returns such a draw is called once for every chain.
     temperatures
-        Number of steps of the sigmoidal schedule.
+        Number of steps of the sigmoidal schedule, or inverse temperatures of your own from 0 to 1.
     resample
         Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
     island

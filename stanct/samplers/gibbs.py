@@ -14,7 +14,7 @@ from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round, refit_bias
-from stanct.settings import Real
+from stanct.settings import Knots, Real
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,15 @@ class Gibbs(Alternation):
         p₀, the share of the draws at which β = 0 exactly, and x is drawn afresh from the base.
         Stretches between such draws are independent, see `TemperedRun.tours`. With 0, there is no
         atom.
+    bias
+        Pairs (β, b) of a bias b(β) of your own, linear between them, which is then not learned. β
+        has density ∝ z(β) exp(−b(β)).
     """
 
     name: ClassVar[str] = "gibbs"
 
     atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
+    bias: Annotated[tuple[tuple[float, ...], ...] | None, Knots()] = None
 
     @property
     def sampled(self) -> bool:
@@ -50,12 +54,17 @@ class Gibbs(Alternation):
 
     def first_bias(self, log_zeta: float) -> Bias:
         """The linear bias with slope log ζ."""
-        return replace(Bias.linear(log_zeta), atom=self.atom)
+        return self._own(Bias.linear(log_zeta))
 
     def carried_bias(self, course: Course, uniform: float) -> Bias:
         """The bias along the course."""
-        return replace(course.bias(uniform), atom=self.atom)
+        return self._own(course.bias(uniform))
 
     def refitted_bias(self, done: Round, uniform: float) -> Bias:
         """The bias along the round's own path, base draws included."""
-        return replace(refit_bias(done, uniform), atom=self.atom)
+        return self._own(refit_bias(done, uniform))
+
+    def _own(self, learned: Bias) -> Bias:
+        """The learned bias, or the user's, with the atom."""
+        bias = learned if self.bias is None else Bias.through(self.bias)
+        return replace(bias, atom=self.atom)

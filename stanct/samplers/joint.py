@@ -28,7 +28,7 @@ from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, refit_base
 from stanct.samplers._watch import Watch
-from stanct.settings import Real
+from stanct.settings import Knots, Real
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -57,6 +57,9 @@ class Joint(NutsMethod[TemperedRun]):
         p₀, the share of the draws at which β = 0 exactly, and x is drawn afresh from the base.
         Stretches between such draws are independent, see `TemperedRun.tours`. With 0, there is no
         atom. CmdStan has none.
+    bias
+        Pairs (β, b) of a bias b(β) of your own, linear between them, which is then not learned. β
+        has density ∝ z(β) exp(−b(β)).
 
     CmdStan runs NUTS on the generated joint program. It also fits the bases ``"pathfinder"``,
     ``"laplace"`` and ``"advi"``. Pilots always run on the embedded engine. Without CmdStan,
@@ -68,19 +71,21 @@ class Joint(NutsMethod[TemperedRun]):
     aims: ClassVar[bool] = True
 
     atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
+    bias: Annotated[tuple[tuple[float, ...], ...] | None, Knots()] = None
 
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, refit base and bias in rounds, freeze both, and draw."""
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        base, bias = job.nuts_base(start.base), Bias.linear(start.log_zeta)
+        own = None if self.bias is None else Bias.through(self.bias)
+        base, bias = job.nuts_base(start.base), own or Bias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
             stage = stages.run(f"round {number + 1}", base, bias, places)
             if stage.cut:
                 raise interruption()
             new = job.nuts_base(refit_base(stage.round, start.least_shrinkage))
-            bias = _coarse_bias(course_under(stage.round, new), start.uniform)
+            bias = own or _coarse_bias(course_under(stage.round, new), start.uniform)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])
             places = np.concatenate([new.whiten(x), ends[:, -1:]], axis=1)

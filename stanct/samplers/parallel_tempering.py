@@ -38,7 +38,7 @@ from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
-from stanct.settings import Flag, Whole
+from stanct.settings import Flag, Ladder, Whole
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 
@@ -60,7 +60,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
     ----------
     rungs
         Number of rungs K; by default one more than 2.5 times the barrier measured in the warm-up,
-        from 5 to 65.
+        from 5 to 65. Or the inverse temperatures of the rungs, from 0 to 1, which then stay.
     reversible
         Whether to choose even or odd pairs at random instead of in turn. This is slower, and serves
         for comparison.
@@ -82,7 +82,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
     default_draws: ClassVar[int] = 2000
     default_warmup: ClassVar[int] = 300
 
-    rungs: Annotated[int | None, Whole(2)] = None
+    rungs: Annotated[int | tuple[float, ...] | None, Ladder(2)] = None
     reversible: Annotated[bool, Flag()] = False
     bootstrap: Annotated[int, Whole(0)] = 0
 
@@ -224,7 +224,11 @@ class _Ladders:
     def started(cls, job: Job, method: ParallelTempering, base: Base) -> _Ladders:
         """Ladders with every rung inside the target's support."""
         # Denser near the base, where the path of a poorly matching base is steep.
-        betas = np.linspace(0, 1, method.rungs or FIRST_RUNGS) ** 2
+        own = method.rungs
+        if isinstance(own, tuple):
+            betas = np.array(own)
+        else:
+            betas = np.linspace(0, 1, own or FIRST_RUNGS) ** 2
         members = [
             _Ladder.start(job.density, base, betas.size, job.seeds("ladder", k))
             for k in range(job.chains)
@@ -259,19 +263,25 @@ class _Ladders:
 
     def adapt(self) -> None:
         """Warm up in rounds of doubling length, and leave a frozen ladder."""
-        method, job = self.method, self.job
+        job = self.job
         for share in DOUBLING:
             done = self.scanned("warm-up", max(job.warmup * share // sum(DOUBLING), 2), learn=True)
             rejection = done.rejection.mean(axis=0)
-            wanted = int(np.clip(np.ceil(RUNGS_PER_BARRIER * rejection.sum()), 4, 64))
-            count = method.rungs or wanted
-            new, _ = equal_rejection(self.betas, rejection, count + (method.rungs is None))
+            new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
             pooled = pool_tables([member.table for member in self.members])
             for member in self.members:
                 member.table = copy_table(pooled)
                 member.place(job.density, self.base, member.inside()[nearest])
             self.betas = new
+
+    def _adapted(self, rejection: Array) -> Array:
+        """Rungs of equal rejection, or the user's."""
+        rungs = self.method.rungs
+        if isinstance(rungs, tuple):
+            return self.betas
+        wanted = int(np.clip(np.ceil(RUNGS_PER_BARRIER * rejection.sum()), 4, 64))
+        return equal_rejection(self.betas, rejection, rungs or wanted + 1)[0]
 
     def scanned(
         self, label: str, scans: int, *, learn: bool = False, final: bool = False

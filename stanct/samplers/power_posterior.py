@@ -22,7 +22,7 @@ from stanct.runs.power import PowerRun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method
 from stanct.seeds import stan_seed
-from stanct.settings import Real, Whole
+from stanct.settings import Ladder, Real, Whole
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
 
@@ -34,7 +34,7 @@ class PowerPosterior(Method[PowerRun]):
     Attributes
     ----------
     rungs
-        Number of powers K, with the prior and the posterior.
+        Number of powers K, with the prior and the posterior, or the powers themselves, from 0 to 1.
     exponent
         c. The larger it is, the more powers are near the prior, where log z(β) is steep.
     target_accept
@@ -48,7 +48,7 @@ class PowerPosterior(Method[PowerRun]):
     default_warmup: ClassVar[int] = 300
     least_warmup: ClassVar[int] = 150
 
-    rungs: Annotated[int, Whole(3)] = 25
+    rungs: Annotated[int | tuple[float, ...], Ladder(3)] = 25
     exponent: Annotated[float, Real(0)] = 5.0
     target_accept: Annotated[float, Real(0, 1)] = 0.8
     max_depth: Annotated[int, Whole(1)] = 10
@@ -56,6 +56,8 @@ class PowerPosterior(Method[PowerRun]):
     @property
     def betas(self) -> Array:
         """The schedule, shape (K,)."""
+        if isinstance(self.rungs, tuple):
+            return np.array(self.rungs)
         return np.linspace(0, 1, self.rungs) ** self.exponent
 
     def check(self, plan: Plan, target: Any) -> None:
@@ -77,8 +79,9 @@ class PowerPosterior(Method[PowerRun]):
         parts = _Parts.of(target)
         rungs: list[_Rung] = []
         places = base.unwhiten(job.places(base))
-        with job.bar(job.chains * self.rungs * job.draws, self.name) as bar:
-            for k in range(self.rungs - 1, -1, -1):
+        count = self.betas.size
+        with job.bar(job.chains * count * job.draws, self.name) as bar:
+            for k in range(count - 1, -1, -1):
                 rung = job.once(f"power {k}", self._work(job, parts, places, k))
                 job.ledger.gradients += rung.gradients
                 rungs.append(rung)

@@ -15,11 +15,11 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.estimates.path import PathEstimator
-from stanct.path.bias import LadderBias, sigmoidal_ladder
+from stanct.path.bias import Bias, LadderBias, ladder_of
 from stanct.path.course import Course, beta_grid
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round
-from stanct.settings import Choice, Whole
+from stanct.settings import Choice, Knots, Ladder
 
 LADDERS = ("equal", "sigmoidal")
 FIRST_RUNGS = 32
@@ -38,7 +38,11 @@ class SimulatedTempering(Alternation):
         ``"equal"`` spaces rungs by equal thermodynamic length ∫ sd_β(δ) dβ, learned in the warm-up.
         ``"sigmoidal"`` is the ladder of [GS] 7.2.
     rungs
-        Number of rungs; by default three for each unit of thermodynamic length, from 10 to 200.
+        Number of rungs; by default three for each unit of thermodynamic length, from 10 to 200. Or
+        the inverse temperatures of the rungs, from 0 to 1, which `ladder` then leaves alone.
+    bias
+        Pairs (β, b) of a pseudo-prior b(β) of your own, which is then not learned. At rungs between
+        two pairs it is linear.
     bootstrap
         Rounds that refit the base before the final chains. With 0, the first base is final.
     transitions
@@ -58,7 +62,8 @@ class SimulatedTempering(Alternation):
     name: ClassVar[str] = "simulated_tempering"
 
     ladder: Annotated[str, Choice(*LADDERS)] = "equal"
-    rungs: Annotated[int | None, Whole(2)] = None
+    rungs: Annotated[int | tuple[float, ...] | None, Ladder(2)] = None
+    bias: Annotated[tuple[tuple[float, ...], ...] | None, Knots()] = None
 
     @property
     def sampled(self) -> bool:
@@ -67,29 +72,39 @@ class SimulatedTempering(Alternation):
 
     @property
     def _first_ladder(self) -> Array:
-        return sigmoidal_ladder((self.rungs or FIRST_RUNGS) - 1)
+        return ladder_of(self.rungs or FIRST_RUNGS)
+
+    def _bias(self, ladder: Array, value: Array) -> LadderBias:
+        """The pseudo-prior with these values, or the user's, on a ladder."""
+        if self.bias is not None:
+            value = Bias.through(self.bias)(ladder)
+        return LadderBias(ladder, value)
 
     def first_bias(self, log_zeta: float) -> LadderBias:
         """The linear pseudo-prior on a sigmoidal ladder."""
-        return LadderBias.linear(self._first_ladder, log_zeta)
+        ladder = self._first_ladder
+        return self._bias(ladder, ladder * log_zeta)
 
     def carried_bias(self, course: Course, uniform: float) -> LadderBias:
         """The pseudo-prior along the course, on a sigmoidal ladder."""
         ladder = self._first_ladder
-        return LadderBias(ladder, np.interp(ladder, course.beta, course.log_z - course.log_z[0]))
+        return self._bias(ladder, np.interp(ladder, course.beta, course.log_z - course.log_z[0]))
 
     def refitted_bias(self, done: Round, uniform: float) -> LadderBias:
         """The equal-length or sigmoidal ladder, with log z(β_n) estimated from a round."""
         estimator = done.estimator
+        betas = self._ladder_along(estimator)
+        log_z = np.array([estimator.log_z(beta) for beta in betas])
+        return self._bias(betas, log_z - log_z[0])
+
+    def _ladder_along(self, estimator: PathEstimator) -> Array:
+        """The user's ladder, or one of as many rungs as the path is long."""
+        if isinstance(self.rungs, tuple):
+            return np.array(self.rungs)
         grid, length = thermodynamic_length(estimator)
         wanted = int(np.clip(np.ceil(RUNGS_PER_LENGTH * length[-1]) + 1, FEWEST, MOST))
         count = self.rungs or wanted
-        if self.ladder == "equal":
-            betas = equal_length(grid, length, count)
-        else:
-            betas = sigmoidal_ladder(count - 1)
-        log_z = np.array([estimator.log_z(beta) for beta in betas])
-        return LadderBias(betas, log_z - log_z[0])
+        return equal_length(grid, length, count) if self.ladder == "equal" else ladder_of(count)
 
 
 def thermodynamic_length(estimator: PathEstimator) -> tuple[Array, Array]:

@@ -42,6 +42,9 @@ from stanct.targets.program_target import ProgramTarget
 
 __all__ = ["TACT", "VARIANTS", "Coupling", "Hills"]
 
+# Most coordinates of a full thermostat, each step of which costs 9 D² products.
+MOST_FULL = 64
+
 
 @dataclass(frozen=True, kw_only=True)
 class TACT(TactSettings, Method[TactRun]):
@@ -69,7 +72,8 @@ class TACT(TactSettings, Method[TactRun]):
     tempering
         Whether ξ moves. If not, λ = 1 throughout.
     thermostat
-        ``"scalar"``, ``"diagonal"`` (one for each coordinate) or None. With None, the friction
+        ``"scalar"``, ``"diagonal"`` (one for each coordinate), ``"full"`` (a D × D matrix, for
+        noise that is correlated between up to 64 coordinates) or None. With None, the friction
         stays at c and the noise of the gradient is not compensated.
     bias
         ``"force"`` (adaptive biasing force), ``"hills"`` (metadynamics) or None.
@@ -132,6 +136,12 @@ class TACT(TactSettings, Method[TactRun]):
                 "TACT-HMC estimates no evidence and has no use for log_zeta.",
                 remedy="Leave out log_zeta=.",
             )
+        if self.thermostat == "full" and target.density.dimension > MOST_FULL:
+            raise SamplingError(
+                f"A full thermostat is a matrix of {target.density.dimension} rows, and "
+                f"{MOST_FULL} are the most.",
+                remedy='Pass thermostat="diagonal".',
+            )
         if isinstance(target, StochasticTarget):
             _check_stochastic(plan.base, target)
         if self.minibatch is not None:
@@ -181,7 +191,7 @@ class TACT(TactSettings, Method[TactRun]):
             thermostat_errors=errors,
             bias=_summary(members[0].bias, self),
             counts=np.array([member.walker.clock for member in members]),
-            facts={"hottest": self.coupling.hottest},
+            facts={"hottest": self.coupling.hottest, "energy_offset": offset},
         )
 
     def _shards(self, job: Job) -> Batches | None:

@@ -19,7 +19,7 @@ from stanct.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.errors import SamplingError
 from stanct.kernels import SIGNATURE
-from stanct.kernels.tact import Potential
+from stanct.kernels.noisy import Potential
 from stanct.targets.density import Density
 from stanct.targets.function_target import FunctionDensity, ProgramlessTarget
 from stanct.targets.lending import Shelves

@@ -1,0 +1,172 @@
+"""Energies and gradients that are estimated from batches of the data, in whitened coordinates."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.kernels.compiling import compiled
+
+
+class Potential(NamedTuple):
+    """An energy that is estimated from batches, in whitened coordinates x = m + L z.
+
+    Batch j is drawn with probability n_j / N. It estimates the log density by
+    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j. Here v_j is the log density given the batch
+    alone, and v_0 that given no data. With a reference point, a linear function of x is added to
+    each estimate, which makes it exact at that point.
+
+    Attributes
+    ----------
+    call
+        The C function of every density, see `Density.address`.
+    handles, weights, cumulative : shape (S,)
+        First arguments of the C function, w_j, and cumulative probabilities.
+    prior
+        First argument for v_0; not used if `split` is false.
+    split
+        Whether v_0 must be evaluated; otherwise the estimate is v_j alone.
+    values, gradients : shape (S,) or (0,), (S, D) or (0, D)
+        The a_j and b_j of the terms a_j + b_j x that are added to the estimates, see
+        `Batches.corrections`.
+    mean : shape (D,)
+    scale : shape (D, D), or (1, D) for a diagonal L
+    noise
+        Standard deviations of Gaussian noise added to U and to each component of ∇U.
+    """
+
+    call: Any
+    handles: Array
+    weights: Array
+    cumulative: Array
+    prior: int
+    split: bool
+    values: Array
+    gradients: Array
+    mean: Array
+    scale: Array
+    noise: tuple[float, float]
+
+
+class Reading(NamedTuple):
+    """Working memory for an estimate of the energy.
+
+    Attributes
+    ----------
+    rows : shape (4, D)
+        ∇U, the point x, the gradient in x, and the prior's gradient in x.
+    value : shape (2,)
+        U, and U − offset, which `move` sets.
+    """
+
+    rows: Array
+    value: Array
+
+
+def make_reading(dimension: int) -> Reading:
+    """Allocate working memory for an estimate in D dimensions."""
+    return Reading(np.zeros((4, dimension)), np.zeros(2))
+
+
+@compiled
+def density_at(
+    potential: Potential, batch: int, x: Array, gradient: Array, other: Array, value: Array
+) -> bool:
+    """Put the estimate of a batch at x into `value` and `gradient`; return False if x is rejected.
+
+    `other` is working memory for the gradient of the prior.
+    """
+    code = potential.call(
+        potential.handles[batch], True, True,
+        x.ctypes.data, value.ctypes.data, gradient.ctypes.data, np.uintp(0),
+    )  # fmt: skip
+    if code != 0:
+        return False
+    if potential.split:
+        found = value[0]
+        code = potential.call(
+            potential.prior, True, True,
+            x.ctypes.data, value.ctypes.data, other.ctypes.data, np.uintp(0),
+        )  # fmt: skip
+        if code != 0:
+            return False
+        weight = potential.weights[batch]
+        value[0] = weight * found + (1.0 - weight) * value[0]
+        for i in range(x.size):
+            gradient[i] = weight * gradient[i] + (1.0 - weight) * other[i]
+    if potential.values.size > 0:
+        value[0] += potential.values[batch]
+        for i in range(x.size):
+            value[0] += potential.gradients[batch, i] * x[i]
+            gradient[i] += potential.gradients[batch, i]
+    return np.isfinite(value[0])
+
+
+@compiled
+def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading: Reading) -> bool:
+    """Put a noisy U(z), up to a constant, and ∇U into `reading`; return False if z is rejected."""
+    room, value = reading.rows, reading.value
+    x, gradient = room[1], room[2]
+    diagonal = potential.scale.shape[0] == 1
+    if diagonal:
+        for i in range(z.size):
+            x[i] = potential.mean[i] + potential.scale[0, i] * z[i]
+    else:
+        for i in range(z.size):
+            total = potential.mean[i]
+            for j in range(i + 1):
+                total += potential.scale[i, j] * z[j]
+            x[i] = total
+    batch = 0
+    if potential.handles.size > 1:
+        place = np.searchsorted(potential.cumulative, rng.random(), side="right")
+        batch = min(int(place), potential.handles.size - 1)
+    if not density_at(potential, batch, x, gradient, room[3], value):
+        return False
+    room[0] = 0.0
+    for i in range(z.size):
+        if diagonal:
+            room[0, i] = -potential.scale[0, i] * gradient[i]
+        else:
+            for j in range(i + 1):
+                room[0, j] -= potential.scale[i, j] * gradient[i]
+    value[0] = -value[0]
+    if potential.noise[0] > 0:
+        value[0] += potential.noise[0] * rng.standard_normal()
+    if potential.noise[1] > 0:
+        for i in range(z.size):
+            room[0, i] += potential.noise[1] * rng.standard_normal()
+    return np.isfinite(room[0].sum())
+
+
+@compiled
+def batch_spread(
+    potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
+) -> None:
+    """Compute the variances between batches of U and of ∇U at each point.
+
+    The variance of ∇U is averaged over coordinates.
+
+    Parameters
+    ----------
+    points : shape (P, D)
+        Whitened points.
+    out : shape (P, 2)
+        Both variances; NaN where a batch was rejected.
+    """
+    dimension = points.shape[1]
+    reading = Reading(np.zeros((4, dimension)), np.zeros(2))
+    for n in range(points.shape[0]):
+        mean, square = np.zeros(dimension + 1), np.zeros(dimension + 1)
+        good = True
+        for k in range(repeats):
+            good = energy_at(potential, points[n], rng, reading) and good
+            for i in range(dimension + 1):
+                new = reading.rows[0, i] if i < dimension else reading.value[0]
+                step = new - mean[i]
+                mean[i] += step / (k + 1)
+                square[i] += step * (new - mean[i])
+        out[n, 0] = square[dimension] / (repeats - 1) if good else np.nan
+        out[n, 1] = square[:dimension].mean() / (repeats - 1) if good else np.nan
