@@ -86,7 +86,8 @@ model {
 def gaussian(size: int) -> Sized:
     """Independent normals whose scales span four powers of ten."""
     scales = 10 ** np.random.default_rng(size).uniform(-2, 2, size)
-    return Sized(GAUSSIAN, {"D": size, "s": scales}, 0.0, {})
+    few = {"draws": 400} if size > 2_000 else {}  # each draw of all numbers has 80 kB
+    return Sized(GAUSSIAN, {"D": size, "s": scales}, 0.0, few)
 
 
 def chain(size: int) -> Sized:
