@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -115,6 +115,24 @@ def test_processes_draw_what_a_thread_draws(
     method: str, target, alone: dict[str, Run], processes: ProcessPoolExecutor
 ) -> None:
     assert_same(draws(method, target, executor=processes), alone[method])
+
+
+def test_the_base_is_fitted_by_a_worker(target, processes: ProcessPoolExecutor) -> None:
+    """Search, pilots and particles too: the base is the same, and so is all that follows."""
+
+    class Counted(ThreadPoolExecutor):
+        names: ClassVar[list[str]] = []
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            self.names.append(getattr(getattr(fn, "func", fn), "__name__", ""))
+            return super().submit(fn, *args, **kwargs)
+
+    settings: Any = {"draws": 130, "warmup": 150, "seed": 5, "progress": False}
+    one = sampled("auto", target, threads=1, **settings)
+    with Counted(2) as threads:
+        assert_same(sampled("auto", target, executor=threads, **settings), one)
+    assert "fit_base" in Counted.names
+    assert_same(sampled("auto", target, executor=processes, **settings), one)
 
 
 def test_every_method_is_tried() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from stanct.bases.fits import MIXTURE_METHODS, FittedBase, fit_base
@@ -42,7 +44,7 @@ def first_base(
     chains, nuts, engine
         As in `fit_base`.
     execution
-        Runs the fit as a step that a checkpoint stores.
+        Runs the fit as a step that a checkpoint stores, in one worker of an executor.
     bootstrap
         Number of rounds that will refit the base, which a mixture does not allow.
     sampled
@@ -71,19 +73,18 @@ def first_base(
                 f"The base {base!r} is fitted to a Stan program, and this target has none.",
                 remedy="Pass base=GaussianBase(...).",
             )
-        return execution.once(
-            "base",
-            lambda: fit_base(
-                target,
-                base,
-                chains=chains,
-                seed=seed,
-                nuts=nuts,
-                engine=engine,
-                progress=execution.progress,
-                hints=hints,
-            ),
+        fit = partial(
+            fit_base,
+            target,
+            base,
+            chains=chains,
+            seed=seed,
+            nuts=nuts,
+            engine=engine,
+            progress=execution.progress and execution.executor is None,
+            hints=hints,
         )
+        return execution.once("base", lambda: execution.away("base", fit))
     if base.dimension != target.density.dimension:
         raise SamplingError(
             f"The base has {base.dimension} dimensions, the program "
