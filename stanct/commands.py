@@ -25,6 +25,7 @@ from stanct.model import TemperedModel, temper
 from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
+from stanct.runs.forecast import promise
 from stanct.runs.loading import load
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.storage import check_save_folder
@@ -253,6 +254,8 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     if options.report is not None:
         run.report(options.report)
         say(f"The report is {options.report}.", sys.stderr)
+    if isinstance(run, EvidenceRun) and (told := promise(run.provenance, run.bare_evidence)):
+        say(told, sys.stderr)
     for check in run.diagnostics:
         if not check.passed:
             say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)

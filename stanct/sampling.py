@@ -77,9 +77,9 @@ class Options(TypedDict, total=False):
     draws, warmup
         Kept and adaptation iterations of each chain. The defaults depend on the method.
     target_se, max_draws
-        Standard error of log Z at which to stop, and the largest number of draws of each chain
-        until then, by default 20 × `draws`. With `target_se`, `draws` serves only for this default.
-        The check ``"target_se"`` says why the run stopped.
+        Standard error of log Z at which to stop, in every method that estimates log Z, and the
+        largest number of draws of each chain until then, by default 20 × `draws`. With `target_se`,
+        `draws` serves only for this default. The check ``"target_se"`` says why the run stopped.
     seed
         Seed of all random streams. By default, a fresh seed is drawn and recorded. The draws do not
         depend on the number of threads.
@@ -120,8 +120,8 @@ class Options(TypedDict, total=False):
         Time in seconds after which the run ends with the draws that are finished, and a failed
         check ``"max_seconds"`` says so. It is an error if the time passes before every chain has
         draws that count. The user's variables and the estimates of the finished draws take a little
-        more time, as does a program that CmdStan compiles. With 0 and a checkpoint, the run has
-        what the checkpoint holds.
+        more time, as does a program that CmdStan compiles. The run's forecasts say beforehand if
+        the time will not suffice. With 0 and a checkpoint, the run has what the checkpoint holds.
     progress
         Whether the progress is shown on stderr: bars on a terminal, elsewhere a line now and then.
     """

@@ -392,7 +392,11 @@ def test_refusals_read_alike(
         ("joint", {"progress": "no"}, "progress must be True or False, not 'no'. Did you mean pro"),
         ("joint", {"checkpoint": 3}, "checkpoint must be the path of a folder, or None, not 3."),
         ("joint", {"engine": "cmdstn"}, "engine must be 'auto', 'embedded', 'cmdstan' or a CmdSta"),
-        ("ais", {"target_se": 0.1}, "Method 'ais' makes a fixed number of draws and cannot stop "),
+        (
+            "tact",
+            {"target_se": 0.1},
+            "Method 'tact' makes a fixed number of draws and cannot stop ",
+        ),
         ("ais", {"engine": "cmdstan"}, "Method 'ais' runs on the embedded engine alone"),
         ("ais", {"draws": 40}, "draws must be a multiple of island=32 and make two or more isla"),
         ("tact", {"log_zeta": 0.0}, "TACT-HMC estimates no evidence and has no use for log_zeta."),

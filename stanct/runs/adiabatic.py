@@ -17,7 +17,6 @@ from stanct.runs.diagnostics import (
     Check,
     agreement,
     check,
-    interrupted_check,
     mean_weight_checks,
 )
 from stanct.runs.run import EvidenceRun
@@ -173,7 +172,7 @@ class AdiabaticRun(EvidenceRun):
         kinetic = self._kinetic_score
         energy = self.energy_error
         return (
-            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
+            self._length_check(evidence),
             check("stalled", stalled.max(), 0.001, stalled.max() <= 0.001,
                   f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
                   f"stalled{self._stalling()}.",

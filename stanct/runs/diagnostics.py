@@ -156,7 +156,8 @@ def length_check(
     target, reason = stopped["target_se"], stopped["reason"]
     words, remedy = _STOPPED.get(str(reason), (f"{reason}.", MORE))  # of a later version
     if reason == "stalled":
-        remedy += refit(settings)
+        nearer = "pass a base that is nearer to the target (base=)."
+        remedy += refit(settings) if "bootstrap" in settings else nearer
     return check(
         "target_se",
         evidence.std_error,

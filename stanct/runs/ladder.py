@@ -22,7 +22,6 @@ from stanct.runs.diagnostics import (
     Check,
     agreement_check,
     check,
-    interrupted_check,
     refit,
     support_check,
     tempered_check,
@@ -192,7 +191,7 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
               f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", MORE),
     )  # fmt: skip
     return (
-        interrupted_check(run.draws, run.settings["draws"], run.time_limit),
+        run._length_check(evidence),
         check("round_trips", trips, 5, trips >= 5,
               f"The slowest ladder made {trips} trips from base to target and back.",
               MORE if trips else refit(run.method_settings).capitalize()),

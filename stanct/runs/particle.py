@@ -17,7 +17,6 @@ from stanct.runs.diagnostics import (
     MOST_DIVERGENT,
     Check,
     check,
-    interrupted_check,
     mean_weight_checks,
     tempered_check,
 )
@@ -85,7 +84,7 @@ class ParticleRun(EvidenceRun):
         more = "Use more temperatures, then more particles (draws=)."
 
         return (
-            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
+            self._length_check(evidence),
             *mean_weight_checks(evidence, "particles", more),
             tempered_check(spread, 1e-6, f"The log weights spread over {spread:.3g}.",
                            self.settings),

@@ -24,7 +24,6 @@ from stanct.runs.diagnostics import (
     agreement,
     agreement_check,
     check,
-    interrupted_check,
 )
 from stanct.runs.run import EvidenceRun, scans
 
@@ -210,7 +209,7 @@ class PowerRun(EvidenceRun):
         )  # fmt: skip
         beta = self.betas[1 + int(np.argmax(rates))]
         return (
-            interrupted_check(self.draws, self.settings["draws"], self.time_limit),
+            self._length_check(evidence),
             check("r_hat", rate, 1.05, not rate > 1.05,
                   f"Split R-hat of the log likelihood is {rate:.3f} at β = {beta:.2g}.",
                   "Chains of a power posterior stay apart, and nothing here moves them together: "

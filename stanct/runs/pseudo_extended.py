@@ -21,7 +21,6 @@ from stanct.runs.diagnostics import (
     MORE,
     Check,
     check,
-    interrupted_check,
     support_check,
     tempered_check,
     transition_checks,
@@ -239,7 +238,7 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
     inside = np.isfinite(run.base_delta)
     spread = float(np.ptp(run.base_delta[inside]))
     return (
-        interrupted_check(run.draws, run.settings["draws"], run.time_limit),
+        run._length_check(evidence),
         check("hand_overs", handed, 20, handed >= 20,
               f"In the slowest chain another copy became the heaviest {handed} times.",
               f"{MORE} If that does not help, use more copies (copies=) or a wider base (base=)."),

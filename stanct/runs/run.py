@@ -18,7 +18,8 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.path import Evidence, Expectation
 from stanct.path.base import Base
-from stanct.runs.diagnostics import Check, tails_check
+from stanct.runs.diagnostics import Check, length_check, tails_check
+from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
 from stanct.runs.storage import Stored, check_shapes, reading, save_run
 from stanct.runs.tables import Checks, in_html
@@ -512,6 +513,29 @@ class EvidenceRun(Run):
     def extra_estimates(self) -> dict[str, Evidence]:
         """The run's other estimates of log Z, label to estimate."""
         return {}
+
+    @property
+    def forecast(self) -> pd.DataFrame | None:
+        """What the run foretold of itself: a row for each forecast, and ``"came"`` for what came.
+
+        `at` is the time of the forecast, and `seconds` that of the whole run, both in seconds since
+        it began. `gradients` are those of the whole run, `draws` the kept ones of each chain, and
+        `std_error` is that of log Z, NaN where the first draws gave none. None where the method
+        made no forecast, and for runs that were extended.
+        """
+        told = self.provenance.get("forecasts") or ()
+        return forecast_table(told, self.provenance, self.draws, self.bare_evidence)
+
+    def _length_check(self, evidence: Evidence) -> Check:
+        """Check that the run is as long, or as precise, as was asked for."""
+        return length_check(
+            self.draws,
+            self.settings["draws"],
+            evidence,
+            self.provenance.get("stopping"),
+            self.method_settings,
+            self.time_limit,
+        )
 
     @property
     def shows(self) -> tuple[str, ...]:

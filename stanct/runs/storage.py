@@ -18,6 +18,7 @@ import numpy as np
 from stanct.arrays import Array, read_archive
 from stanct.errors import SavedRunError
 from stanct.path.base import Base, base_from_arrays
+from stanct.runs.forecast import COLUMNS
 
 LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
@@ -262,6 +263,8 @@ def _provenance(found: Any) -> Mapping[str, Any]:
         told[name] = _Told(record)
         for key in numbers:
             np.asarray(told[name][key], float)
+    for one in told.get("forecasts") or ():
+        np.asarray([one[key] for key in COLUMNS], float)
     return told
 
 

@@ -24,7 +24,6 @@ from stanct.runs.diagnostics import (
     Check,
     agreement_check,
     confirmation_check,
-    length_check,
     modes_check,
     path_checks,
     round_trips,
@@ -142,11 +141,8 @@ class TemperedRun(EvidenceRun):
 
     def _checks(self) -> tuple[Check, ...]:
         evidence, own = self.bare_evidence, self.method_settings
-        stopped = self.provenance.get("stopping")
         return (
-            length_check(
-                self.draws, self.settings["draws"], evidence, stopped, own, self.time_limit
-            ),
+            self._length_check(evidence),
             *path_checks(
                 self.estimator,
                 evidence,

@@ -38,6 +38,7 @@ from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
+from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
@@ -120,6 +121,30 @@ class Alternation(HmcMethod[TemperedRun]):
     def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
         """Move the chains on from their last draws, with the frozen step sizes."""
         return self._kept(job, _Chains.resumed(job, self, run))
+
+    def _foretell(
+        self, chains: _Chains, number: int, done: Round, gradients: int, clock: Clock
+    ) -> None:
+        """Make a forecast from the last round of a warm-up.
+
+        Parameters
+        ----------
+        number
+            Number of warm-ups before.
+        gradients, clock
+            What the draws of the round took.
+        """
+        job, made = chains.job, done.delta.shape[1]
+        left = self.bootstrap - number
+        trial = Trial(
+            "the warm-up" if self.bootstrap == 0 else f"warm-up {number + 1}",
+            made,
+            gradients,
+            clock.seconds,
+            planned=left * (job.warmup + ROUND_DRAWS) * gradients / made,
+            beside=1,
+        )
+        foretell(job, job.precision, chains.base, trial, lambda: done.error)
 
     def _kept(self, job: Job, chains: _Chains) -> TemperedRun:
         """Make the kept draws under the frozen base, bias and step sizes."""
@@ -256,8 +281,12 @@ class _Chains:
         """Learn bias and step sizes in rounds of doubling length, and leave one frozen table."""
         for step, share in enumerate(DOUBLING):
             size = max(self.job.warmup * share // sum(DOUBLING), 2)
+            clock = Clock()
             out = self.drawn("warm-up", size, learn=True)
+            clock.stop()
             done = self.round(out, "warm-up", number, step)
+            if step == len(DOUBLING) - 1:
+                self.method._foretell(self, number, done, int(out.gradients.sum()), clock)
             self.bias = self.method.refitted_bias(done, self.uniform)
             pooled = pool_tables([member.table for member in self.members])
             for member in self.members:
@@ -269,6 +298,24 @@ class _Chains:
             member.rebase(self.job.density, self.base, base)
         self.base, self.bias = base, bias
 
+    def _after_first(self, latest: list[list[GibbsOut]], watch: Watch, clock: Clock) -> str:
+        """Make a forecast from the kept draws that every chain has made so far."""
+        beta, delta, gradients = _so_far([[] for _ in latest], latest)
+        made = beta.shape[1]
+        # Some chains may be ahead of the others, and have spent the same time.
+        spent = sum(int(block.gradients.sum()) for chain in latest for block in chain)
+        trial = Trial(
+            f"{made} draws",
+            made,
+            gradients,
+            clock.seconds * gradients / max(spent, 1),
+            beside=1,
+            kept=made,
+            uncounted=gradients,
+        )
+        aim = watch.precision
+        return foretell(self.job, aim, self.base, trial, lambda: watch.error(beta, delta))
+
     def final(self, base_draws: BaseDraws, precision: Precision) -> tuple[GibbsOut, bool]:
         """Make the kept draws, and say whether they ended early."""
         job, work = self.job, self.work(learn=False)
@@ -277,7 +324,13 @@ class _Chains:
         with job.bar(len(self.members) * precision.first, job.method) as bar:
             watch = Watch(base_draws, 1, self.bias, precision, bar)
 
+            clock, told = Clock(), False
+
             def seen(latest: list[list[GibbsOut]]) -> None:
+                nonlocal told
+                if not told and all(latest):
+                    told = True
+                    watch.forecast = self._after_first(latest, watch, clock)
                 watch.show(lambda: _so_far(done, latest))
 
             try:

@@ -17,6 +17,7 @@ import numpy as np
 from stanct import kernels
 from stanct.arrays import Array
 from stanct.errors import SamplingError
+from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.kernels import (
     Mover,
     Moves,
@@ -38,8 +39,11 @@ from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
+from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job, Plan
+from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
+from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import acceptance_by_beta
 from stanct.settings import Flag, Ladder, Whole
 from stanct.work.execution import Borrow
@@ -47,6 +51,8 @@ from stanct.work.execution import Borrow
 Result = TypeVar("Result", covariant=True)
 
 PILOT_ROUNDS = 2
+# Particles of each chain before the first look at a `target_se`.
+FIRST_LOOK = 64
 # Transitions at β = 1 between the starts of two successive reverse particles.
 SPACING = 5
 # Effective share of its particles below which an island is resampled.
@@ -88,6 +94,13 @@ class Annealing(HmcMethod[Result]):
                 remedy=f"Did you mean draws={max(1, round(plan.draws / self.island)) * self.island}"
                 f"{'' if plan.chains > 1 else ' and chains=4'}?",
             )
+        most = plan.max_draws
+        if most is not None and (most < self.island or plan.chains * most < 2 * self.island):
+            raise SamplingError(
+                f"max_draws must allow two or more islands of {self.island} particles, and "
+                f"{most} do not.",
+                remedy=f"Did you mean max_draws={(1 + (plan.chains == 1)) * self.island}?",
+            )
 
     def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
         """Fit a base, learn step sizes, freeze them, and move the particles to the target.
@@ -99,7 +112,12 @@ class Annealing(HmcMethod[Result]):
         """
         start = job.start(sampled=True)
         up, streams = self._streams(job, start.base)
-        table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
+        table, trial, weights = _learn(
+            job, replace(up, moves=self.moves(learn=True), resample=False), streams
+        )
+        aim = self._precision(job)
+        # Pilots are not resampled, and say nothing of the errors of particles that are.
+        foretell(job, aim, up.base, trial, lambda: np.nan if self.resample else _error(weights, 1))
         job.lap("warmup")
         return self.annealed(job, up, streams, table), streams
 
@@ -108,6 +126,10 @@ class Annealing(HmcMethod[Result]):
         """Inverse temperatures from 0 to 1, shape (steps + 1,)."""
         own = self.temperatures
         return sigmoidal_ladder(own) if isinstance(own, int) else np.array(own)
+
+    def _precision(self, job: Job) -> Precision:
+        """The stopping rule of the particles, which come in islands."""
+        return replace(job.precision, unit=self.island, begin=FIRST_LOOK)
 
     def _streams(self, job: Job, base: Base) -> tuple[Up, list[Stream]]:
         """What moves the particles of a base, and new streams of them."""
@@ -132,37 +154,84 @@ class Annealing(HmcMethod[Result]):
 
     def annealed(self, job: Job, up: Up, streams: list[Stream], table: StepTable) -> ParticleRun:
         """Move particles along the schedule with frozen step sizes, and make the run."""
-        sizes = [self.island] * (job.draws // self.island)
-        blocks, interrupted = job.blocks(
-            "particles", up, streams, sizes, unit="particle", final=True
-        )
-        job.lap("sampling")
-        log_weights = joined_weights(blocks)
-        if not np.isfinite(log_weights).any():
-            raise SamplingError(
-                f"The target vanishes, or Stan rejects it, at all of {log_weights.size} particles.",
-                remedy="Pass a base that overlaps the target's support.",
+        precision = self._precision(job)
+        blocks: list[list[Particles]] = [[] for _ in streams]
+
+        def fields() -> dict[str, Any]:
+            return {
+                "method": "smc" if self.resample else "ais",
+                "z": np.stack([np.concatenate([block.z for block in chain]) for chain in blocks]),
+                "log_weights": _weights_that_count(blocks),
+                "island": self.island if self.resample else 1,
+                "betas": up.betas,
+                "counts": joined_counts(blocks),
+                "base": up.base,
+            }
+
+        with job.bar(job.chains * precision.first, "particles", unit="particle") as bar:
+            clock, told = Clock(), False
+
+            def seen(latest: list[list[Particles]]) -> None:
+                nonlocal told
+                if not told and all(latest):
+                    told = True
+                    self._after_first(job, up.base, precision, latest, clock)
+
+            def make(particles: int) -> bool:
+                sizes = [self.island] * (particles // self.island)
+                more, early = job.blocks(
+                    "particles", up, streams, sizes, final=True, bar=bar, seen=seen
+                )
+                for chain, further in zip(blocks, more, strict=True):
+                    chain.extend(further)
+                job.ledger.gradients += int(joined_counts(more)[:, 0].sum())
+                return early
+
+            early = until_precise(
+                job, precision, bar, make, lambda: job.draft(ParticleRun, **fields())
             )
-        z = np.stack([np.concatenate([block.z for block in chain]) for chain in blocks])
-        counts = joined_counts(blocks)
+        job.lap("sampling")
+        found = fields()
         bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
-        job.ledger.gradients += int(counts[:, 0].sum())
         return job.finish(
             ParticleRun,
-            interrupted=interrupted,
-            x=up.base.unwhiten(z),
-            method="smc" if self.resample else "ais",
-            z=z,
-            log_weights=log_weights,
-            island=self.island if self.resample else 1,
-            betas=up.betas,
-            counts=counts,
-            base=up.base,
+            interrupted=early,
+            x=up.base.unwhiten(found["z"]),
+            **found,
             facts={
+                "stopping": precision.record(),
                 "acceptance": acceptance_by_beta(bins),
                 "log_step": table.log_step.tolist(),
             },
         )
+
+    def _after_first(
+        self,
+        job: Job,
+        base: Base,
+        precision: Precision,
+        latest: list[list[Particles]],
+        clock: Clock,
+    ) -> None:
+        """Make a forecast from the islands that every stream has annealed so far."""
+        level = min(map(len, latest))
+        begun = [chain[:level] for chain in latest]
+        gradients, spent = (
+            sum(float(block.tally.counts[0]) for chain in some for block in chain)
+            for some in (begun, latest)
+        )
+        weights = joined_weights(begun)
+        made = weights.shape[1]
+        # Some streams may be ahead of the others, and have spent the same time.
+        seconds = clock.seconds * gradients / max(spent, 1)
+        trial = Trial(f"{made} particles", made, gradients, seconds, kept=made, uncounted=gradients)
+        island = self.island if self.resample else 1
+        foretell(job, precision, base, trial, lambda: _error(weights, island))
+
+
+def _error(log_weights: Array, island: int) -> float:
+    """Standard error of log Z from log weights of shape (chains, particles)."""
+    return mean_weight_evidence(log_weights, island, 0, "").std_error
 
 
 @dataclass(frozen=True)
@@ -262,6 +331,17 @@ def joined_weights(blocks: list[list[Particles]]) -> Array:
     return np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
 
 
+def _weights_that_count(blocks: list[list[Particles]]) -> Array:
+    """Log weights of all particles, shape (chains, particles); some of them must be finite."""
+    log_weights = joined_weights(blocks)
+    if not np.isfinite(log_weights).any():
+        raise SamplingError(
+            f"The target vanishes, or Stan rejects it, at all of {log_weights.size} particles.",
+            remedy="Pass a base that overlaps the target's support.",
+        )
+    return log_weights
+
+
 def joined_counts(blocks: list[list[Particles]]) -> Array:
     """The counts of `Tally.counts` for each chain, shape (chains, 5)."""
     return np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
@@ -286,13 +366,24 @@ def _resampled(population: Population, rng: np.random.Generator) -> Population:
     return chosen
 
 
-def _learn(job: Job, pilot: Up, streams: list[Stream]) -> StepTable:
-    """Learn step sizes from pilot particles, pool them, and freeze them in every stream."""
-    pooled = streams[0].table
+def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[StepTable, Trial, Array]:
+    """Learn step sizes from pilot particles, pool them, and freeze them in every stream.
+
+    Returns
+    -------
+    table, trial, log_weights
+        The step sizes, what the particles of the last round took, and their log weights.
+    """
+    pooled, clock = streams[0].table, Clock()
+    blocks: list[list[Particles]] = []
     for _ in range(PILOT_ROUNDS):
+        clock.restart()
         blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
+        clock.stop()
         job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
         pooled = pool_tables([stream.table for stream in streams])
         for stream in streams:
             stream.table = copy_table(pooled)
-    return pooled
+    spent = float(joined_counts(blocks)[:, 0].sum())
+    trial = Trial("the pilots", job.warmup, spent, clock.seconds)
+    return pooled, trial, joined_weights(blocks)

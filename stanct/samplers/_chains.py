@@ -19,6 +19,8 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.engines.embedded import Nuts, heeding_interrupts
 from stanct.errors import LostExecutorError
+from stanct.path.base import Base
+from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
@@ -31,6 +33,10 @@ from stanct.work.progress import Bar
 Result = TypeVar("Result", covariant=True)
 
 BLOCK_DRAWS = 50
+# The standard error of log Z from draws.
+ErrorOf = Callable[[NutsDraws], float]
+# Draws of each chain from which the first forecast of a stage is made.
+EARLY = 100
 
 # Factors on the adapted step size, used in turn once too many transitions were rejected.
 SHORT_STEPS = (0.5, 0.25, 0.125)
@@ -90,6 +96,69 @@ class Chains:
     gradients: int
     step_size: float
     interrupted: bool
+
+
+@dataclass
+class Outlook:
+    """Makes the forecasts of a stage of NUTS chains.
+
+    Attributes
+    ----------
+    name
+        Name of the stage.
+    base
+        Base of the stage.
+    left
+        Rounds that follow this one; None where the draws count.
+    round_size
+        Warm-up iterations and draws of a round.
+    beside
+        Draws of the base for each kept draw.
+    copies
+        Gradients of the target in one of the chains' density.
+    """
+
+    runner: Runner
+    name: str
+    base: Base
+    left: int | None
+    round_size: tuple[int, int]
+    beside: int
+    copies: int = 1
+    early: bool = False
+
+    def after_first(self, blocks: list[NutsDraws], error_of: ErrorOf) -> str:
+        """Make a forecast once there are `EARLY` draws of each chain, and none at other times."""
+        made = sum(block.delta.shape[1] for block in blocks)
+        if self.early or made < EARLY:
+            return ""
+        self.early = True
+        return self.made(f"{made} draws of {self.name}", NutsDraws.joined(blocks), error_of)
+
+    def made(
+        self, after: str, draws: NutsDraws, error_of: ErrorOf, *, counted: bool = False
+    ) -> str:
+        """Make a forecast from the draws of this stage; `counted` where the ledger has them."""
+        runner, made = self.runner, draws.delta.shape[1]
+        gradients = self.copies * draws.gradients
+        warmup, length = self.round_size
+        planned = 0.0
+        if self.left is not None:
+            each, warming = gradients / made, self.copies * runner.warmed / warmup
+            further = self.left * (warming * warmup + each * length)
+            planned = each * (length - made) + further + warming * runner.job.warmup
+        trial = Trial(
+            after,
+            made,
+            gradients,
+            runner.clock.seconds,
+            planned=planned,
+            beside=self.beside,
+            kept=made if self.left is None else 0,
+            uncounted=0 if counted else gradients + self.copies * runner.warmed,
+        )
+        job = runner.job
+        return foretell(job, job.precision, self.base, trial, lambda: error_of(draws))
 
 
 @dataclass
@@ -155,11 +224,17 @@ class Runner:
     ----------
     steps
         Factors on the step sizes of the blocks, updated by every block of every stage.
+    clock
+        Measures the draws of the current stage, without their warm-up.
+    warmed
+        Gradients of the current stage's warm-up.
     """
 
     job: Job
     nuts: Nuts
     steps: StepSizes = field(default_factory=StepSizes)
+    clock: Clock = field(default_factory=Clock)
+    warmed: int = 0
 
     def run(
         self, sampler: NutsSampler, starts: Array, length: Length, stage: str, bar: Bar
@@ -194,6 +269,8 @@ class Runner:
         step_size = float(np.median(adapted.step_size))
         inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
         position = adapted.position
+        self.warmed = adapted.gradients
+        self.clock.restart()
         try:
             while sizes:
                 with heeding_interrupts():
@@ -212,7 +289,8 @@ class Runner:
                     blocks.append(block)
                     self.steps.heed(block)
                     bar.update(job.chains * size)
-                    length.seen(blocks)
+                    with self.clock.paused():
+                        length.seen(blocks)
                     if not sizes:
                         sizes = block_sizes(length.more(blocks), BLOCK_DRAWS)
         except LostExecutorError as loss:
@@ -224,6 +302,7 @@ class Runner:
             if not blocks:
                 raise
             interrupted = True
+        self.clock.stop()
         if interrupted:
             job.execution.seal()
         spent = adapted.gradients + sum(block.gradients for block in blocks)

@@ -291,6 +291,27 @@ class Job:
         """Record the time since the last lap as the time of this stage."""
         self.ledger.lap(stage)
 
+    def draft(self, kind: type[AnyRun], **fields: Any) -> AnyRun:
+        """A run of the draws so far, for its estimates and checks.
+
+        It has no user's variables, which may take long to compute. The parameters are those of
+        `finish`.
+        """
+        made: Any = kind
+        return made(
+            **{**self._named(), **fields},
+            variables={},
+            provenance=self._provenance(_ending(early=False)),
+        )
+
+    def _named(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "engine": engine_name(self.target, self.engine),
+            "programs": self.target.programs,
+            "data": self.target.data_text,
+        }
+
     def finish(
         self,
         kind: type[AnyRun],
@@ -323,15 +344,9 @@ class Job:
             variables, cut = self._variables(x, cut=interrupted)
             interrupted = interrupted or cut
         self.lap("variables")
-        named = {
-            "method": self.method,
-            "engine": engine_name(self.target, self.engine),
-            "programs": self.target.programs,
-            "data": self.target.data_text,
-        }
         made: Any = kind
         return made(
-            **{**named, **fields},
+            **{**self._named(), **fields},
             variables=variables,
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )

@@ -43,6 +43,12 @@ class Precision:
         Draws of each chain if there is no `target_se`.
     most
         Largest number of draws of each chain if there is a `target_se`; by default 20 × `draws`.
+    unit
+        Draws are made in multiples of this number, such as the particles of an island.
+    begin
+        Draws of each chain before the first look.
+    growth
+        Least growth from look to look; larger where every look costs a warm-up.
 
     Attributes
     ----------
@@ -57,6 +63,9 @@ class Precision:
     target_se: float | None
     draws: int
     most: int | None = None
+    unit: int = 1
+    begin: int = FIRST_LOOK
+    growth: float = LEAST_GROWTH
     reason: str = ""
     looks: list[tuple[int, float]] = field(default_factory=list)
 
@@ -65,12 +74,26 @@ class Precision:
         """Largest number of draws of each chain."""
         if self.target_se is None:
             return self.draws
-        return MAX_DRAWS_FACTOR * self.draws if self.most is None else self.most
+        most = MAX_DRAWS_FACTOR * self.draws if self.most is None else self.most
+        return max(self.unit, most // self.unit * self.unit)
 
     @property
     def first(self) -> int:
         """Draws of each chain before the first look."""
-        return self.draws if self.target_se is None else min(FIRST_LOOK, self.limit)
+        return self.draws if self.target_se is None else min(self._whole(self.begin), self.limit)
+
+    def planned(self, draws: int, std_error: float) -> int:
+        """Draws of each chain that are expected, given the error from the first few of them."""
+        if self.target_se is None or not math.isfinite(std_error):
+            return self.limit
+        # The second of two small errors comes after a tenth more draws.
+        needed = self.growth * draws * (std_error / self.target_se) ** 2
+        least = min(self._whole(self.growth * self.first), self.limit)
+        return min(max(self._whole(needed), least), self.limit)
+
+    def _whole(self, draws: float) -> int:
+        """The least multiple of `unit` that is not smaller."""
+        return math.ceil(draws / self.unit) * self.unit
 
     def more(self, draws: int, std_error: float, failed: Sequence[str]) -> int:
         """Return how many more draws each chain makes, 0 to stop.
@@ -100,8 +123,8 @@ class Precision:
         # Go halfway, by ratio: the expectation rests on noisy errors, and draws beyond the target
         # are wasted.
         halfway = 0.0 if small[-1] else math.sqrt(draws * self.expected)
-        wanted = min(max(halfway, LEAST_GROWTH * draws), MOST_GROWTH * draws)
-        return min(math.ceil(wanted), self.limit) - draws
+        wanted = min(max(halfway, self.growth * draws), MOST_GROWTH * draws)
+        return min(self._whole(wanted), self.limit) - draws
 
     @property
     def expected(self) -> float:

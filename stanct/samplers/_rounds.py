@@ -50,6 +50,11 @@ class Round:
         """The estimator of everything along the path."""
         return PathEstimator(self.delta, self.base_delta, self.bias)
 
+    @property
+    def error(self) -> float:
+        """Standard error of log Z."""
+        return self.estimator.evidence("").std_error
+
 
 def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.Generator) -> Array:
     """Whitened draws of the base inside the target's support, shape (count, D).

@@ -41,6 +41,11 @@ class Watch:
         The stopping rule.
     bar
         The progress bar beside which the text is shown.
+
+    Attributes
+    ----------
+    forecast
+        What follows the text, such as the forecast of the run.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Watch:
         self.bias = bias
         self.precision = precision
         self.bar = bar
+        self.forecast = ""
         self._started = time.perf_counter()
         self._next = self._started + LEAST_WAIT
 
@@ -71,7 +77,7 @@ class Watch:
             with np.errstate(all="ignore"):
                 evidence = self._estimator(beta, delta).evidence("")
             rate = gradients / (began - self._started)
-            self.bar.note(live_text(beta, evidence, rate))
+            self.bar.note(live_text(beta, evidence, rate) + self.forecast)
         except Exception:  # a failing display must not lose draws
             self.bar.note("")
         done = time.perf_counter()
@@ -97,6 +103,10 @@ class Watch:
         ahead = self.precision.more(draws, evidence.std_error, failed)
         self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
         return ahead
+
+    def error(self, beta: Array, delta: Array) -> float:
+        """Standard error of log Z from draws so far, with as many draws of the base as usual."""
+        return self._estimator(beta, delta).evidence("").std_error
 
     def _estimator(self, beta: Array, delta: Array) -> PathEstimator:
         tours = Tours.after(beta == 0) if regenerates(self.bias) else None

@@ -20,19 +20,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
+from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.kernels import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.base import Base
 from stanct.runs.adiabatic import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
+from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
+from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method
+from stanct.samplers._precision import Precision
 from stanct.settings import Real, Whole
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import in_threads
@@ -41,8 +45,9 @@ from stanct.work.interrupts import in_threads
 SLICE, MOST_SLICES = 0.2, 1000
 # First trial of a step that is not given, the energy error it must reach, and the most trials.
 FIRST_STEP, ENERGY_ERROR, STEP_TRIES = 0.2, 0.1, 6
-# Trajectories of one chain that run between two checks for an interrupt.
-BLOCK = 16
+# Trajectories of one chain that run between two checks for an interrupt, and before the first look
+# at a `target_se`.
+BLOCK, FIRST_LOOK = 16, 64
 
 _RECORDS = ("z", "delta", "kinetic", "flow_log_z", "log_weights")
 
@@ -75,6 +80,7 @@ class Adiabatic(Method[AdiabaticRun]):
     default_draws: ClassVar[int] = 128
     default_warmup: ClassVar[int] = 64
     least_warmup: ClassVar[int] = 8
+    aims: ClassVar[bool] = True
 
     duration: Annotated[float, Real(0)] = 40.0
     step: Annotated[float | None, Real(0)] = None
@@ -90,44 +96,46 @@ class Adiabatic(Method[AdiabaticRun]):
         first = job.once("slices", lambda: in_threads(lambda _: explorer(slices), 1, 1)[0])
         learned = _learn(job, self, base, first, streams)
         job.lap("warmup")
-        blocks, interrupted = job.blocks(
-            "trajectories",
-            _CoolAndHeat(job.borrow, base, self, learned),
-            streams,
-            lanes.block_sizes(job.draws, BLOCK),
-            unit="trajectory",
-            final=True,
-        )
+        return self._kept(job, base, learned, streams)
+
+    def precision(self, job: Job) -> Precision:
+        """The stopping rule of the trajectories, which come in blocks."""
+        return replace(job.precision, unit=BLOCK, begin=FIRST_LOOK)
+
+    def _kept(
+        self, job: Job, base: Base, learned: _Means, streams: list[np.random.Generator]
+    ) -> AdiabaticRun:
+        """Run the trajectories that count."""
+        precision = self.precision(job)
+        work = _CoolAndHeat(job.borrow, base, self, learned)
+        blocks: list[list[tuple[Swarm, Swarm]]] = [[] for _ in streams]
+        with job.bar(job.chains * precision.first, "trajectories", unit="trajectory") as bar:
+
+            def make(draws: int) -> bool:
+                sizes = lanes.block_sizes(draws, BLOCK)
+                more, early = job.blocks("trajectories", work, streams, sizes, final=True, bar=bar)
+                for chain, further in zip(blocks, more, strict=True):
+                    chain.extend(further)
+                job.ledger.gradients += int(_counts(more)[..., 0].sum())
+                return early
+
+            def draft() -> AdiabaticRun:
+                return job.draft(AdiabaticRun, **_records(blocks, learned, base))
+
+            early = until_precise(job, precision, bar, make, draft)
         job.lap("sampling")
-        cooled = {name: _joined(blocks, 0, name) for name in _RECORDS}
-        heated = {name: _joined(blocks, 1, name) for name in ("delta", "log_weights")}
-        counts = np.array(
-            [[sum(s.counts for s, _ in c), sum(s.counts for _, s in c)] for c in blocks]
-        )
-        job.ledger.gradients += int(counts[..., 0].sum())
-        if not np.isfinite(cooled["log_weights"][..., -1]).any():
-            raise SamplingError(
-                "No trajectory arrived at β = 1.",
-                remedy="Use a smaller step or more max_steps, or pass a base that overlaps the "
-                "target.",
-            )
-        flow = learned.flow(base.dimension, self)
+        found, flow = _records(blocks, learned, base), learned.flow(base.dimension, self)
         return job.finish(
             AdiabaticRun,
-            interrupted=interrupted,
-            x=base.unwhiten(cooled["z"]),
-            z=cooled["z"],
-            betas=learned.nodes,
-            means=learned.means,
-            delta=cooled["delta"],
-            kinetic=cooled["kinetic"],
-            flow_log_z=cooled["flow_log_z"],
-            node_log_weights=cooled["log_weights"],
-            heated_delta=heated["delta"],
-            heated_log_weights=heated["log_weights"],
-            counts=counts,
-            base=base,
-            facts={"rate": flow.rate, "offset": flow.offset, "step_size": flow.step},
+            interrupted=early,
+            x=base.unwhiten(found["z"]),
+            **found,
+            facts={
+                "stopping": precision.record(),
+                "rate": flow.rate,
+                "offset": flow.offset,
+                "step_size": flow.step,
+            },
         )
 
 
@@ -146,6 +154,36 @@ class _Means:
         rate = np.log1p(1 / self.offset) / (dimension * method.duration)
         refresh = np.inf if method.refresh is None else method.refresh
         return Flow(rate, self.offset, self.step, refresh, method.max_steps, self.nodes, self.means)
+
+
+def _records(
+    blocks: Sequence[Sequence[tuple[Swarm, Swarm]]], learned: _Means, base: Base
+) -> dict[str, Any]:
+    """The fields of an `AdiabaticRun` from all trajectories, some of which must have arrived."""
+    cooled = {name: _joined(blocks, 0, name) for name in _RECORDS}
+    if not np.isfinite(cooled["log_weights"][..., -1]).any():
+        raise SamplingError(
+            "No trajectory arrived at β = 1.",
+            remedy="Use a smaller step or more max_steps, or pass a base that overlaps the target.",
+        )
+    return {
+        "z": cooled["z"],
+        "betas": learned.nodes,
+        "means": learned.means,
+        "delta": cooled["delta"],
+        "kinetic": cooled["kinetic"],
+        "flow_log_z": cooled["flow_log_z"],
+        "node_log_weights": cooled["log_weights"],
+        "heated_delta": _joined(blocks, 1, "delta"),
+        "heated_log_weights": _joined(blocks, 1, "log_weights"),
+        "counts": _counts(blocks),
+        "base": base,
+    }
+
+
+def _counts(blocks: Sequence[Sequence[tuple[Swarm, Swarm]]]) -> Array:
+    """The counts of cooling and of heating, shape (chains, 2, 5)."""
+    return np.array([[sum(s.counts for s, _ in c), sum(s.counts for _, s in c)] for c in blocks])
 
 
 def _joined(blocks: Sequence[Sequence[tuple[Swarm, Swarm]]], which: int, name: str) -> Array:
@@ -233,11 +271,15 @@ def _learn(
 ) -> _Means:
     """Learn E_β[δ] from whole ensembles, and reduce the step until its energy error is small."""
     job.ledger.gradients += learned.gradients
+    clock, spent, log_weights = Clock(), 0, np.zeros((0, 1))
     for _ in range(STEP_TRIES):
         work = _Cool(job.borrow, base, method, learned)
+        clock.restart()
         blocks, _ = job.blocks("pilot", work, streams, [job.warmup], unit="trajectory")
+        clock.stop()
         swarms = [chain[0] for chain in blocks]
-        job.ledger.gradients += int(sum(swarm.counts[0] for swarm in swarms))
+        spent = int(sum(swarm.counts[0] for swarm in swarms))
+        job.ledger.gradients += spent
         delta = np.concatenate([swarm.delta for swarm in swarms])
         log_weights = np.concatenate([swarm.log_weights for swarm in swarms])
         flow_log_z = np.concatenate([swarm.flow_log_z for swarm in swarms])
@@ -251,6 +293,16 @@ def _learn(
         # The integrator is of second order.
         shrink = 0.8 * np.sqrt(ENERGY_ERROR / error) if np.isfinite(error) else 0.5
         learned = replace(learned, step=learned.step * max(float(shrink), 0.25))
+    # Trajectories that count are also heated.
+    trial = Trial("the pilots", job.warmup, spent, clock.seconds, factor=2.0)
+    weights = log_weights[:, -1].reshape(job.chains, -1)
+    foretell(
+        job,
+        method.precision(job),
+        base,
+        trial,
+        lambda: mean_weight_evidence(weights, 1, 0, "").std_error,
+    )
     return learned
 
 

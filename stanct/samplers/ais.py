@@ -33,10 +33,12 @@ class AIS(Annealing[ParticleRun]):
 
     `draws` is the number of particles of each chain. `warmup` is the number of pilot particles of
     each chain in each of the two rounds that learn the step sizes. The base is only sampled, so a
-    wide base does no harm.
+    wide base does no harm. With a `target_se`, whole islands are added until it is reached. Islands
+    are independent with and without resampling, and so the error of their mean falls as it should.
     """
 
     name: ClassVar[str] = "ais"
+    aims: ClassVar[bool] = True
 
     def run(self, job: Job) -> ParticleRun:
         """Fit a base, learn step sizes, freeze them, and anneal."""

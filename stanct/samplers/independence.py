@@ -22,6 +22,7 @@ from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
+from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._watch import Watch
@@ -118,11 +119,27 @@ class Independence(Method[TemperedRun]):
         ahead, interrupted = precision.first, False
         with job.bar(job.chains * ahead, job.method) as bar:
             watch = Watch(base_draws, 1, bias, precision, bar)
+            clock, told = Clock(), False
+
+            def seen(latest: list[list[Proposals]]) -> None:
+                nonlocal told
+                if not told and all(latest):
+                    told = True
+                    begun = [[*a, *b[:1]] for a, b in zip(before, latest, strict=True)]
+                    _, beta, delta, _ = (a[:, first:] for a in _chains(begun, bias))
+                    made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
+                    share = beta.size / calls  # some chains may be ahead of the others
+                    trial = Trial(
+                        f"{made} draws", made, beta.size, share * clock.seconds,
+                        beside=1, kept=made, valued=True,
+                    )  # fmt: skip
+                    foretell(job, precision, base, trial, lambda: watch.error(beta, delta))
+
             try:
                 while ahead:
                     sizes = lanes.block_sizes(ahead, BLOCK)
                     blocks, interrupted = job.blocks(
-                        job.method, work, streams, sizes, final=True, bar=bar
+                        job.method, work, streams, sizes, final=True, bar=bar, seen=seen
                     )
                     done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
                     drawn = [a[:, first:] for a in _chains(done, bias)]

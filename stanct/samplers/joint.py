@@ -10,7 +10,6 @@ and bias, everything is frozen, and the kept draws are made.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
+from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Runner
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
@@ -81,7 +80,8 @@ class Joint(NutsMethod[TemperedRun]):
         base, bias = job.nuts_base(start.base), own or Bias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
-            stage = stages.run(f"round {number + 1}", base, bias, places)
+            left = self.bootstrap - number - 1
+            stage = stages.run(f"round {number + 1}", base, bias, places, left=left)
             if stage.cut:
                 raise interruption()
             new = job.nuts_base(refit_base(stage.round, start.least_shrinkage))
@@ -150,8 +150,13 @@ class _Stages:
         bias: Bias,
         places: Array | None,
         precision: Precision | None = None,
+        *,
+        left: int | None = None,
     ) -> _Stage:
-        """Run the chains, and draw from the base. Without `precision`, the stage is a round."""
+        """Run the chains, and draw from the base. Without `precision`, the stage is a round.
+
+        `left` is the number of rounds that follow a round.
+        """
         job = self.job
         bias = bias if job.engine else replace(bias, atom=self.method.atom)
         warmup = ROUND_WARMUP if precision is None else job.warmup
@@ -168,8 +173,18 @@ class _Stages:
                 drawn = NutsDraws.joined(blocks)
                 return watch.more(drawn.z, expit(drawn.u), drawn.delta)
 
-            show = partial(_show, watch)
-            length = Length(warmup, aim.first, more, show, kept=precision is not None)
+            def seen(blocks: list[NutsDraws]) -> None:
+                watch.forecast = outlook.after_first(blocks, error) or watch.forecast
+                _show(watch, blocks)
+
+            def error(draws: NutsDraws) -> float:
+                return watch.error(expit(draws.u), draws.delta)
+
+            sizes = (ROUND_WARMUP, ROUND_DRAWS)
+            outlook = Outlook(self.runner, name, base, left, sizes, BASE_DRAWS)
+            # Of several rounds, the first one and the last one make forecasts.
+            outlook.early = left is not None and name != "round 1"
+            length = Length(warmup, aim.first, more, seen, kept=precision is not None)
             chains = self.runner.run(nuts_sampler(job, base, bias), places, length, name, bar)
         if chains.interrupted:
             aim.reason = ended_by()
@@ -178,6 +193,8 @@ class _Stages:
         count = per_draw * drawn.delta.size
         base_delta, cut = base_draws.kept(count, job.execution, cut=chains.interrupted)
         job.ledger.evaluations += base_delta.size
+        if left == 0 and not cut:
+            outlook.made(name, drawn, error, counted=True)
         return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains, cut)
 
     def _starts(self, name: str, base: Base) -> Array:

@@ -9,14 +9,16 @@ rounds refit the base. Everything is frozen before the final scans.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
-from stanct.estimates.ladder import equal_rejection
+from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.kernels import (
     LadderOut,
     Mover,
@@ -36,13 +38,19 @@ from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
+from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
+from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
+from stanct.samplers._precision import Precision
 from stanct.settings import Flag, Ladder, Whole
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
+from stanct.work.progress import Bar
 
 BLOCK = 50
+# Kept scans of each ladder from which the second forecast is made.
+EARLY = 100
 DOUBLING = (1, 1, 2, 4, 8)
 FIRST_RUNGS = 12
 # About 2 Λ rungs are best for round trips. A few more make the steps of the evidence smaller.
@@ -81,6 +89,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
     name: ClassVar[str] = "parallel_tempering"
     default_draws: ClassVar[int] = 2000
     default_warmup: ClassVar[int] = 300
+    aims: ClassVar[bool] = True
 
     rungs: Annotated[int | tuple[float, ...] | None, Ladder(2)] = None
     reversible: Annotated[bool, Flag()] = False
@@ -95,12 +104,12 @@ class ParallelTempering(HmcMethod[LadderRun]):
         start = job.start(bootstrap=self.bootstrap, sampled=True)
         ladders = _Ladders.started(job, self, start.base)
         for number in range(self.bootstrap):
-            ladders.adapt()
+            ladders.adapt(number)
             done = ladders.scanned(f"round {number + 1}", ROUND_DRAWS)
             flat = done.z.reshape(-1, start.base.dimension)
             ladders.rebase(ladders.base.refitted(flat, least_shrinkage=start.least_shrinkage))
         job.lap("bootstrap")
-        ladders.adapt()
+        ladders.adapt(self.bootstrap)
         job.lap("warmup")
         return self._kept(job, ladders)
 
@@ -118,21 +127,54 @@ class ParallelTempering(HmcMethod[LadderRun]):
 
     def _kept(self, job: Job, ladders: _Ladders) -> LadderRun:
         """Make the kept scans of frozen ladders."""
-        done = ladders.scanned("ladders", job.draws, final=True)
+        precision = job.precision
+        looks: list[_Scans] = []
+
+        def fields() -> dict[str, Any]:
+            done = _Scans.joined(looks)
+            return {
+                "z": done.z,
+                "betas": ladders.betas,
+                "delta": done.delta,
+                "rejection": done.rejection,
+                "counts": done.counts,
+                "round_trips": done.round_trips,
+                "base": ladders.base,
+            }
+
+        with job.bar(job.chains * precision.first, "ladders", unit="scan") as bar:
+            clock, told = Clock(), False
+
+            def seen(latest: list[list[LadderOut]]) -> None:
+                nonlocal told
+                if not told and min(map(len, latest)) >= EARLY // BLOCK:
+                    told = True
+                    ladders.after_first(latest, clock, precision)
+
+            def make(scans: int) -> bool:
+                looks.append(ladders.scanned("ladders", scans, final=True, bar=bar, seen=seen))
+                return looks[-1].interrupted
+
+            early = until_precise(
+                job, precision, bar, make, lambda: job.draft(LadderRun, **fields())
+            )
         job.lap("sampling")
+        found = fields()
         return job.finish(
             LadderRun,
-            interrupted=done.interrupted,
-            x=ladders.base.unwhiten(done.z),
-            z=done.z,
-            betas=ladders.betas,
-            delta=done.delta,
-            rejection=done.rejection,
-            counts=done.counts,
-            round_trips=done.round_trips,
-            base=ladders.base,
-            facts={"log_step": ladders.members[0].table.log_step.tolist()},
+            interrupted=early,
+            x=ladders.base.unwhiten(found["z"]),
+            **found,
+            facts={
+                "stopping": precision.record(),
+                "log_step": ladders.members[0].table.log_step.tolist(),
+            },
         )
+
+
+def _error(betas: Array, delta: Array) -> float:
+    """Standard error of log Z from δ of shape (chains, scans, K)."""
+    return LadderEstimator(betas, delta).evidence("").std_error
 
 
 @dataclass
@@ -200,14 +242,34 @@ class _Scan:
 
 @dataclass(frozen=True)
 class _Scans:
-    """Joined blocks of all ladders, shapes (chains, draws, ...) or (chains, ...)."""
+    """Joined blocks of all ladders, shapes (chains, draws, ...) or (chains, ...).
+
+    `tries` has the attempted swaps of each pair and the sum of their rejection probabilities, shape
+    (chains, 2, K − 1). `round_trips` counts from the time when the clocks were at zero.
+    """
 
     z: Array
     delta: Array
-    rejection: Array
+    tries: Array
     counts: Array
     round_trips: Array
     interrupted: bool
+
+    @property
+    def rejection(self) -> Array:
+        """Mean rejection probability of each pair, shape (chains, K − 1)."""
+        return self.tries[:, 1] / np.maximum(self.tries[:, 0], 1)
+
+    @classmethod
+    def joined(cls, looks: Sequence[_Scans]) -> _Scans:
+        """Join successive scans of the same frozen ladders."""
+        z, delta = (
+            np.concatenate([getattr(look, name) for look in looks], axis=1)
+            for name in ("z", "delta")
+        )
+        tries = np.sum([look.tries for look in looks], axis=0)
+        counts = np.sum([look.counts for look in looks], axis=0)
+        return cls(z, delta, tries, counts, looks[-1].round_trips, looks[-1].interrupted)
 
 
 @dataclass
@@ -261,11 +323,17 @@ class _Ladders:
             member.place(self.job.density, base, base.whiten(x))
         self.base = base
 
-    def adapt(self) -> None:
-        """Warm up in rounds of doubling length, and leave a frozen ladder."""
-        job = self.job
-        for share in DOUBLING:
-            done = self.scanned("warm-up", max(job.warmup * share // sum(DOUBLING), 2), learn=True)
+    def adapt(self, number: int) -> None:
+        """Warm up in rounds of doubling length, and leave a frozen ladder.
+
+        `number` is the number of warm-ups before.
+        """
+        method, job = self.method, self.job
+        for step, share in enumerate(DOUBLING):
+            size = max(job.warmup * share // sum(DOUBLING), 2)
+            spent, clock = job.ledger.gradients, Clock()
+            done = self.scanned("warm-up", size, learn=True)
+            clock.stop()
             rejection = done.rejection.mean(axis=0)
             new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
@@ -273,7 +341,45 @@ class _Ladders:
             for member in self.members:
                 member.table = copy_table(pooled)
                 member.place(job.density, self.base, member.inside()[nearest])
-            self.betas = new
+            old, self.betas = self.betas, new
+            if step == len(DOUBLING) - 1:
+                each = (job.ledger.gradients - spent) / size
+                factor = (new.size - 1) / (old.size - 1)
+                left = method.bootstrap - number
+                trial = Trial(
+                    "the warm-up" if method.bootstrap == 0 else f"warm-up {number + 1}",
+                    size,
+                    each * size,
+                    clock.seconds,
+                    planned=factor * left * (job.warmup + ROUND_DRAWS) * each,
+                    factor=factor,
+                )
+                error = partial(_error, old, done.delta)
+                foretell(job, job.precision, self.base, trial, error)
+
+    def after_first(
+        self, latest: list[list[LadderOut]], clock: Clock, precision: Precision
+    ) -> None:
+        """Make a forecast from the kept scans that every ladder has made so far."""
+        level = min(map(len, latest))
+        known = [np.concatenate([block.delta for block in ladder[:level]]) for ladder in latest]
+        spent, gradients = (
+            sum(float(block.gradients.sum()) for ladder in latest for block in ladder[:end])
+            for end in (None, level)
+        )
+        made = len(known[0])
+        trial = Trial(
+            f"{made} scans",
+            made,
+            gradients,
+            # Some ladders may be ahead of the others, and have spent the same time.
+            clock.seconds * gradients / max(spent, 1),
+            kept=made,
+            uncounted=gradients,
+        )
+        foretell(
+            self.job, precision, self.base, trial, partial(_error, self.betas, np.stack(known))
+        )
 
     def _adapted(self, rejection: Array) -> Array:
         """Rungs of equal rejection, or the user's."""
@@ -284,7 +390,14 @@ class _Ladders:
         return equal_rejection(self.betas, rejection, rungs or wanted + 1)[0]
 
     def scanned(
-        self, label: str, scans: int, *, learn: bool = False, final: bool = False
+        self,
+        label: str,
+        scans: int,
+        *,
+        learn: bool = False,
+        final: bool = False,
+        bar: Bar | None = None,
+        seen: Callable[[list[list[LadderOut]]], None] | None = None,
     ) -> _Scans:
         """Scan every ladder, in blocks."""
         method = self.method
@@ -298,7 +411,7 @@ class _Ladders:
         )
         sizes = lanes.block_sizes(scans, BLOCK)
         blocks, interrupted = self.job.blocks(
-            label, work, self.members, sizes, unit="scan", final=final
+            label, work, self.members, sizes, unit="scan", final=final, bar=bar, seen=seen
         )
         spent = sum(block.gradients.sum() for chain in blocks for block in chain)
         self.job.ledger.gradients += int(spent)
@@ -307,7 +420,7 @@ class _Ladders:
         return _Scans(
             z=np.stack([np.concatenate([block.z for block in chain]) for chain in blocks]),
             delta=np.stack([np.concatenate([block.delta for block in chain]) for chain in blocks]),
-            rejection=tries[:, 1] / np.maximum(tries[:, 0], 1),
+            tries=tries,
             counts=np.array(counts),
             round_trips=np.array([chain[-1].round_trips[0] for chain in blocks]),
             interrupted=interrupted,

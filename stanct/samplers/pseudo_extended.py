@@ -15,16 +15,18 @@ import numpy as np
 from scipy.special import expit
 
 from stanct.arrays import Array
-from stanct.deadline import interruption
+from stanct.deadline import ended_by, interruption
 from stanct.errors import SamplingError
 from stanct.estimates.copies import CopyEstimator
 from stanct.path.base import Base
 from stanct.path.bias import CopyBias
 from stanct.path.course import beta_grid
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Runner
+from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Runner
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._nuts import control_of, generated, nuts_sampler
+from stanct.samplers._looks import further
+from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
+from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import draws_inside
 from stanct.settings import Numbers, Whole
 
@@ -57,6 +59,7 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
     """
 
     name: ClassVar[str] = "pseudo_extended"
+    aims: ClassVar[bool] = True
 
     # A single copy would be NUTS on the target itself.
     copies: Annotated[int, Whole(2)] = 5
@@ -100,7 +103,8 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         base, bias = job.nuts_base(start.base), CopyBias.linear(start.log_zeta)
         places: Array | None = None
         for number in range(self.bootstrap):
-            stage = stages.run(f"round {number + 1}", base, bias, places, final=False)
+            left = self.bootstrap - number - 1
+            stage = stages.run(f"round {number + 1}", base, bias, places, left=left)
             if stage.cut:
                 raise interruption()
             new = base
@@ -131,42 +135,70 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         self, stages: _Stages, base: Base, bias: CopyBias, places: Array | None
     ) -> PseudoExtendedRun:
         """Make the kept draws under a frozen base and bias."""
-        job = stages.job
-        final = stages.run("pseudo-extended", base, bias, places, final=True)
+        job, precision = stages.job, stages.job.precision
+        final = stages.run("pseudo-extended", base, bias, places, precision)
         job.lap("sampling")
         flat = final.z.reshape(job.chains, -1, base.dimension)
         return job.finish(
             PseudoExtendedRun,
             interrupted=final.cut,
             x=base.unwhiten(flat),
-            z=final.z,
-            beta=final.beta,
-            delta=final.estimator.delta,
-            base_delta=final.estimator.base_delta,
-            base=base,
-            bias=bias,
-            statistics=final.chains.draws.statistics,
+            **final.fields(base),
             programs=generated(job.target, "pseudo_extended"),
-            facts={"step_size": final.chains.step_size},
+            facts={"stopping": precision.record(), "step_size": final.chains.step_size},
         )
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """The chains of one round, with β and δ of shape (chains, draws, N).
+    """The chains of one round, with the estimates from them.
 
     `cut` says whether it was cut short.
     """
 
     chains: Chains
-    beta: Array = field(repr=False)
-    estimator: CopyEstimator = field(repr=False)
+    drawn: _Drawn = field(repr=False)
     cut: bool
 
     @property
     def z(self) -> Array:
         """Whitened copies, shape (chains, draws, N, D)."""
-        return self.chains.draws.z
+        return self.drawn.draws.z
+
+    @property
+    def beta(self) -> Array:
+        """β of the copies, shape (chains, draws, N)."""
+        return self.drawn.beta
+
+    @property
+    def estimator(self) -> CopyEstimator:
+        """The estimator of log Z."""
+        return self.drawn.estimator
+
+    def fields(self, base: Base) -> dict[str, Any]:
+        """The fields of the run of these draws."""
+        return self.drawn.fields(base)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Draws of all chains, with β of shape (chains, draws, N) and what follows from them."""
+
+    draws: NutsDraws
+    beta: Array
+    estimator: CopyEstimator
+
+    def fields(self, base: Base) -> dict[str, Any]:
+        """The fields of a `PseudoExtendedRun` beside those of every run."""
+        return {
+            "z": self.draws.z,
+            "beta": self.beta,
+            "delta": self.estimator.delta,
+            "base_delta": self.estimator.base_delta,
+            "base": base,
+            "bias": self.estimator.bias,
+            "statistics": self.draws.statistics,
+        }
 
 
 @dataclass(frozen=True)
@@ -183,32 +215,67 @@ class _Stages:
         base: Base,
         bias: CopyBias,
         places: Array | None,
+        precision: Precision | None = None,
         *,
-        final: bool,
+        left: int | None = None,
     ) -> _Stage:
-        """Run the chains, and draw from the base."""
+        """Run the chains, and draw from the base. Without `precision`, the stage is a round.
+
+        `left` is the number of rounds that follow a round.
+        """
         job, method = self.job, self.method
         if places is None:
             places = self._starts(name, base)
-        sizes = (job.warmup, job.draws) if final else (ROUND_WARMUP, ROUND_DRAWS)
-        length = Length(*sizes, kept=final)
+        aim = precision or Precision(None, ROUND_DRAWS)
         base_draws = job.base_draws(base, name)
         base_draws.begin(job.execution)
-        sampler = nuts_sampler(job, base, bias, copies=method.copies, fixed_beta=method.betas)
-        with job.bar(job.chains * length.draws, name) as bar:
+
+        with job.bar(job.chains * aim.first, name) as bar:
+
+            def so_far(draws: NutsDraws) -> _Drawn:
+                count = BASE_DRAWS * job.chains * draws.delta.shape[1]
+                return self._drawn(draws, base_draws.first(count), bias)
+
+            def more(blocks: list[NutsDraws]) -> int:
+                def draft() -> PseudoExtendedRun:
+                    fields = so_far(NutsDraws.joined(blocks)).fields(base)
+                    return job.draft(PseudoExtendedRun, **fields)
+
+                made = sum(block.delta.shape[1] for block in blocks)
+                return further(job, aim, made, bar, draft)
+
+            def error(draws: NutsDraws) -> float:
+                return so_far(draws).estimator.evidence("").std_error
+
+            def seen(blocks: list[NutsDraws]) -> None:
+                if told := outlook.after_first(blocks, error):
+                    bar.note(told.removeprefix(", "))
+
+            sizes = (ROUND_WARMUP, ROUND_DRAWS)
+            outlook = Outlook(self.runner, name, base, left, sizes, BASE_DRAWS, method.copies)
+            # Of several rounds, the first one and the last one make forecasts.
+            outlook.early = left is not None and name != "round 1"
+            warmup = ROUND_WARMUP if precision is None else job.warmup
+            length = Length(warmup, aim.first, more, seen, kept=precision is not None)
+            sampler = nuts_sampler(job, base, bias, copies=method.copies, fixed_beta=method.betas)
             chains = self.runner.run(sampler, places, length, name, bar)
-        drawn = chains.draws
-        if method.fixed_beta is None:
-            beta = expit(drawn.u)
-        else:
-            beta = np.broadcast_to(np.array(method.fixed_beta), drawn.delta.shape).copy()
+        if chains.interrupted:
+            aim.reason = ended_by()
         # A gradient of the program is one of the target for each copy.
         job.ledger.gradients += method.copies * chains.gradients
-        count = BASE_DRAWS * beta.shape[0] * beta.shape[1]
+        count = BASE_DRAWS * job.chains * chains.draws.delta.shape[1]
         base_delta, cut = base_draws.kept(count, job.execution, cut=chains.interrupted)
         job.ledger.evaluations += base_delta.size
-        estimator = CopyEstimator(drawn.delta, base_delta, bias, method.betas)
-        return _Stage(chains, beta, estimator, cut)
+        if left == 0 and not cut:
+            outlook.made(name, chains.draws, error, counted=True)
+        return _Stage(chains, self._drawn(chains.draws, base_delta, bias), cut)
+
+    def _drawn(self, draws: NutsDraws, base_delta: Array, bias: CopyBias) -> _Drawn:
+        """Draws with their estimator."""
+        betas = self.method.betas
+        free = betas is None
+        beta = expit(draws.u) if free else np.broadcast_to(betas, draws.delta.shape).copy()
+        return _Drawn(draws, beta, CopyEstimator(draws.delta, base_delta, bias, betas))
 
     def _starts(self, name: str, base: Base) -> Array:
         """Copies drawn from the base inside the target's support, then u unless β is fixed."""

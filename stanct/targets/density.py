@@ -25,6 +25,11 @@ from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
 from stanct.targets.lending import Shelves
 
+# int(handle, propto, jacobian, x, log density, error).
+_VALUE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 3
+)
+
 
 class Density:
     """The log density of a Stan program with its data, including the Jacobian of the transform.
@@ -102,8 +107,23 @@ class Density:
         return value + self.constant, np.asarray(gradient)
 
     def log_densities(self, points: Array) -> Array:
-        """Return −φ, shape (n,), at the rows of `points`, shape (n, D)."""
-        return np.array([self.log_density(x) for x in points])
+        """Return −φ, shape (n,), at the rows of `points`, shape (n, D); −inf where Stan rejects."""
+        x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
+        values = np.empty(len(x))
+        # BridgeStan's Python function checks and copies for several microseconds a point.
+        call, handle = self._value, self.handle
+        place, width = x.ctypes.data, x.strides[0]
+        result = values.ctypes.data
+        for k in range(len(x)):
+            if call(handle, True, True, place + k * width, result + k * values.itemsize, None):
+                values[k] = -np.inf
+        return np.where(values < np.inf, values + self.constant, -np.inf)
+
+    @functools.cached_property
+    def _value(self) -> Callable[..., int]:
+        """The C function ``bs_log_density``; it does not hold the interpreter lock."""
+        function = self._model.stanlib.bs_log_density
+        return _VALUE(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
     def constrain(self, x: Array) -> Array:
         """Return the constrained parameters at the unconstrained `x`, in the order of `names`."""

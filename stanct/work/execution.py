@@ -30,7 +30,7 @@ from stanct.engines import embedded
 from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
 from stanct.work.checkpoint import Journal, as_recorded, fingerprint
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
-from stanct.work.progress import Bar
+from stanct.work.progress import Bar, say_above
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -256,6 +256,16 @@ class Execution:
                 self._journal.flush()
         self.seal()
         return True
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the checkpoint held results when the run began."""
+        return self._journal is not None and self._journal.resumed
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr, above the bars, if the user wants to see progress."""
+        if self.progress:
+            say_above(text)
 
     def seal(self) -> None:
         """Record no further step, because the run was cut short and later steps differ."""

@@ -45,8 +45,13 @@ class Ledger:
 
         A stage that was closed before gets it in addition.
         """
-        spent = time.perf_counter() - self._started - sum(self.stages.values())
+        spent = self.elapsed - sum(self.stages.values())
         self.stages[stage] = round(self.stages.get(stage, 0.0) + spent, 3)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._started
 
     def record(self) -> dict[str, Any]:
         """Return the counts for the run's provenance."""
@@ -54,6 +59,6 @@ class Ledger:
             **self.found,
             "gradients": self.gradients,
             "evaluations": self.evaluations,
-            "seconds": round(time.perf_counter() - self._started, 3),
+            "seconds": round(self.elapsed, 3),
             "stage_seconds": dict(self.stages),
         }

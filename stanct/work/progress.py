@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -118,6 +119,15 @@ class _Lines:
 
     def close(self) -> None:
         """Say nothing: what comes next tells that the stage is over."""
+
+
+def say_above(text: str) -> None:
+    """Print a line on stderr, above the bars that are open; never an error."""
+    if sys.stderr is None:
+        return
+    coding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    with suppress(Exception):
+        tqdm.write(text.encode(coding, "replace").decode(coding), file=_Patient())
 
 
 class _Patient:

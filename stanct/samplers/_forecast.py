@@ -1,0 +1,225 @@
+"""What a run will cost and how precise it will be, foretold from its first draws.
+
+A method makes a forecast as soon as it has draws like those that count: from a round, from the end
+of a warm-up, or from the first block of the kept draws. Two laws carry it on: the time is that of a
+gradient times the gradients to come, and the standard error falls as 1/√n. Later forecasts rest on
+better draws. All of them stay in the run, beside what came (`stanct.runs.forecast`).
+
+A forecast changes no draw. Where the first draws give no estimate, there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stanct import kernels
+from stanct.deadline import seconds_left
+from stanct.kernels import make_problem, make_scratch
+from stanct.path.base import Base
+from stanct.samplers._job import Job
+from stanct.samplers._precision import Precision
+
+# Log densities that are timed, gradients that are timed where a checkpoint holds the first draws,
+# and the time in seconds after which no more of them are.
+VALUES, GRADIENTS, TIMING = 20, 100, 0.02
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The first draws of a run, and what comes before those that count.
+
+    Attributes
+    ----------
+    after
+        What has been done, in a few words.
+    draws
+        Draws of each chain.
+    gradients, seconds
+        Spent on these draws by all chains. `seconds` is wall time, without any compilation.
+    planned
+        Gradients to come before the first draw that counts.
+    factor
+        Gradients of a kept draw, relative to one of these.
+    beside
+        Draws of the base for each kept draw. One thread evaluates them.
+    kept
+        Kept draws of each chain that have been made.
+    uncounted
+        Those of `gradients` that the ledger does not have yet, with all others of this stage.
+    valued
+        Whether `gradients` are log densities without a gradient.
+    """
+
+    after: str
+    draws: int
+    gradients: float
+    seconds: float
+    planned: float = 0.0
+    factor: float = 1.0
+    beside: int = 0
+    kept: int = 0
+    uncounted: float = 0.0
+    valued: bool = False
+
+
+@dataclass
+class Clock:
+    """Measures the time of draws, from its making until it is stopped."""
+
+    _began: float = field(default_factory=time.perf_counter)
+    _ended: float | None = None
+
+    def restart(self) -> None:
+        """Begin again."""
+        self._began, self._ended = time.perf_counter(), None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the time of the body, which may be that of imports."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._began += time.perf_counter() - began
+
+    def stop(self) -> None:
+        """Stand still until the next beginning."""
+        self._ended = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning."""
+        return (self._ended or time.perf_counter()) - self._began
+
+
+def foretell(
+    job: Job,
+    precision: Precision,
+    base: Base,
+    trial: Trial,
+    error_of: Callable[[], float],
+) -> str:
+    """Make a forecast, keep it in the ledger, show it, and return it in few words.
+
+    Parameters
+    ----------
+    precision
+        The stopping rule of the kept draws.
+    base
+        A base of the target, whose draws are places at which to time a gradient.
+    error_of
+        Gives the standard error of log Z from the draws of the trial, NaN where they give none.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            error = float(error_of())
+    except Exception:  # few draws can defeat an estimator, and a forecast must not cost the run
+        error = math.nan
+    if trial.gradients <= 0 or trial.draws <= 0:
+        return ""
+    record = _record(job, precision, base, trial, error)
+    known = job.ledger.found.get("forecasts", [])
+    job.ledger.found["forecasts"] = [*known, record]
+    text = in_words(record, precision, job.plan.max_seconds)
+    job.execution.say(f"Forecast after {trial.after}: {text}")
+    how = "" if record["std_error"] is None else f"± {record['std_error']:.2g} "
+    return f", forecast {how}in {_time(record['seconds'])}"
+
+
+def _record(
+    job: Job, precision: Precision, base: Base, trial: Trial, error: float
+) -> dict[str, Any]:
+    """The forecast, JSON values only."""
+    draws = precision.planned(trial.draws, error)
+    each = trial.factor * trial.gradients / trial.draws  # of all chains
+    to_come = trial.planned + each * max(draws - trial.kept, 0)
+    pace = trial.seconds / trial.gradients
+    if job.execution.resumed:  # the checkpoint gave these draws in no time
+        pace = max(pace, _gradient_seconds(job, base) / _workers(job))
+    seconds = pace * to_come
+    if trial.beside:
+        seconds += _value_seconds(job, base) * trial.beside * job.chains * draws
+    left = seconds_left()
+    record: dict[str, Any] = {
+        "after": trial.after,
+        "at": round(job.ledger.elapsed, 3),
+        "seconds": round(job.ledger.elapsed + seconds, 3),
+        "gradients": round(
+            job.ledger.gradients + (0 if trial.valued else trial.uncounted + to_come)
+        ),
+        "draws": draws,
+        "std_error": error * math.sqrt(trial.draws / draws) if math.isfinite(error) else None,
+        "enough_time": None if left is None else seconds <= left,
+    }
+    if left is not None and seconds > left:
+        before = pace * trial.planned
+        share = (left - before) / max(seconds - before, 1e-9)
+        record["draws_in_time"] = trial.kept + max(0, int(share * (draws - trial.kept)))
+    return record
+
+
+def _workers(job: Job) -> int:
+    if job.execution.executor is not None:
+        return job.chains
+    return min(job.plan.threads or os.cpu_count() or 1, job.chains)
+
+
+def _value_seconds(job: Job, base: Base) -> float:
+    """Seconds of a log density at draws of the base, in this process and with what goes with it."""
+    clock = Clock()
+    points = base.unwhiten(base.draw(np.random.default_rng(0), VALUES))
+    job.density.log_densities(points[:1])
+    if clock.seconds > TIMING / VALUES:
+        return clock.seconds
+    clock.restart()
+    job.density.log_densities(points)
+    return clock.seconds / VALUES
+
+
+def _gradient_seconds(job: Job, base: Base) -> float:
+    """Seconds of a gradient at draws of the base, in this process."""
+    dimension = base.dimension
+    places = base.draw(np.random.default_rng(0), GRADIENTS)
+    gradient, value, scratch = np.zeros(dimension), np.zeros(1), make_scratch(dimension)
+    with job.borrow() as density:
+        problem = make_problem(density, base)
+        kernels.evaluate(problem, places[0], gradient, value, scratch)
+        clock, count = Clock(), 0
+        while count == 0 or (count < GRADIENTS and clock.seconds < TIMING):
+            kernels.evaluate(problem, places[count], gradient, value, scratch)
+            count += 1
+        return clock.seconds / count
+
+
+def in_words(record: dict[str, Any], precision: Precision, max_seconds: float | None) -> str:
+    """A forecast in one line."""
+    seconds, draws, error = record["seconds"], record["draws"], record["std_error"]
+    aim = precision.target_se
+    how = "" if error is None else f"log Z ± {error:.2g}, "
+    text = f"{how}{draws} draws a chain, {_time(seconds)} in all"
+    if aim is not None and error is not None and error > aim:
+        text += f"; these are the most draws allowed, and target_se={aim:g} is not reached"
+    if record["enough_time"] is False:
+        limit = "The deadline" if max_seconds is None else f"max_seconds={max_seconds:g}"
+        text += f". {limit} ends the run "
+        text += (
+            f"after some {record['draws_in_time']} draws a chain"
+            if record["draws_in_time"]
+            else "before there are draws that count"
+        )
+    return text
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    minutes = seconds / 60
+    return f"{minutes:.2g} min" if minutes < 100 else f"{minutes / 60:.2g} h"

@@ -1,0 +1,84 @@
+"""Kept draws in looks: until all are made, or until log Z is as precise as was asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from stanct.deadline import ended_by
+from stanct.errors import LostExecutorError
+from stanct.runs.run import EvidenceRun
+from stanct.samplers._job import Job
+from stanct.samplers._precision import Precision
+from stanct.work.execution import warn_of
+from stanct.work.progress import Bar
+
+# The failed checks that say a small error is not to be believed. More draws mend none of the
+# others, such as those of acceptance and of the swaps of a ladder.
+MISLEADING = (
+    "round_trips", "r_hat", "effective_size", "hand_overs", "pareto_k", "std_error", "directions",
+    "thermodynamic", "hysteresis",
+)  # fmt: skip
+
+
+def until_precise(
+    job: Job,
+    precision: Precision,
+    bar: Bar,
+    make: Callable[[int], bool],
+    draft: Callable[[], EvidenceRun],
+) -> bool:
+    """Make the kept draws, and say whether they ended early.
+
+    Parameters
+    ----------
+    precision
+        The stopping rule. It gets the reason why the run stopped.
+    bar
+        The progress bar of the draws.
+    make
+        Makes so many further draws of each chain and keeps them; says whether it was stopped early
+        with draws that count.
+    draft
+        A run of the draws so far, as `Job.draft` makes it. It is called only with a `target_se`.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The user or the deadline stopped the first look before every chain had draws.
+    LostExecutorError
+        The executor broke at such a time.
+    """
+    made, ahead, early = 0, precision.first, False
+    while ahead and not early:
+        try:
+            early = make(ahead)
+            made += ahead
+            ahead = 0 if early else further(job, precision, made, bar, draft)
+        except (KeyboardInterrupt, LostExecutorError) as stop:
+            if not made:
+                raise
+            if isinstance(stop, LostExecutorError):
+                warn_of(stop)
+            job.execution.seal()
+            early = True
+    if early:
+        precision.reason = ended_by()
+    return early
+
+
+def further(
+    job: Job, precision: Precision, made: int, bar: Bar, draft: Callable[[], EvidenceRun]
+) -> int:
+    """Return how many more draws each chain makes after `made`; see `until_precise`."""
+    if precision.target_se is None:
+        return precision.more(made, math.nan, ())
+    run = draft()
+    evidence = run.bare_evidence
+    failed: tuple[str, ...] = ()
+    if evidence.std_error <= precision.target_se:
+        failed = tuple(name for name in run.warnings if name in MISLEADING)
+    ahead = precision.more(made, evidence.std_error, failed)
+    bar.expect(job.chains * round(min(precision.expected, precision.limit)))
+    bar.note(f"log Z {evidence.log_z:.2f} ± {evidence.std_error:.2g}")
+    return ahead
