@@ -34,8 +34,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """Settings of `TACT` that turn TACT-HMC into its ablations and related samplers.
 
-``extended_hamiltonian`` has the Langevin moves and the learned bias of Gobbo & Leimkuhler (2015). It
-is for gradients without noise. With friction 1 and no thermostat, the published step is
+``extended_hamiltonian`` has the Langevin moves and the learned bias of Gobbo & Leimkuhler (2015),
+for gradients without noise. With friction 1 and no thermostat, the published step is
 θ ← θ − η ∇Ũ + N(0, 2η): SGLD with step 2η.
 """
 
