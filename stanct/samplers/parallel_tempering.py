@@ -16,6 +16,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
+from stanct.errors import SamplingError
 from stanct.estimates.ladder import equal_rejection
 from stanct.kernels import (
     LadderOut,
@@ -263,6 +264,12 @@ class _Ladders:
         for share in DOUBLING:
             done = self.scanned("warm-up", max(job.warmup * share // sum(DOUBLING), 2), learn=True)
             rejection = done.rejection.mean(axis=0)
+            if not np.isfinite(rejection).all():
+                raise SamplingError(
+                    "No swap of two rungs could be tried: the target vanishes, or is rejected, "
+                    "at all draws of the warm-up.",
+                    remedy="Pass a base that overlaps the target's support.",
+                )
             wanted = int(np.clip(np.ceil(RUNGS_PER_BARRIER * rejection.sum()), 4, 64))
             count = method.rungs or wanted
             new, _ = equal_rejection(self.betas, rejection, count + (method.rungs is None))
