@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,3 +61,49 @@ def test_the_first_exception_is_shown_and_the_others_are_counted() -> None:
     (told,) = [str(w.message) for w in caught if w.category is FunctionWarning]
     assert "in far_out" in told and "ValueError: no such place" in told
     assert isinstance(density.failure, ValueError) and run.draws == 100
+
+
+class Dying:
+    """A standard normal that fails from some call on."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def __call__(self, x: Array) -> tuple[float, Array]:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("dead")
+        return float(-0.5 * x @ x), -x
+
+
+@pytest.mark.filterwarnings("ignore::stanct.targets.function_target.FunctionWarning")
+@pytest.mark.parametrize(
+    ("method", "calls", "words"),
+    [
+        ("gibbs", 400, r"log z\(β\) is not finite"),
+        ("independence", 60, r"log z\(β\) is not finite"),
+        ("independence", 1060, "vanishes, or is rejected, at all of 128 draws"),
+        ("simulated_tempering", 900, "at all draws of the path"),
+        ("parallel_tempering", 400, "No swap of two rungs could be tried"),
+    ],
+)
+def test_a_function_that_dies_ends_the_run(method: str, calls: int, words: str) -> None:
+    target = FunctionTarget(FunctionDensity(Dying(calls), 2))
+    options: dict[str, Any] = {"draws": 64, "chains": 2, "seed": 1, "progress": False}
+    if method != "independence":
+        options["warmup"] = 64
+    with pytest.raises(SamplingError, match=words):
+        sample(target, method, base=BASE, threads=1, **options)
+
+
+@pytest.mark.filterwarnings("ignore::stanct.targets.function_target.FunctionWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_function_that_dies_late_leaves_checks_that_fail() -> None:
+    """It lives through the warm-up, and is dead at all draws of the base."""
+    target = FunctionTarget(FunctionDensity(Dying(3500), 2))
+    run = sample(
+        target, "gibbs", base=BASE, draws=64, warmup=64, chains=2, seed=1, threads=1, progress=False
+    )
+    assert not np.isfinite(run.base_delta).any() and np.isfinite(run.delta).any()
+    assert run.thermodynamic_evidence.std_error == np.inf
+    assert {"support", "thermodynamic"} <= {*run.warnings}

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from stanct.arrays import Array, log_sum_exp
+from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
 from stanct.estimates.tours import Tours
 from stanct.path.bias import AnyBias, tempered
@@ -353,9 +354,16 @@ class PathEstimator:
         Parameters
         ----------
         beta : shape (points,)
+
+        Raises
+        ------
+        SamplingError
+            The target vanishes at all draws.
         """
         log_g, delta = self._weighted_deltas()
         delta, log_g = delta[np.isfinite(delta)], log_g[np.isfinite(delta)]
+        if not delta.size:
+            raise SamplingError("The target vanishes, or is rejected, at all draws of the path.")
         moments = np.empty((2, len(beta)))
         for k, b in enumerate(beta):
             log_weights = log_g - b * delta

@@ -8,6 +8,8 @@ has not converged.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from stanct.arrays import Array
@@ -184,4 +186,6 @@ def _every_second(rungs: int) -> Array:
 def _support(base_delta: Array) -> tuple[float, float]:
     """Log q(S), with q(S) the base's mass inside the target's support, and its standard error."""
     share = float(np.isfinite(base_delta).mean())
+    if share == 0:
+        return -math.inf, math.inf
     return float(np.log(share)), float(np.sqrt((1 - share) / (share * base_delta.size)))

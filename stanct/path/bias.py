@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.errors import StanctError
+from stanct.errors import SamplingError, StanctError
 
 # Below this |r|, log((1 − e^{−r}) / r) is computed from its series, with error r⁴/2880.
 _SERIES = 1e-3
@@ -295,8 +295,20 @@ def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[
     """Knots with which linear interpolation stays near all curves, and the curves at the knots.
 
     Knots are inserted where the error is largest, mostly in the steep part near β = 0.
+
+    Raises
+    ------
+    SamplingError
+        A curve is not finite.
     """
     beta, stacked = np.asarray(beta, float), np.array(curves, float)
+    if not np.isfinite(stacked).all():
+        raise SamplingError(
+            "log z(β) is not finite along the path: the target vanishes, or is rejected, at all "
+            "draws of the base or of the chains.",
+            remedy="Pass a base that overlaps the target's support, and see whether the target "
+            "still works.",
+        )
     stacked -= stacked[:, :1]
     chosen = [0, beta.size - 1]
     while len(chosen) < most:

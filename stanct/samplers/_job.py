@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from stanct.arrays import Array, Later
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
@@ -16,7 +18,7 @@ from stanct.deadline import out_of_time
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError, ProgramError
+from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
@@ -338,7 +340,18 @@ class Job:
             Additions of the method to the provenance, JSON values.
         fields
             The fields of `kind` that not every run has.
+
+        Raises
+        ------
+        SamplingError
+            The target vanishes at all draws.
         """
+        delta = fields.get("delta")
+        if delta is not None and not np.isfinite(delta).any():
+            raise SamplingError(
+                f"The target vanishes, or is rejected, at all of {delta.size} draws.",
+                remedy="Pass a base that overlaps the target's support.",
+            )
         if variables is None:
             assert x is not None
             variables, cut = self._variables(x, cut=interrupted)

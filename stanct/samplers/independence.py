@@ -200,7 +200,8 @@ def _accepted(chain: Proposals, bias: Bias) -> tuple[Array, Array]:
     shares = bias.atom_shares(chain.delta)
     for n in range(log_mass.size):
         if not at_atom:
-            probability[n] = np.exp(min(0.0, log_mass[n] - log_mass[now]))
+            ratio = log_mass[n] - log_mass[now] if log_mass[n] > -np.inf else -np.inf
+            probability[n] = np.exp(min(0.0, ratio))
         if chain.uniforms[n, 0] < probability[n]:
             now = n
         kept[n] = now

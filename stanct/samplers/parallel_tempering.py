@@ -18,6 +18,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.arrays import Array
+from stanct.errors import SamplingError
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.kernels import (
     LadderOut,
@@ -335,6 +336,12 @@ class _Ladders:
             done = self.scanned("warm-up", size, learn=True)
             clock.stop()
             rejection = done.rejection.mean(axis=0)
+            if not np.isfinite(rejection).all():
+                raise SamplingError(
+                    "No swap of two rungs could be tried: the target vanishes, or is rejected, "
+                    "at all draws of the warm-up.",
+                    remedy="Pass a base that overlaps the target's support.",
+                )
             new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
             pooled = pool_tables([member.table for member in self.members])
