@@ -61,4 +61,4 @@ class StanCode(str):
     def _repr_html_(self) -> str:
         # Notebooks lack the style sheet of the pages, so each span carries its own style.
         styles = {kind: f'style="{style}"' for kind, style in _STYLES.items()}
-        return f"<pre>{_coloured(self, styles)}</pre>"
+        return f'<pre style="font-family:monospace">{_coloured(self, styles)}</pre>'
