@@ -29,8 +29,8 @@ _PIECE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _STYLES = {
-    "comment": "color:#6a737d;font-style:italic",
-    "keyword": "color:#8250b0;font-weight:600",
+    "comment": "color:#768390;font-style:italic",
+    "keyword": "color:#9060c8;font-weight:600",
     "type": "color:#2f6fd0",
     "number": "color:#a85a00",
     "string": "color:#1a7f4b",
