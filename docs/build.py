@@ -106,7 +106,10 @@ def as_notebook(text: str, cells: list[dict[str, str]]) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     outputs, end = iter(cells), 0
     for block in BLOCK.finditer(text):
-        if between := text[end : block.start()].strip():
+        # A role of the site says where to find this very notebook.
+        if between := re.sub(
+            r" \{download\}[^.]*\.ipynb[^.]*\.", "", text[end : block.start()]
+        ).strip():
             parts.append({"cell_type": "markdown", "source": between})
         number = sum("outputs" in part for part in parts) + 1
         result = {"output_type": "execute_result", "data": next(outputs), "metadata": {}}

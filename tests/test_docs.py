@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -95,6 +96,25 @@ def test_every_method_has_its_page(source: Path) -> None:
         assert (source / "methods" / f"{method}.svg").stat().st_size > 5000
 
 
+def test_the_notebook_was_executed(source: Path) -> None:
+    """Each cell has its output, and results that show themselves have HTML."""
+    text = (source / "notebook.ipynb").read_text("utf-8")
+    assert "{download}" not in text
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    outputs = [cell["outputs"][0]["data"] for cell in cells]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    in_html = [shown["text/html"] for shown in outputs if "text/html" in shown]
+    assert len(outputs) - len(in_html) == 1  # a single check is a line of text
+    frames = [shown for shown in in_html if shown.startswith("<iframe")]
+    titles = [re.search(r"&lt;h1&gt;(\w+)", shown) for shown in frames]
+    assert [title and title[1] for title in titles] == [
+        "Comparison",
+        "Many",
+        "Calibration",
+        "bimodal",
+    ]
+
+
 def test_a_page_whose_code_fails_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         build.with_outputs("```python\n1 / 0\n```\n")
@@ -114,7 +134,14 @@ def test_a_page_whose_code_fails_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_site_in_a_browser(site: Path, browser: Browser) -> None:
-    for page in ("index", "tutorial", "chains_disagree", "which_model", "methods/joint"):
+    for page in (
+        "index",
+        "tutorial",
+        "chains_disagree",
+        "which_model",
+        "methods/joint",
+        "notebook",
+    ):
         file = site / f"{page}.html"
         assert faults_of(browser, file.read_text("utf-8"), file) == [], page
     assert "<math" in (site / "methods" / "joint.html").read_text("utf-8")

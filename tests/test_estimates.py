@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.estimates.path import PathEstimator, expectation, weighted_quantile
+from stanct.estimates.path import Evidence, PathEstimator, expectation, weighted_quantile
 from stanct.path.bias import Bias
 from stanct.path.course import beta_grid
 
@@ -219,3 +219,19 @@ def test_weighted_quantile(rng: np.random.Generator) -> None:
     path, x = estimator(rng, LINEAR, draws=5000)
     found = weighted_quantile(x, path.log_weights(1.0), np.array([0.05, 0.5, 0.95]))
     assert found == pytest.approx(norm.ppf([0.05, 0.5, 0.95], 1.5, 0.4), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (0.23, "log Z = -30.8442 ± 0.2300   (95 %: -31.295 to -30.393)"),
+        (5.2e-4, "log Z = -30.84421 ± 0.00052   (95 %: -30.8452 to -30.8432)"),
+        (3e-6, "log Z = -30.8442123 ± 0.0000030   (95 %: -30.844218 to -30.844206)"),
+        (float("inf"), "log Z = -30.8442 ± inf   (95 %: -inf to inf)"),
+    ],
+)
+def test_the_digits_of_log_z_follow_its_error(error: float, words: str) -> None:
+    found = Evidence(-30.844212345, error, "m", error / 2, error / 3, 100, 0.1, (1.0,))
+    assert repr(found).splitlines()[0] == words
+    assert words.split("   ")[0] in found._repr_html_()
+    assert found.base_error == pytest.approx(np.sqrt(0.75) * error)

@@ -72,6 +72,17 @@ def test_bridge_in_short(tmp_path: Path) -> None:
         assert int(covered) >= 1 and passed == "2"
 
 
+def test_arviz_in_short(tmp_path: Path) -> None:
+    """What ArviZ finds in a tempered run is what it finds in NUTS, with priors written by hand."""
+    arguments = ("--only", "eight schools", "--draws", "1000", "--out", str(tmp_path / "a.png"))
+    out = run("arviz/run.py", *arguments, cwd=tmp_path)
+    found = re.search(r"largest \|z\| of (\d+): ([\d.]+); chance exceeds ([\d.]+)", out)
+    assert found is not None and found[1] == "23", out
+    assert float(found[2]) < float(found[3]) < 6, out
+    assert "-30." in out.split("loo, hierarchy: elpd")[1][:30]
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_exact_radon(tmp_path: Path) -> None:
     out = run("radon/exact.py", cwd=tmp_path)
     assert out.count("-1081.0216") >= 3

@@ -28,6 +28,7 @@ from scipy.optimize import brentq
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.digits import decimals, in_line
 from stanct.estimates.tours import Tours
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
@@ -80,35 +81,48 @@ class Evidence:
         """The 95 % interval log Z ± 1.96 standard errors."""
         return self.log_z - 1.96 * self.std_error, self.log_z + 1.96 * self.std_error
 
+    @property
+    def in_words(self) -> str:
+        """log Z ± standard error, with at least two digits of the error."""
+        places = decimals(self.std_error)
+        return f"log Z = {self.log_z:.{places}f} ± {self.std_error:.{places}f}"
+
+    @property
+    def _interval_in_words(self) -> str:
+        low, high = (f"{end:.{decimals(self.std_error) - 1}f}" for end in self.interval)
+        return f"(95 %: {low} to {high})"
+
     def __repr__(self) -> str:
-        low, high = self.interval
         doubt = f"\n  warnings: {', '.join(self.warnings)}" if self.warnings else ""
         # Chains that stayed where they began look well mixed.
         stuck = "round_trips" in self.warnings
         size = "" if stuck else f"effective size {self.effective_size:.0f}, "
         return (
-            f"log Z = {self.log_z:.4f} ± {self.std_error:.4f}   (95 %: {low:.3f} to {high:.3f})\n"
+            f"{self.in_words}   {self._interval_in_words}\n"
             f"  {self.method}; {size}Pareto k {self.pareto_k:.2f}{doubt}"
         )
 
     @property
     def base_error(self) -> float:
         """The part of `std_error` that is due neither to chains nor to autocorrelation."""
+        if np.isinf(self.std_error):
+            return float("inf")
         chains = np.fmax(self.within_error, self.between_error)
         return float(np.sqrt(max(self.std_error**2 - chains**2, 0.0)))
 
     def _repr_html_(self) -> str:
-        low, high = self.interval
+        places = decimals(self.std_error)
         parts = (
             ("within chains", self.within_error),
             ("between chains", self.between_error),
             ("base", self.base_error),
         )
-        rows = "".join(f"<tr><td>{name}</td><td>{value:.4f}</td></tr>" for name, value in parts)
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{value:.{places}f}</td></tr>" for name, value in parts
+        )
         doubt = f"<p>Warnings: {', '.join(self.warnings)}</p>" if self.warnings else ""
         return (
-            f"<p><b>log Z = {self.log_z:.4f} ± {self.std_error:.4f}</b> "
-            f"(95 %: {low:.3f} to {high:.3f}); {self.method}</p>{doubt}"
+            f"<p><b>{self.in_words}</b> {self._interval_in_words}; {self.method}</p>{doubt}"
             f"<table><caption>Standard error</caption><tbody>{rows}</tbody></table>"
         )
 
@@ -136,19 +150,13 @@ class Expectation:
                 f"{float(self.value):.6g} ± {float(self.std_error):.2g} at β = {self.beta:g} "
                 f"(effective size {float(self.effective_size):.0f})"
             )
-        value, error = _in_line(self.value, 5), _in_line(self.std_error, 2)
+        value, error = in_line(self.value, 5), in_line(self.std_error, 2)
         shape = np.shape(self.value)
         return f"Expectation of shape {shape} at β = {self.beta:g}:\n  {value}\n± {error}"
 
     def _repr_html_(self) -> str:
         words = repr(self).replace("\n", "<br>")
         return f"<p>{words}</p>"
-
-
-def _in_line(values: Array, digits: int) -> str:
-    """The first and the last of some numbers in one line."""
-    form = {"float_kind": lambda value: f"{value:.{digits}g}"}
-    return np.array2string(np.ravel(values), threshold=6, max_line_width=90, formatter=form)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from stanct.pages.page import (
     Cell,
@@ -17,7 +18,7 @@ from stanct.pages.page import (
     render_page,
     with_error,
 )
-from stanct.plots.canvas import CHAIN_COLOURS, MAIN, drawing
+from stanct.plots.canvas import CHAIN_COLOURS, MAIN, drawing, whole_numbers
 
 # Rows of the table of all data sets.
 MOST_ROWS = 2000
@@ -85,12 +86,14 @@ def _evidences(done: pd.DataFrame) -> Picture:
     axes.errorbar(places, log_z, bars, fmt=".", ms=3, lw=0.8, color=MAIN)
     bad = (ordered["failed"] != "").to_numpy()
     axes.plot(places[bad], log_z[bad], "o", ms=4, color=CHAIN_COLOURS[1])
+    whole_numbers(axes.xaxis)
     figure = axes.get_figure(root=True)
     assert figure is not None
     low, high = number(float(log_z.min())), number(float(log_z.max()))
     return picture(
-        figure, "Evidence", "log Z of each data set with its 95 % interval. Dots mark data sets "
-        "with a failed check.", f"log Z of {len(done)} data sets, from {low} to {high}", "many-z",
+        figure, "Evidence", "log Z of each data set with its 95 % interval. Large dots mark data "
+        "sets with a failed check.", f"log Z of {len(done)} data sets, from {low} to {high}",
+        "many-z",
     )  # fmt: skip
 
 
@@ -104,6 +107,8 @@ def _errors(done: pd.DataFrame) -> Picture:
         axes.hist(error, edges, color=MAIN)
     else:
         axes.hist(error, 10, color=MAIN)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    whole_numbers(axes.yaxis)
     figure = axes.get_figure(root=True)
     assert figure is not None
     middle = number(float(np.median(error)), 2) if error.size else "–"

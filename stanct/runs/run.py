@@ -547,4 +547,4 @@ class EvidenceRun(Run):
         return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
 
     def _headline(self) -> str:
-        return f"log Z = {self.evidence.log_z:.4f} ± {self.evidence.std_error:.4f}"
+        return self.evidence.in_words

@@ -29,8 +29,8 @@ _PIECE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _STYLES = {
-    "comment": "color:#6a737d;font-style:italic",
-    "keyword": "color:#8250b0;font-weight:600",
+    "comment": "color:#768390;font-style:italic",
+    "keyword": "color:#9060c8;font-weight:600",
     "type": "color:#2f6fd0",
     "number": "color:#a85a00",
     "string": "color:#1a7f4b",
@@ -61,4 +61,4 @@ class StanCode(str):
     def _repr_html_(self) -> str:
         # Notebooks lack the style sheet of the pages, so each span carries its own style.
         styles = {kind: f'style="{style}"' for kind, style in _STYLES.items()}
-        return f"<pre>{_coloured(self, styles)}</pre>"
+        return f'<pre style="font-family:monospace">{_coloured(self, styles)}</pre>'

@@ -1,0 +1,20 @@
+"""How many digits of a number are shown, by its error."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stanct.arrays import Array
+
+
+def decimals(error: float) -> int:
+    """Decimals that show two digits of an error; 4 at least, and for one that is not finite."""
+    if not 0 < error < np.inf:
+        return 4
+    return int(np.clip(1 - np.floor(np.log10(error)), 4, 12))
+
+
+def in_line(values: Array, digits: int) -> str:
+    """The first and the last of some numbers in one line."""
+    form = {"float_kind": lambda value: f"{value:.{digits}g}"}
+    return np.array2string(np.ravel(values), threshold=6, max_line_width=90, formatter=form)  # pyright: ignore[reportArgumentType, reportCallIssue]
