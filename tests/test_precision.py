@@ -156,6 +156,7 @@ def test_what_is_shown_changes_nothing(method: str, monkeypatch: pytest.MonkeyPa
     target = target_of(SKEWED.source, SKEWED.data)
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("stanct.work.progress._can_draw", lambda: True)
     monkeypatch.setattr("stanct.samplers._watch.LEAST_WAIT", 0.0)
     monkeypatch.setattr("stanct.samplers._watch.MOST_SHARE", 1.0)
     settings = {"seed": SEED, "draws": 400, "base": BASE, "bootstrap": 0}

@@ -118,13 +118,13 @@ def foretell(
     error_of
         Gives the standard error of log Z from the draws of the trial, NaN where they give none.
     """
+    if trial.gradients <= 0 or trial.draws <= 0 or seconds_left() == 0:
+        return ""
     try:
         with np.errstate(all="ignore"):
             error = float(error_of())
     except Exception:  # few draws can defeat an estimator, and a forecast must not cost the run
         error = math.nan
-    if trial.gradients <= 0 or trial.draws <= 0:
-        return ""
     record = _record(job, precision, base, trial, error)
     known = job.ledger.found.get("forecasts", [])
     job.ledger.found["forecasts"] = [*known, record]
