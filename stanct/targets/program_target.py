@@ -172,13 +172,7 @@ class ProgramTarget:
             elements = math.prod(values.shape[1:])
             columns.append(flat.reshape(len(values), elements))
             width += elements
-        points = []
-        for theta in np.concatenate(columns, axis=1):
-            try:
-                points.append(self.density.unconstrain(theta))
-            except ValueError:
-                continue
-        x = np.array(points).reshape(len(points), self.density.dimension)
+        x = self.density.unconstrained(np.concatenate(columns, axis=1))
         for index in self._unit_vectors:
             direction = x[:, index]
             length = np.sqrt(rng.chisquare(len(index), size=(len(x), 1)))
