@@ -46,6 +46,7 @@ def salvage(checkpoint: str | os.PathLike[str]) -> Run:
     try:
         target, method = recorded_target(call["target"]), call["method"]
         options = {**call["options"], "engine": call["engine"]}
+        place = "store" if call.get("stored") else "checkpoint"
     except (StanctError, LookupError, TypeError, ValueError, AttributeError) as cause:
         raise CheckpointError(
             f"The call in the checkpoint {checkpoint} is damaged: {cause}.",
@@ -53,7 +54,7 @@ def salvage(checkpoint: str | os.PathLike[str]) -> Run:
         ) from cause
     try:
         return sample(
-            target, method, **options, checkpoint=checkpoint, max_seconds=0, progress=False
+            target, method, **options, **{place: checkpoint}, max_seconds=0, progress=False
         )
     except TooLittleTimeError as cause:
         raise SamplingError(

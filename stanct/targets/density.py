@@ -86,6 +86,12 @@ class Density:
         return tuple(self._model.param_names())
 
     @functools.cached_property
+    def variable_names(self) -> tuple[str, ...]:
+        """Names of parameters, transformed parameters and generated quantities."""
+        names = self._model.param_names(include_tp=True, include_gq=True)
+        return tuple(_columns_by_variable(names))
+
+    @functools.cached_property
     def unconstrained_names(self) -> tuple[str, ...]:
         """Names of the D unconstrained coordinates."""
         return tuple(self._model.param_unc_names())
@@ -147,19 +153,29 @@ class Density:
         dict
             Values by name, of shape (..., *dims); NaN where Stan rejects a point.
         """
+        return self.in_turn(seed)(points)
+
+    def in_turn(self, seed: int) -> Callable[[Array], dict[str, Array]]:
+        """Return a function like `variables` whose random numbers go on from call to call."""
         names = self._model.param_names(include_tp=True, include_gq=True)
+        return functools.partial(
+            self._variables, _columns_by_variable(names), len(names), self._model.new_rng(seed)
+        )
+
+    def _variables(
+        self, columns: Mapping[str, Array], width: int, rng: Any, points: Array
+    ) -> dict[str, Array]:
         rows = np.ascontiguousarray(np.reshape(points, (-1, self.dimension)), float)
-        values = np.empty((len(rows), len(names)))
-        rng = self._model.new_rng(seed)
+        values = np.empty((len(rows), width))
         point, value, handle = rows.ctypes.data, values.ctypes.data, self.handle
-        step, width, call = rows.strides[0], values.strides[0], self._constrain
+        step, to, call = rows.strides[0], values.strides[0], self._constrain
         for k in range(len(rows)):
-            if call(handle, True, True, point + k * step, value + k * width, rng.ptr, None):
+            if call(handle, True, True, point + k * step, value + k * to, rng.ptr, None):
                 values[k] = np.nan
         lead = np.shape(points)[:-1]
         return {
-            name: values[:, columns].reshape(*lead, *columns.shape)
-            for name, columns in _columns_by_variable(names).items()
+            name: values[:, places].reshape(*lead, *places.shape)
+            for name, places in columns.items()
         }
 
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
