@@ -483,15 +483,15 @@ class Run(ABC):
             The folder is missing, incomplete, or of another format.
         """
         with reading(folder, cls.file_format) as stored:
-            cls._completed(stored.arrays)
-            check_shapes(stored.arrays, cls.arrays, stored.statistics)
+            check_shapes(cls._completed(stored.arrays), cls.arrays, stored.statistics)
             run = cls(**cls._restored(stored), **stored.common)
             run._check_rows()
             return run
 
     @classmethod
-    def _completed(cls, arrays: dict[str, Array]) -> None:
-        """Add to the arrays of a saved run what an earlier version did not save."""
+    def _completed(cls, arrays: dict[str, Array]) -> dict[str, Array]:
+        """The arrays of a saved run, with those that an earlier version did not save."""
+        return arrays
 
     def _check_rows(self) -> None:
         """Raise `ValueError` if the arrays of a saved run do not belong together."""

@@ -320,9 +320,10 @@ class TemperedRun(EvidenceRun):
         return {"statistics": self.statistics, "ladder": ladder, "atom": atom}
 
     @classmethod
-    def _completed(cls, arrays: dict[str, Array]) -> None:
+    def _completed(cls, arrays: dict[str, Array]) -> dict[str, Array]:
         if "kept" not in arrays and "z" in arrays and arrays["z"].ndim == 3:
             arrays["kept"] = np.arange(arrays["z"].shape[1])
+        return arrays
 
     def _check_rows(self) -> None:
         kept = self.kept

@@ -118,9 +118,8 @@ class Shelf:
     def finish(self, values: Array) -> None:
         """End the file after these draws, if it is theirs."""
         name = getattr(values, "filename", None)
-        if self._file is not None and self._path is not None and name is not None:
-            if os.path.samefile(name, self._path):
-                self._file.finish(values.shape[1])
+        if self._file and self._path and name and self._path.samefile(name):
+            self._file.finish(values.shape[1])
 
     def synchronise(self) -> None:
         """Wait until what was written would survive a power cut."""
@@ -164,7 +163,7 @@ class _Grown:
         self._start = len(_header((0, *self._item)))
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         try:
-            self._stream = open(os.open(path, flags, 0o644), "r+b", buffering=0)  # noqa: SIM115
+            self._stream = os.fdopen(os.open(path, flags, 0o644), "r+b", buffering=0)
         except OSError as cause:
             raise CheckpointError(
                 f"The draws cannot be stored in {path}: {cause}.",
