@@ -143,7 +143,7 @@ class Filled:
 
     def add(self, values: Array) -> None:
         """Write the next values."""
-        self._stream.write(memoryview(np.ascontiguousarray(values, "<f8").reshape(-1)).cast("B"))
+        self._stream.write(np.ascontiguousarray(values, "<f8").reshape(-1).data.cast("B"))
 
     def array(self) -> Array:
         """Close the file, and map it."""
@@ -187,7 +187,7 @@ class _Grown:
             ) from cause
 
     def _put(self, values: Array, row: int, chain: int) -> None:
-        rest = memoryview(values.reshape(-1)).cast("B")
+        rest = values.reshape(-1).data.cast("B")
         self._stream.seek(self._start + row * self._row + chain * self._row // self._item[0])
         while rest.nbytes:
             rest = rest[self._stream.write(rest) or 0 :]
