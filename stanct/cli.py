@@ -216,6 +216,17 @@ def _add_evidence(subcommands: Any) -> None:
         metavar="FOLDER",
         help="record finished work there; after a kill the same command continues the run",
     )
+    parser.add_argument(
+        "--thin", type=int, metavar="K", help="keep the parameters of every K-th draw only"
+    )
+    parser.add_argument(
+        "--keep", action="append", metavar="NAME", help="keep this variable; may be repeated"
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FOLDER",
+        help="write draws there as they are made; first a checkpoint, then a saved run",
+    )
     _add_outputs(parser)
     parser.set_defaults(run=_command("evidence"))
 

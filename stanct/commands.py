@@ -177,7 +177,7 @@ def evidence(options: argparse.Namespace) -> int:
     model = _model(options)
     names = (
         *("chains", "draws", "target_se", "max_draws", "warmup", "max_seconds"),
-        *("inits", "search_radius"),
+        *("inits", "search_radius", "thin", "keep", "store"),
     )
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     _note_unused(model, options.data)
@@ -287,6 +287,7 @@ def _record(run: Run) -> dict[str, Any]:
         "seed": run.settings["seed"],
         "chains": run.chains,
         "draws": run.draws,
+        "kept_draws": run.z.shape[1],
         "omissions": run.provenance["omissions"],
     }
 

@@ -56,7 +56,15 @@ def extended(
     )
     problem = _target_of(run, target)
     before = run.provenance.get("extended", {"settings": dict(run.settings), "draws": []})
-    plan = Plan(run.chains, draws, run.settings["warmup"], base=_base(run), threads=threads)
+    plan = Plan(
+        run.chains,
+        draws,
+        run.settings["warmup"],
+        base=_base(run),
+        threads=threads,
+        thin=rules["thin"].checked("thin", run.settings.get("thin", 1)),
+        keep=tuple(run.variables) if run.settings.get("keep") else None,
+    )
     method.check(plan, problem)
     engine = CmdStan.here() if run.engine == CmdStan.NAME else None
     if engine is not None and executor is not None:
@@ -115,7 +123,8 @@ def _target_of(run: Run, given: Any) -> SampledTarget:
         )
     delta = getattr(run, "delta", None)
     if delta is not None:
-        kept = delta[:, -1].reshape(len(x)) if delta[:, -1].size == len(x) else delta[:, -1, -1]
+        last = delta[:, getattr(run, "kept", [-1])[-1]]
+        kept = last.reshape(len(x)) if last.size == len(x) else last[:, -1]
         base = _base(run)
         own = base.delta(base.whiten(x), target.density.log_densities(x))
         if not np.allclose(own, kept, rtol=TOLERANCE, atol=TOLERANCE):

@@ -31,7 +31,7 @@ RESULTS, RUNS = "results.jsonl", "runs"
 # Data sets that wait in the executor's queue for each one that is being worked on.
 AHEAD = 64
 # Options that belong to one run, not to many.
-SINGLE = ("executor", "checkpoint", "progress", "seed", "threads")
+SINGLE = ("executor", "checkpoint", "store", "progress", "seed", "threads")
 
 
 class Model(Protocol):

@@ -45,16 +45,15 @@ def salvage(checkpoint: str | os.PathLike[str]) -> Run:
         )
     try:
         target, method = recorded_target(call["target"]), call["method"]
-        options = {**call["options"], "engine": call["engine"]}
+        place = "store" if call.get("stored") else "checkpoint"
+        options = {**call["options"], "engine": call["engine"], place: checkpoint}
     except (StanctError, LookupError, TypeError, ValueError, AttributeError) as cause:
         raise CheckpointError(
             f"The call in the checkpoint {checkpoint} is damaged: {cause}.",
             remedy="Repeat the run's call with max_seconds=0.",
         ) from cause
     try:
-        return sample(
-            target, method, **options, checkpoint=checkpoint, max_seconds=0, progress=False
-        )
+        return sample(target, method, **options, max_seconds=0, progress=False)
     except TooLittleTimeError as cause:
         raise SamplingError(
             f"The checkpoint {checkpoint} has no draws that count: its run was killed before every "

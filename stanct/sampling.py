@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack, overload
@@ -20,6 +20,7 @@ from stanct.names import BASES, ENGINES
 from stanct.path.base import Base
 from stanct.runs.foreign import Fit, base_of, is_fit
 from stanct.runs.run import Run
+from stanct.runs.storage import check_store_folder
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
@@ -116,6 +117,17 @@ class Options(TypedDict, total=False):
     checkpoint
         Folder from which a killed run resumes when the same call is repeated. The folder remains
         after the run has finished; delete it once the run is saved.
+    thin
+        Of every so many draws one keeps x, in the methods auto, joint, gibbs, simulated_tempering
+        and independence; 1 by default. log Z, β and δ use all draws. What is computed from x uses
+        the kept ones, and its errors and effective sizes are theirs.
+    keep
+        Names of the variables of the program that the run keeps; all by default.
+    store
+        Folder, new or empty, to which the kept draws go as they are made, in the methods of `thin`.
+        Memory then does not grow with them, and `z` and large variables of the run map files. Until
+        the run ends, the folder is a checkpoint: repeat the call after a kill, or read the finished
+        draws by `stanct.salvage`. At the end it is a saved run, for `stanct.load`.
     max_seconds
         Time in seconds after which the run ends with the draws that are finished, and a failed
         check ``"max_seconds"`` says so. It is an error if the time passes before every chain has
@@ -145,6 +157,11 @@ class Options(TypedDict, total=False):
     checkpoint: Annotated[
         str | os.PathLike[str] | None, Instance(str | os.PathLike, "the path of a folder")
     ]
+    thin: Annotated[int, Whole(1)]
+    keep: Annotated[Sequence[str] | None, Instance(list | tuple, "a list of names of variables")]
+    store: Annotated[
+        str | os.PathLike[str] | None, Instance(str | os.PathLike, "the path of a folder")
+    ]
     max_seconds: Annotated[float | None, Real(0, closed=True)]
     progress: Annotated[bool, Flag()]
 
@@ -158,13 +175,21 @@ ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("random_seed", "rng", "random_state"), "seed"),
     **dict.fromkeys(("init", "initvals", "initial_values", "start"), "inits"),
     **dict.fromkeys(("output_dir", "resume"), "checkpoint"),
+    **dict.fromkeys(("thinning", "thin_by", "nthin", "n_thin"), "thin"),
+    **dict.fromkeys(("pars", "var_names", "include"), "keep"),
     **dict.fromkeys(("timeout", "max_time", "time_limit", "seconds"), "max_seconds"),
     **dict.fromkeys(("adapt_delta", "delta"), "target_accept"),
     **dict.fromkeys(("max_treedepth",), "max_depth"),
 }
 """What other tools call an option, or a setting of a method, to what it is called here."""
 
-DEFAULTS: Mapping[str, Any] = {"chains": 4, "base": "auto", "engine": "auto", "progress": True}
+DEFAULTS: Mapping[str, Any] = {
+    "chains": 4,
+    "base": "auto",
+    "engine": "auto",
+    "thin": 1,
+    "progress": True,
+}
 """Defaults of the options that are the same for all methods."""
 
 
@@ -235,6 +260,9 @@ def sample(
     _try_density(problem, plan.base, asked.engine)
     if chosen.by_nuts and asked.engine is None and asked.executor is None:
         kernels.compile_ahead()
+    _check_kept(plan, problem)
+    if asked.store is not None:
+        check_store_folder(asked.store)
     with (
         opened(asked.executor) as executor,
         executing(
@@ -246,11 +274,13 @@ def sample(
                 "base": plan.base,
                 "inits": list(plan.hints.places),
                 "engine": engine_name(problem, asked.engine),
+                "stored": asked.store is not None,
             },
             seed=asked.seed,
             executor=executor,
             threads=plan.threads,
-            checkpoint=asked.checkpoint,
+            checkpoint=asked.store or asked.checkpoint,
+            store=asked.store is not None,
             max_seconds=plan.max_seconds,
             progress=asked.progress,
             call=_call(chosen, plan, problem, asked),
@@ -266,7 +296,11 @@ def sample(
             Seeds(execution.seed),
             own_class="" if chosen.is_built_in else type(chosen).__qualname__,
         )
-        return chosen.run(job.in_best_form())
+        run = chosen.run(job.in_best_form())
+        if execution.store is None or run.ended_early:
+            return run
+        execution.complete(run.z)
+        return run.stored(execution.store)
 
 
 def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Method[Any]:
@@ -284,7 +318,17 @@ def _call(method: Method[Any], plan: Plan, target: Any, asked: _Asked) -> dict[s
     options = {name: getattr(plan, name) for name in names}
     options |= {"inits": asked.inits, "search_radius": plan.hints.radius}
     name = "embedded" if asked.engine is None else asked.engine.NAME
-    return {"method": method, "options": options, "engine": name, "target": target.record()}
+    called = {"method": method, "options": options, "engine": name, "target": target.record()}
+    return called if asked.store is None else {**called, "stored": True}
+
+
+def _check_kept(plan: Plan, problem: Any) -> None:
+    """Refuse names of variables that the program does not have."""
+    if plan.keep is not None and isinstance(problem, ProgramTarget):
+        known = problem.variable_names
+        for name in plan.keep:
+            if name not in known:
+                refuse_unknown("variable", name, known)
 
 
 def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None:
@@ -382,6 +426,7 @@ class _Asked:
     checkpoint: str | os.PathLike[str] | None
     progress: bool
     inits: Inits | None
+    store: str | os.PathLike[str] | None
 
 
 def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
@@ -402,6 +447,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     if found["base"] == "auto":
         found["base"] = method.automatic_base()
     _check_aim(method, found["target_se"], found["max_draws"])
+    _check_storing(method, found)
     if isinstance(found["executor"], str):
         check_executor(found["executor"])
     plan = Plan(
@@ -409,12 +455,15 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
             name: found[name]
             for name in (
                 *("chains", "draws", "warmup", "target_se", "max_draws"),
-                *("base", "log_zeta", "threads", "max_seconds"),
+                *("base", "log_zeta", "threads", "max_seconds", "thin"),
             )
         },
         hints=Hints(found["search_radius"]),
+        keep=None if found["keep"] is None else tuple(found["keep"]),
     )
-    rest = (found[name] for name in ("seed", "executor", "checkpoint", "progress", "inits"))
+    rest = (
+        found[name] for name in ("seed", "executor", "checkpoint", "progress", "inits", "store")
+    )
     engine = _engine(found["engine"], method, spread=found["executor"] is not None)
     return _Asked(plan, engine, *rest)
 
@@ -447,6 +496,32 @@ def _check_aim(method: Method[Any], target_se: float | None, max_draws: int | No
         raise SamplingError(
             "max_draws limits a run that stops at target_se, and there is none.",
             remedy="Pass target_se too, or draws instead.",
+        )
+
+
+def _check_storing(method: Method[Any], found: Mapping[str, Any]) -> None:
+    """Check `thin`, `keep`, `store` and `checkpoint` against each other and the method."""
+    for name, default in (("thin", 1), ("store", None)):
+        if found[name] != default and not method.thins:
+            able = listing(repr(name) for name, kind in METHODS.items() if kind.thins)
+            raise SamplingError(
+                f"Method {method.name!r} keeps all its draws in memory, so {name}= has no meaning.",
+                remedy=f"Leave out {name}=, or use method {able}. keep= serves every method.",
+            )
+    if found["store"] is not None and found["checkpoint"] is not None:
+        raise SamplingError(
+            "The folder of store= is a checkpoint too, and a run has one.",
+            remedy="Leave out checkpoint=.",
+        )
+    if found["draws"] // found["thin"] < method.least_draws:
+        raise SamplingError(
+            f"thin={found['thin']} would leave x of {found['draws'] // found['thin']} draws.",
+            remedy=f"Pass thin={max(1, found['draws'] // method.least_draws)} or less.",
+        )
+    keep = found["keep"]
+    if keep is not None and not (keep and all(isinstance(name, str) for name in keep)):
+        raise SamplingError(
+            f"keep must be names of variables, not {keep!r}.", remedy="Did you mean keep=['mu']?"
         )
 
 

@@ -9,6 +9,7 @@ an uninterrupted run bit for bit. Every run is a forked child, so the package is
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -26,8 +27,11 @@ from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.work import checkpoint
 
 METHODS["joint"] = partial(sampled, "joint", draws=220, warmup=150)
+METHODS["stored_gibbs"] = partial(sampled, "gibbs", draws=520, warmup=48, thin=3)
+METHODS["stored_joint"] = partial(sampled, "joint", draws=220, warmup=150, thin=3, bootstrap=0)
 # A child dies at this synchronisation of a file or folder with the disk.
 FATAL = {"gibbs": 45, "parallel_tempering": 45, "smc": 12, "joint": 14}
+FATAL |= {"stored_gibbs": 25, "stored_joint": 7}
 
 
 def run(method: str, folder: Path, name: str, *, fatal: int = 0, **settings: Any) -> int:
@@ -46,6 +50,10 @@ def run(method: str, folder: Path, name: str, *, fatal: int = 0, **settings: Any
 
     os.fsync = fsync
     try:
+        store = Path(settings.get("store", folder / "none"))
+        if (store / "run.json").exists():  # the kill came after the end of the run
+            stanct.load(store).save(folder / name)
+            os._exit(0)
         target = target_of(PROGRAM, {"y": 1.5})
         base = "pathfinder" if method == "joint" else BASE
         METHODS[method](target, base=base, seed=5, progress=False, **settings).save(folder / name)
@@ -59,12 +67,31 @@ def kill_and_go_on(method: str, folder: Path) -> int:
     """Return how many kills a run has survived."""
     assert run(method, folder, "whole") == 0
     kills = 0
-    again = {"fatal": FATAL[method], "checkpoint": folder / "checkpoint"}
+    stored = method.startswith("stored")
+    again = {"fatal": FATAL[method], "store" if stored else "checkpoint": folder / "checkpoint"}
     while status := run(method, folder, "resumed", **again):
         assert status == signal.SIGKILL, f"status {status}"
         kills += 1
+        if stored:
+            check_salvaged(folder)
     assert_same(stanct.load(folder / "whole"), stanct.load(folder / "resumed"))
     return kills
+
+
+def check_salvaged(folder: Path) -> None:
+    """What a killed run has on the disk is the beginning of the whole run."""
+    copy = folder / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    if not (folder / "checkpoint" / "checkpoint.json").exists():
+        return
+    shutil.copytree(folder / "checkpoint", copy)
+    try:
+        found, whole = stanct.salvage(copy), stanct.load(folder / "whole")
+    except stanct.StanctError:  # no draws that count so far
+        return
+    count = found.z.shape[1]
+    assert np.array_equal(found.z, whole.z[:, :count])
+    assert np.array_equal(found.variables["mu"], whole.variables["mu"][:, :count])
 
 
 def main(folder: Path, methods: list[str]) -> None:
@@ -72,7 +99,7 @@ def main(folder: Path, methods: list[str]) -> None:
     checkpoint.SOONEST = checkpoint.SHARE = 0.0  # a segment for every block
     # What the children would otherwise load one by one; the engine's own chains must not start.
     target_of(PROGRAM, {"y": 1.5}).density.log_density(np.zeros(2))
-    for method in set(methods) - {"joint"}:
+    for method in set(methods) - {"joint", "stored_gibbs", "stored_joint"}:
         draws(method, FunctionTarget(FunctionDensity(normal, 2)))
     for method in methods:
         sys.stdout.write(f"{method} {kill_and_go_on(method, folder / method)}\n")

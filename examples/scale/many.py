@@ -1,9 +1,10 @@
 """Radon in many places: one program and many data sets, on processes that are killed twice.
 
-The script draws data sets of a dozen counties each from the radon program, and samples all of them
+The script draws data sets of eight counties each from the radon program, and samples all of them
 in another process. It kills that process and its workers when a third and when two thirds of the
 results are on the disk, and starts it again. In the end no result may be missing or there twice,
-and data sets sampled alone must give the same numbers.
+and data sets sampled alone must give the same numbers. Some are then sampled by one and by two
+workers, in turn, for the speed-up.
 
     python many.py [--count 1000] [--executor processes:2] [--folder places]
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,8 +26,9 @@ import numpy as np
 import stanct
 
 HERE = Path(__file__).resolve().parent
-COUNTIES, HOMES = 12, 90
+COUNTIES, HOMES, DRAWS = 8, 60, 400
 ALONE = 5  # data sets that are sampled alone too
+TIMED, TIMES = 12, 3  # data sets by one and by two workers, and how often
 
 
 def place(number: int) -> dict[str, object]:
@@ -46,8 +49,9 @@ def sampled(count: int, executor: str | None, folder: Path | None) -> stanct.Man
     model = stanct.temper(HERE.parent / "radon" / "radon.stan")
     data = {f"place{number}": place(number) for number in range(count)}
     return model.sample_many(
-        data, executor=executor, folder=folder, seed=1, variables=["mu_alpha"], progress=False
-    )
+        data, executor=executor, folder=folder, seed=1, draws=DRAWS, variables=["mu_alpha"],
+        progress=False,
+    )  # fmt: skip
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -60,6 +64,39 @@ def lines(folder: Path) -> list[dict[str, object]]:
         except ValueError:
             continue
     return [row for row in found if "log_z" in row or "error" in row]
+
+
+def processor() -> float:
+    """Seconds of processor time of the processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def killed_twice(command: list[str], folder: Path, count: int) -> None:
+    """Begin the work, kill it with its workers, twice, and let it end the third time."""
+    for share in (1 / 3, 2 / 3):
+        child = subprocess.Popen(command, start_new_session=True)
+        while len(lines(folder)) < share * count and child.poll() is None:
+            time.sleep(0.2)
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        print(f"killed with {len(lines(folder))} results on the disk", flush=True)
+    before, spent = len(lines(folder)), processor()
+    subprocess.run(command, check=True)
+    made = max(len(lines(folder)) - before, 1)
+    print(f"{(processor() - spent) / made:.2f} s of processor time each, in the last {made}")
+
+
+def speed_up() -> None:
+    """Compare one worker with two, in turn."""
+    seconds: dict[str, list[float]] = {"processes:1": [], "processes:2": []}
+    for _ in range(TIMES):
+        for workers, times in seconds.items():
+            began = time.perf_counter()
+            sampled(TIMED, workers, None)
+            times.append((time.perf_counter() - began) / TIMED)
+    one, two = (float(np.median(times)) for times in seconds.values())
+    print(f"{one:.2f} s each with one worker, {two:.2f} with two: {one / two:.2f} times as fast")
 
 
 def main() -> int:
@@ -75,26 +112,21 @@ def main() -> int:
     command = [sys.executable, __file__, "--child", "--count", str(options.count)]
     command += ["--executor", options.executor, "--folder", str(options.folder)]
     began = time.perf_counter()
-    for share in (1 / 3, 2 / 3):
-        child = subprocess.Popen(command, start_new_session=True)
-        while len(lines(options.folder)) < share * options.count and child.poll() is None:
-            time.sleep(0.2)
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        print(f"killed with {len(lines(options.folder))} results on the disk", flush=True)
-    subprocess.run(command, check=True)
+    killed_twice(command, options.folder, options.count)
     seconds = time.perf_counter() - began
     table = sampled(options.count, None, options.folder).table  # reads what is there
-    rows = len(lines(options.folder))
-    print(f"{rows} results of {len(table)} data sets in {seconds:.0f} s")
+    rows, names = len(lines(options.folder)), {row["name"] for row in lines(options.folder)}
+    spent = int(table["gradients"].sum())
+    print(f"{rows} results of {len(names)} data sets in {seconds:.0f} s, {spent:,} gradients")
     failed = (table["failed"].astype(str) != "").sum()
-    print(f"{failed} with a failed check, median error of log Z {table['std_error'].median():.3f}")
-    began = time.perf_counter()
+    errors = (table["error"].astype(str) != "").sum()
+    print(f"{errors} without a result, {failed} with a failed check, median error of log Z "
+          f"{table['std_error'].median():.3f}")  # fmt: skip
     alone = sampled(ALONE, None, None).table
-    each = (time.perf_counter() - began) / ALONE
     same = alone["log_z"].equals(table["log_z"].loc[alone.index])
-    print(f"alone {each:.2f} s each; here {seconds / options.count:.2f}; numbers alike: {same}")
-    return int(not same or rows != options.count or len(table) != options.count)
+    print(f"{ALONE} sampled alone, numbers alike: {same}", flush=True)
+    speed_up()
+    return int(not same or rows != options.count or len(names) != options.count)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
 from stanct.estimates.path import Evidence, expectation
 
 
 def mode_table(
-    survey: Mapping[str, Any], x: Array, log_weights: Array, evidence: Evidence
+    survey: Mapping[str, Any],
+    z: Array,
+    unwhiten: Callable[[Array], Array],
+    log_weights: Array,
+    evidence: Evidence,
 ) -> pd.DataFrame:
     """Weights and local evidences of the modes, best first.
 
@@ -24,8 +28,10 @@ def mode_table(
     ----------
     survey
         The record of `Survey` in a run's provenance.
-    x : shape (chains, draws, D)
-        Unconstrained draws.
+    z : shape (chains, draws, D)
+        Whitened draws.
+    unwhiten
+        Makes unconstrained draws of them.
     log_weights : shape (chains, draws)
         At β = 1.
     evidence
@@ -41,9 +47,13 @@ def mode_table(
     place, spread = np.array(survey["place"]), np.array(survey["spread"])
     pilots = np.array(survey["log_evidence"])
     logs = np.empty((*log_weights.shape, pilots.size))
-    for k in range(pilots.size):
-        z = (x - place[k]) / spread[k]
-        logs[..., k] = pilots[k] - np.log(spread[k]).sum() - 0.5 * np.square(z).sum(axis=-1)
+    step = max(1, MOST_AT_ONCE // (z.shape[0] * z.shape[2]))
+    for row in range(0, z.shape[1], step):
+        x = unwhiten(np.ascontiguousarray(z[:, row : row + step]))
+        forget(z)
+        for k in range(pilots.size):
+            away = np.square((x - place[k]) / spread[k]).sum(axis=-1)
+            logs[:, row : row + step, k] = pilots[k] - np.log(spread[k]).sum() - 0.5 * away
     share = np.exp(logs - np.asarray(log_sum_exp(logs, axis=-1))[..., None])
     found = expectation(share, log_weights, 1.0)
     weights = np.exp(log_weights - log_weights.max())

@@ -41,6 +41,11 @@ class Tours:
         begins[:, 1:] = regenerated[:, :-1]
         return cls(begins.ravel().cumsum().reshape(begins.shape) - 1)
 
+    def at(self, rows: Array) -> Tours:
+        """The tours of some of the draws of each chain, without tours that have none of them."""
+        number = self.number[:, rows]
+        return Tours(np.unique(number, return_inverse=True)[1].reshape(number.shape))
+
     @property
     def count(self) -> int:
         """Number of tours."""

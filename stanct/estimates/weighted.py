@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
+from stanct.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.errors import StanctError
 from stanct.estimates.path import Expectation, expectation, weighted_quantile
 from stanct.estimates.tours import Tours
@@ -55,7 +57,11 @@ def expect(
         The variable does not exist, or the result's shape does not begin with (chains, draws).
     """
     if not callable(quantity):
-        return expectation(variable(variables, quantity), log_weights, beta, copies, tours=tours)
+        values = variable(variables, quantity)
+        parts = [
+            expectation(part, log_weights, beta, copies, tours=tours) for part in _parts(values)
+        ]
+        return _together(parts, values.shape[2:])
     values = np.asarray(quantity(variables), float)
     if values.shape[:2] != log_weights.shape:
         raise StanctError(
@@ -82,10 +88,12 @@ def summary(
     rows = {}
     for name in variables if names is None else names:
         values = variable(variables, name)
-        mean = expectation(values, log_weights, beta, copies, tours=tours)
-        variance = expectation(np.square(values - mean.value), log_weights, beta).value
-        quantiles = weighted_quantile(values, log_weights, np.array([0.05, 0.5, 0.95]))
-        for index in np.ndindex(values.shape[2:]):
+        shape = values.shape[2:]
+        found = [_moments(part, log_weights, beta, copies, tours) for part in _parts(values)]
+        mean = _together([part for part, _, _ in found], shape)
+        variance = np.concatenate([part for _, part, _ in found]).reshape(shape)
+        quantiles = np.concatenate([part for _, _, part in found], axis=1).reshape(3, *shape)
+        for index in np.ndindex(shape):
             rows[label(name, index)] = {
                 "mean": mean.value[index],
                 "std_error": mean.std_error[index],
@@ -96,6 +104,35 @@ def summary(
                 "effective_size": mean.effective_size[index],
             }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _parts(values: Array) -> Iterator[Array]:
+    """The scalars of a variable as columns, (chains, draws, columns); of a file some at a time."""
+    count = max(1, math.prod(values.shape[2:]))
+    flat = values.reshape(*values.shape[:2], math.prod(values.shape[2:]))
+    step = max(1, MOST_AT_ONCE // (values.shape[0] * values.shape[1]))
+    if not is_mapped(values):
+        step = count
+    for first in range(0, count, step):
+        yield columns(flat, first, step)
+
+
+def _together(parts: Sequence[Expectation], shape: tuple[int, ...]) -> Expectation:
+    """The averages of all scalars of a variable, from those of its parts."""
+    value, error, size = (
+        np.concatenate([getattr(part, name) for part in parts]).reshape(shape)
+        for name in ("value", "std_error", "effective_size")
+    )
+    return replace(parts[0], value=value, std_error=error, effective_size=size)
+
+
+def _moments(
+    values: Array, log_weights: Array, beta: float, copies: int, tours: Tours | None
+) -> tuple[Expectation, Array, Array]:
+    """Average, variance and quantiles of columns."""
+    mean = expectation(values, log_weights, beta, copies, tours=tours)
+    variance = expectation(np.square(values - mean.value), log_weights, beta).value
+    return mean, variance, weighted_quantile(values, log_weights, np.array([0.05, 0.5, 0.95]))
 
 
 def resampled_rows(log_weights: Array, draws: int | None, seed: int | None) -> Array:

@@ -20,7 +20,7 @@ from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
 from stanct.runs.adiabatic import AdiabaticRun
-from stanct.runs.diagnostics import base_check, round_trips
+from stanct.runs.diagnostics import round_trips
 from stanct.runs.ladder import LadderRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.runs.run import EvidenceRun, Run
@@ -199,7 +199,7 @@ def _weight_words(run: EvidenceRun) -> str:
 
 
 def _score_words(run: TemperedRun) -> str:
-    found = base_check(run.standardised, run.estimator.log_weights(0.0))
+    found = run.at_base
     return (
         f"z-scores of the base check: largest for the mean {np.abs(found.mean).max():.1f}, for the "
         f"covariance {np.abs(found.covariance).max():.1f}, limit {found.limit:.1f}."

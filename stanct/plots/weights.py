@@ -11,7 +11,6 @@ from stanct.arrays import Array
 from stanct.errors import StanctError
 from stanct.estimates.path import weighted_quantile
 from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
-from stanct.runs.diagnostics import base_check
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tempered import TemperedRun
 
@@ -19,6 +18,8 @@ FEW = 25
 """Fewer scores than this are shown as dots, more as a histogram."""
 WORST = 8
 """Number of coordinates in `base_against_posterior`."""
+MOST_SHOWN = 2**24
+"""Of runs with more numbers than this, pictures of all coordinates show some of the draws."""
 
 
 def weight_histogram(run: EvidenceRun, axes: Axes | None = None) -> Axes:
@@ -62,7 +63,7 @@ def base_scores(run: TemperedRun, axes: Axes | None = None) -> Axes:
     The reweighted draws must have mean 0 and covariance I.
     """
     axes = drawing(axes, "z-score", "density")
-    found = base_check(run.standardised, run.estimator.log_weights(0.0))
+    found = run.at_base
     covariance = found.covariance
     if covariance.ndim == 2:
         covariance = covariance[np.tril_indices(found.mean.size)]
@@ -125,8 +126,9 @@ def base_misfit(run: Run) -> tuple[Array, Array]:
             remedy="Look in run.shows for the pictures that fit this run.",
         )
     scale = run.base.spread
-    values = (run.base.unwhiten(run.z) - run.base.mean) / scale
-    log_weights = run.target_log_weights
+    step = -(-run.z.size // MOST_SHOWN)
+    values = (run.base.unwhiten(np.array(run.z[:, ::step])) - run.base.mean) / scale
+    log_weights = run.target_log_weights[:, ::step]
     share = np.exp(log_weights - log_weights.max())
     share /= share.sum()
     mean = np.einsum("cd,cdk->k", share, values)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from stanct.arrays import Array, even_share
+from stanct.arrays import Array, even_share, forget
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
 
@@ -331,18 +331,22 @@ def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
         batches = BATCHES_PER_CHAIN
     weights = np.exp(log_weights_base - log_weights_base.max())[:, : batches * length]
     weights = (weights / weights.mean()).reshape(chains * batches, length)
-    points = z[:, : batches * length].reshape(chains * batches, length, dimension)
-    weighted = weights[..., None] * points
-    mean = weighted.mean(axis=1)
-    if dimension > MOST_PAIRED:
-        excess = np.einsum("bld,bld->bd", weighted, points) / length
-        excess -= weights.mean(axis=1)[:, None]
-        tests = 2.0 * dimension
-    else:
-        excess = np.einsum("bld,ble->bde", weighted, points) / length
-        excess -= weights.mean(axis=1)[:, None, None] * np.eye(dimension)
-        tests = dimension + dimension * (dimension + 1) / 2
-    count = chains * batches
+    count, paired = chains * batches, dimension <= MOST_PAIRED
+    mean = np.empty((count, dimension))
+    excess = np.empty((count, dimension, dimension) if paired else (count, dimension))
+    for batch, weight in enumerate(weights):
+        first = batch % batches * length
+        points = np.array(z[batch // batches, first : first + length])
+        forget(z)
+        weighted = weight[:, None] * points
+        mean[batch] = weighted.mean(axis=0)
+        if paired:
+            excess[batch] = weighted.T @ points / length - weight.mean() * np.eye(dimension)
+        else:
+            excess[batch] = np.einsum("ld,ld->d", weighted, points) / length - weight.mean()
+    tests = dimension * (dimension + 3) / 2 if paired else 2.0 * dimension
+    if count < 2:
+        return BaseCheck(mean[0], excess[0], 0.0)  # no error can be estimated
 
     def score(batch_means: Array) -> Array:
         spread = batch_means.std(axis=0, ddof=1) / np.sqrt(count)
@@ -359,17 +363,23 @@ def path_checks(
     beta: Array,
     settings: Mapping[str, Any],
     *,
+    kept: Array | None = None,
     rao_blackwell: Evidence | None = None,
 ) -> tuple[Check, ...]:
     """Check mixing, weights and base, and with `rao_blackwell` the agreement of both estimators.
 
-    The remedies refer to the method's own `settings`.
+    The remedies refer to the method's own `settings`. `kept` has the positions of the draws that
+    `z` has, where it has not all.
     """
+    log_weights_base = estimator.log_weights(0.0)
+    if kept is not None:
+        log_weights_base = log_weights_base[:, kept]
+    base = base_check(z, log_weights_base)
     trips = int(round_trips(beta).min())
     more = MORE if trips >= LEAST_TRIPS else _trips_remedy(trips, beta.shape[1], settings)
     return (
         *_mixing_checks(beta, evidence, settings),
-        *_estimate_checks(estimator, evidence, rao_blackwell, z, settings, more),
+        *_estimate_checks(estimator, evidence, rao_blackwell, base, settings, more),
     )
 
 
@@ -436,7 +446,7 @@ def _estimate_checks(
     estimator: PathEstimator,
     evidence: Evidence,
     rao_blackwell: Evidence | None,
-    z: Array,
+    base: BaseCheck,
     settings: Mapping[str, Any],
     more: str,
 ) -> tuple[Check, ...]:
@@ -444,7 +454,6 @@ def _estimate_checks(
 
     The remedy `more` is the one for chains that are too short.
     """
-    base = base_check(z, estimator.log_weights(0.0))
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
     gap_error = float(np.hypot(evidence.std_error, other.std_error))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, length_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
-from stanct.runs.storage import Stored, check_shapes, reading, save_run
+from stanct.runs.storage import Stored, check_save_folder, check_shapes, reading, save_run
 from stanct.runs.tables import Checks, in_html
 
 if TYPE_CHECKING:
@@ -369,14 +370,23 @@ class Run(ABC):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
 
-        The folder appears whole or not at all. A run that is already there is replaced.
+        The folder appears whole or not at all. A run that is already there is replaced. Draws that
+        are in files are linked, not copied, where the file system can.
 
         Raises
         ------
         SavedRunError
             The folder holds something other than a run, or cannot be written.
         """
+        self._save(check_save_folder(folder))
+
+    def _save(self, folder: Path) -> None:
         save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
+
+    def stored(self, folder: Path) -> Self:
+        """Save the run in place of the checkpoint in its folder, and return it as loaded."""
+        self._save(folder)
+        return self.load(folder)
 
     def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
         """Return an HTML page with the result, its uncertainty and its diagnostics.
@@ -473,10 +483,15 @@ class Run(ABC):
             The folder is missing, incomplete, or of another format.
         """
         with reading(folder, cls.file_format) as stored:
-            check_shapes(stored.arrays, cls.arrays, stored.statistics)
+            check_shapes(cls._completed(stored.arrays), cls.arrays, stored.statistics)
             run = cls(**cls._restored(stored), **stored.common)
             run._check_rows()
             return run
+
+    @classmethod
+    def _completed(cls, arrays: dict[str, Array]) -> dict[str, Array]:
+        """The arrays of a saved run, with those that an earlier version did not save."""
+        return arrays
 
     def _check_rows(self) -> None:
         """Raise `ValueError` if the arrays of a saved run do not belong together."""

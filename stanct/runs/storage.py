@@ -1,4 +1,8 @@
-"""Runs on disk: one folder with `run.json`, `draws.npz`, `data.json` and programs; no pickle."""
+"""Runs on disk: one folder with `run.json`, `draws.npz`, `data.json` and programs; no pickle.
+
+Arrays that are in files already, because a run stored its draws as they were made, are files of
+their own, ``array-N.npy``. They are linked into the folder and mapped when the run is loaded.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.arrays import Array, read_archive
+from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
 from stanct.errors import SavedRunError
 from stanct.path.base import Base, base_from_arrays
 from stanct.runs.forecast import COLUMNS
@@ -81,10 +85,12 @@ def save_run(
     statistics: Mapping[str, Array] | None = None,
     **more: Any,
 ) -> None:
-    """Save a run. The folder appears whole or not at all, and replaces a saved run.
+    """Save a run. The folder appears whole or not at all, and replaces what is there.
 
     Parameters
     ----------
+    folder
+        As `check_save_folder` returns it, or the run's own checkpoint.
     arrays, statistics
         The kind's own arrays by name.
     more
@@ -104,6 +110,8 @@ def save_run(
         named = {**base, **arrays}
         named |= {f"variable {name}": values for name, values in run.variables.items()}
         named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}
+        files = _files(draft, {name: a for name, a in named.items() if is_mapped(a)})
+        named = {name: values for name, values in named.items() if name not in files}
         np.savez(draft / "draws.npz", allow_pickle=False, **named)
         head = {
             "format": file_format,
@@ -111,6 +119,7 @@ def save_run(
             "engine": run.engine,
             "programs": sorted(run.programs),
             "provenance": dict(run.provenance),
+            **({"files": files} if files else {}),
             **more,
         }
         (draft / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
@@ -118,7 +127,28 @@ def save_run(
         for kind, text in run.programs.items():
             (draft / f"{kind}.stan").write_text(text, encoding="utf-8")
 
-    _replace_folder(check_save_folder(folder), write)
+    _replace_folder(Path(folder), write)
+
+
+def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
+    """Give each array a file of its own; names, and whether the first two axes are swapped there.
+
+    A file of which an array maps all is linked, where that is possible.
+    """
+    files: dict[str, list[Any]] = {}
+    for number, (name, values) in enumerate(arrays.items()):
+        path, whole = draft / f"array-{number}.npy", whole_file(values)
+        swapped = whole is not None and whole[1]
+        if whole is None:
+            with path.open("wb") as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
+        else:
+            try:
+                os.link(whole[0], path)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(whole[0], path)
+        files[name] = [path.name, swapped]
+    return files
 
 
 def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
@@ -188,6 +218,22 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
+def check_store_folder(folder: str | os.PathLike[str]) -> None:
+    """Refuse to store draws where a finished run is; raise `SavedRunError`.
+
+    Where a kill came while a finished run took the place of its checkpoint, that is put back.
+    """
+    path = Path(folder)
+    if not path.exists() and _aside(path).is_dir():
+        _aside(path).rename(path)
+    if _head(path) is not None:
+        raise SavedRunError(
+            f"{path} holds a finished run, to which no draws can be added.",
+            remedy="stanct.load returns it, and run.extend goes on with it. For another run, "
+            "choose another folder.",
+        )
+
+
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
     head = _head(_standing(Path(folder)))
@@ -219,6 +265,8 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
         for kind in head["programs"]:
             _check_name(kind)
         stored = read_archive(_inside(path, "draws.npz"))
+        for name, (file, swapped) in dict(head.get("files", {})).items():
+            stored[name] = _mapped(path, file, swapped)
         data = _text(path, "data.json")
         if not isinstance(json.loads(data), dict):
             raise ValueError("data.json is not an object")
@@ -280,7 +328,7 @@ _RECORDS = {
 def check_shapes(
     arrays: Mapping[str, Array], shapes: Mapping[str, str], statistics: Mapping[str, Array]
 ) -> None:
-    """Check the arrays of a saved run against each other, and that none holds NaN.
+    """Check the arrays of a saved run against each other, and that none in memory holds NaN.
 
     Parameters
     ----------
@@ -305,7 +353,9 @@ def check_shapes(
             raise ValueError(f"{name!r} holds complex numbers")
         if not fits or 0 in (known.get("c"), known.get("n")):
             raise ValueError(f"{name!r} has the shape {values.shape}")
-        if not shapes.get(name, "?").endswith("?") and np.isnan(values).any():
+        # To read all of a file would take the time and the memory that mapping saves.
+        unread = shapes.get(name, "?").endswith("?") or is_mapped(values)
+        if not unread and np.isnan(values).any():
             raise ValueError(f"{name!r} holds NaN")
 
 
@@ -321,6 +371,18 @@ def _inside(folder: Path, name: str) -> Path:
     if path.is_symlink() or not path.is_file():
         raise ValueError(f"{name} is missing, or is no file")
     return path
+
+
+def _mapped(folder: Path, file: Any, swapped: Any) -> Array:
+    """Map an array that has a file of its own."""
+    if not (isinstance(file, str) and re.fullmatch(r"array-\d{1,9}\.npy", file, re.ASCII)):
+        raise ValueError(f"{file!r} cannot be the file of an array")
+    found = mapped_file(_inside(folder, file))
+    if swapped is False:
+        return found
+    if swapped is not True or found.ndim < 2:
+        raise ValueError(f"{file} has not the axes that it should have")
+    return np.swapaxes(found, 0, 1)
 
 
 def _text(folder: Path, name: str) -> str:

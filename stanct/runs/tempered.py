@@ -21,8 +21,10 @@ from stanct.estimates.tours import Tours
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias, regenerates
 from stanct.runs.diagnostics import (
+    BaseCheck,
     Check,
     agreement_check,
+    base_check,
     confirmation_check,
     modes_check,
     path_checks,
@@ -52,13 +54,16 @@ class TemperedRun(EvidenceRun):
     statistics
         Statistics of the transitions, under CmdStan's names where it has them, each of shape
         (chains, draws).
+    kept : shape (kept draws,)
+        Positions of the draws whose x was kept, increasing; by default all. `z` and `variables`
+        have these draws alone. log Z, β and δ are of all draws.
 
     The other attributes are those of `Run`.
     """
 
     file_format: ClassVar[str] = "stanct run 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "beta": "c n", "delta": "c n", "base_delta": "*"
+        "z": "c m d", "beta": "c n", "delta": "c n", "base_delta": "*", "kept": "m"
     }  # fmt: skip
 
     base: Base = field(repr=False)
@@ -67,6 +72,21 @@ class TemperedRun(EvidenceRun):
     base_delta: Array = field(repr=False)
     bias: AnyBias = field(repr=False)
     statistics: Mapping[str, Array] = field(repr=False)
+    kept: Array = field(default_factory=lambda: np.zeros(0, int), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kept.size == 0:
+            object.__setattr__(self, "kept", np.arange(self.z.shape[1]))
+
+    @property
+    def draws(self) -> int:
+        """Draws of each chain, whether their x was kept or not."""
+        return self.beta.shape[1]
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether x was kept of some draws only."""
+        return self.kept.size < self.draws
 
     @cached_property
     def tours(self) -> Tours | None:
@@ -85,8 +105,9 @@ class TemperedRun(EvidenceRun):
         survey = self.provenance.get("survey")
         if survey is None or np.shape(survey["place"])[-1] != self.z.shape[-1]:
             return None
-        x = self.base.unwhiten(self.z)
-        return mode_table(survey, x, self.log_weights(1.0), self.bare_evidence)
+        return mode_table(
+            survey, self.z, self.base.unwhiten, self.target_log_weights, self.bare_evidence
+        )
 
     @cached_property
     def estimator(self) -> PathEstimator:
@@ -149,6 +170,7 @@ class TemperedRun(EvidenceRun):
                 self.standardised,
                 self.beta,
                 own,
+                kept=self.kept,
                 rao_blackwell=self.rao_blackwell_evidence,
             ),
             agreement_check(evidence, self.thermodynamic_evidence),
@@ -159,17 +181,34 @@ class TemperedRun(EvidenceRun):
 
     @cached_property
     def standardised(self) -> Array:
-        """`z` in coordinates in which the base is standard normal, shape (chains, draws, D)."""
+        """`z` in coordinates in which the base is standard normal, shape (chains, kept, D)."""
         return self.base.standardised(self.z)
 
+    @cached_property
+    def at_base(self) -> BaseCheck:
+        """The kept draws, reweighted to β = 0, against the base."""
+        return base_check(self.standardised, self._row_weights(0.0))
+
     def log_weights(self, beta: float = 1.0) -> Array:
-        """Rao–Blackwell log weights at `beta`, shape (chains, draws), natural log, unnormalised."""
+        """Rao–Blackwell log weights at `beta`, shape (chains, draws), natural log, unnormalised.
+
+        They are those of all draws; ``[:, run.kept]`` are those of `variables`.
+        """
         return self.estimator.log_weights(_valid_beta(beta))
+
+    def _row_weights(self, beta: float) -> Array:
+        """The log weights of the rows of `z` and `variables`, shape (chains, kept)."""
+        weights = self.log_weights(beta)
+        return np.ascontiguousarray(weights[:, self.kept]) if self.is_thinned else weights
 
     @property
     def target_log_weights(self) -> Array:
-        """Log weights at β = 1, shape (chains, draws)."""
-        return self.log_weights(1.0)
+        """Log weights of the kept draws at β = 1, shape (chains, kept)."""
+        return self._row_weights(1.0)
+
+    @cached_property
+    def _row_tours(self) -> Tours | None:
+        return self.tours.at(self.kept) if self.tours is not None else None
 
     def curve(self, beta: Array | None = None) -> Curve:
         """The free-energy curve log z(β) with errors, at `beta` or at 0, 0.02, …, 1."""
@@ -217,7 +256,7 @@ class TemperedRun(EvidenceRun):
             The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
         return weighted.expect(
-            self.variables, self.log_weights(beta), quantity, beta, tours=self.tours
+            self.variables, self._row_weights(beta), quantity, beta, tours=self._row_tours
         )
 
     def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
@@ -231,31 +270,40 @@ class TemperedRun(EvidenceRun):
             Inverse temperature of the summarised density.
         """
         return weighted.summary(
-            self.variables, self.log_weights(beta), names, beta, tours=self.tours
+            self.variables, self._row_weights(beta), names, beta, tours=self._row_tours
         )
 
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None
     ) -> dict[str, Array]:
         """Equally weighted draws of the density at one β, as in `Run.resample`."""
-        picked = weighted.resampled_rows(self.log_weights(beta), draws, seed)
+        picked = weighted.resampled_rows(self._row_weights(beta), draws, seed)
         return weighted.rows_of(self.variables, picked)
 
     def _sample_statistics(self) -> dict[str, Array]:
         statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
         statistics["diverging"] = statistics.pop("divergent").astype(bool)
-        return statistics | {
+        statistics |= {
             "beta": self.beta,
             "delta": self.delta,
             "log_weight": self.log_weights(1.0),
             "log_weight_base": self.log_weights(0.0),
         }
+        return {name: values[:, self.kept] for name, values in statistics.items()}
+
+    def facts(self) -> dict[str, float]:
+        """As `Run.facts`."""
+        own = {"draws of each chain with x": float(self.kept.size)} if self.is_thinned else {}
+        return {**super().facts(), **own}
 
     def _shape(self) -> str:
-        return f"{self.chains} chains of {self.draws} draws"
+        kept = f" ({self.kept.size} with x)" if self.is_thinned else ""
+        return f"{self.chains} chains of {self.draws} draws{kept}"
 
     def _joined(self, more: Any) -> dict[str, Any]:
         return {
+            "z": np.concatenate([self.z, more.z], axis=1),
+            "kept": np.concatenate([self.kept, self.draws + more.kept]),
             "base_delta": np.concatenate([self.base_delta, more.base_delta]),
             "statistics": joined_rows(self.statistics, more.statistics),
         }
@@ -270,6 +318,20 @@ class TemperedRun(EvidenceRun):
         ladder = isinstance(self.bias, LadderBias)
         atom = self.bias.atom if isinstance(self.bias, Bias) else 0.0
         return {"statistics": self.statistics, "ladder": ladder, "atom": atom}
+
+    @classmethod
+    def _completed(cls, arrays: dict[str, Array]) -> dict[str, Array]:
+        if "kept" not in arrays and "z" in arrays and arrays["z"].ndim == 3:
+            arrays["kept"] = np.arange(arrays["z"].shape[1])
+        return arrays
+
+    def _check_rows(self) -> None:
+        kept = self.kept
+        if kept.dtype.kind not in "iu" or kept[0] < 0 or kept[-1] >= self.draws:
+            raise ValueError("the kept draws are none of the run's")
+        if np.any(np.diff(kept.astype(np.int64)) <= 0):
+            raise ValueError("the kept draws are not in order")
+        super()._check_rows()
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from stanct.samplers._watch import Watch
 from stanct.settings import Whole
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
+from stanct.work.shelf import Shelf
 
 BLOCK = 100
 # Relative lengths of the rounds of a warm-up. The bias is learned again after each.
@@ -72,6 +73,7 @@ class Alternation(HmcMethod[TemperedRun]):
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
     aims: ClassVar[bool] = True
+    thins: ClassVar[bool] = True
 
     bootstrap: Annotated[int, Whole(0)] = 0
     transitions: Annotated[int, Whole(1)] = 5
@@ -150,16 +152,17 @@ class Alternation(HmcMethod[TemperedRun]):
         """Make the kept draws under the frozen base, bias and step sizes."""
         base_draws = job.base_draws(chains.base, "final")
         base_draws.begin(job.execution)
-        precision = job.precision
-        out, interrupted = chains.final(base_draws, precision)
+        precision, shelf = job.precision, job.shelf()
+        out, interrupted = chains.final(base_draws, precision, shelf)
+        z = shelf.all(out.z, out.beta.shape[1])
         base_delta, cut = base_draws.kept(out.beta.size, job.execution, cut=interrupted)
         job.ledger.evaluations += base_delta.size
         job.lap("sampling")
         return job.finish(
             TemperedRun,
             interrupted=cut,
-            x=chains.base.unwhiten(out.z),
-            z=out.z,
+            z=z,
+            kept=shelf.kept(out.beta.shape[1]),
             beta=out.beta,
             delta=out.delta,
             base_delta=base_delta,
@@ -252,7 +255,7 @@ class _Chains:
             _Chain(
                 job.seeds.stream("chain", k),
                 kernels.make_state(problem, run.z[k, -1]),
-                float(run.beta[k, -1]),
+                float(run.beta[k, run.kept[-1]]),
                 copy_table(table),
             )
             for k in range(job.chains)
@@ -316,7 +319,9 @@ class _Chains:
         aim = watch.precision
         return foretell(self.job, aim, self.base, trial, lambda: watch.error(beta, delta))
 
-    def final(self, base_draws: BaseDraws, precision: Precision) -> tuple[GibbsOut, bool]:
+    def final(
+        self, base_draws: BaseDraws, precision: Precision, shelf: Shelf
+    ) -> tuple[GibbsOut, bool]:
         """Make the kept draws, and say whether they ended early."""
         job, work = self.job, self.work(learn=False)
         done: list[list[GibbsOut]] = [[] for _ in self.members]
@@ -333,15 +338,23 @@ class _Chains:
                     watch.forecast = self._after_first(latest, watch, clock)
                 watch.show(lambda: _so_far(done, latest))
 
+            def taken(lane: int, number: int, block: GibbsOut) -> GibbsOut:
+                first = number + (0 if out is None else out.beta.shape[1])
+                z = shelf.taken(block.z[None], first, chain=lane, chains=len(self.members))
+                return block._replace(z=z[0])
+
             try:
                 while out is None or ahead:
                     sizes = lanes.block_sizes(ahead, BLOCK)
                     blocks, interrupted = job.blocks(
-                        job.method, work, self.members, sizes, final=True, bar=bar, seen=seen
-                    )
+                        job.method, work, self.members, sizes, final=True, bar=bar, seen=seen,
+                        taken=taken,
+                    )  # fmt: skip
                     done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
                     out = _joined(done)
-                    ahead = 0 if interrupted else watch.more(out.z, out.beta, out.delta)
+                    draws = out.beta.shape[1]
+                    z, kept = shelf.all(out.z, draws), shelf.kept(draws)
+                    ahead = 0 if interrupted else watch.more(z, out.beta, out.delta, kept)
             except KeyboardInterrupt:
                 if out is None:
                     raise

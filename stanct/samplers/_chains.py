@@ -29,6 +29,7 @@ from stanct.seeds import stan_seed
 from stanct.settings import Real, Whole
 from stanct.work.execution import warn_of
 from stanct.work.progress import Bar
+from stanct.work.shelf import Shelf
 
 Result = TypeVar("Result", covariant=True)
 
@@ -207,6 +208,8 @@ class Length:
         Called with all finished blocks after each new block.
     kept
         Whether the draws are worth keeping if the executor fails before all are made.
+    shelf
+        Takes the draws of x.
     """
 
     warmup: int
@@ -214,6 +217,7 @@ class Length:
     more: Callable[[list[NutsDraws]], int] = lambda blocks: 0
     seen: Callable[[list[NutsDraws]], None] = lambda blocks: None
     kept: bool = False
+    shelf: Shelf = field(default_factory=Shelf)
 
 
 @dataclass
@@ -268,7 +272,7 @@ class Runner:
         # The adaptation of one chain is noisy, and a chain with the largest step size gets stuck.
         step_size = float(np.median(adapted.step_size))
         inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
-        position = adapted.position
+        position, made = adapted.position, 0
         self.warmed = adapted.gradients
         self.clock.restart()
         try:
@@ -284,8 +288,11 @@ class Runner:
                         draws=size,
                         nuts=self.nuts,
                     )
-                    block = job.once(f"{stage}: draws", draw)
-                    position = block.end
+                    block = job.once(
+                        f"{stage}: draws",
+                        lambda draw=draw, made=made: draw().on(length.shelf, made),
+                    )
+                    position, made = block.end, made + size
                     blocks.append(block)
                     self.steps.heed(block)
                     bar.update(job.chains * size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,12 +24,14 @@ from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside
+from stanct.samplers._variables import variables_of
 from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Executed, Execution
 from stanct.work.ledger import Ledger, stamp
 from stanct.work.progress import Bar
+from stanct.work.shelf import Shelf
 
 NATIVE = "embedded kernels, density by cmdstan"
 """Name of the engine of a program that the embedded engine cannot run."""
@@ -58,6 +61,10 @@ class Plan:
         Time in seconds after which the run ends with the finished draws; None for any.
     hints
         Where the search for modes starts besides.
+    thin
+        Every so many draws, x is kept.
+    keep
+        Names of the variables that are kept; None for all.
     """
 
     chains: int
@@ -70,6 +77,8 @@ class Plan:
     threads: int | None = None
     max_seconds: float | None = None
     hints: Hints = field(default_factory=Hints)
+    thin: int = 1
+    keep: tuple[str, ...] | None = None
 
     def record(self) -> dict[str, Any]:
         """The options for provenance, JSON values only."""
@@ -85,6 +94,8 @@ class Plan:
             "max_seconds": self.max_seconds,
             "inits": "given" if self.hints.places else None,
             "search_radius": self.hints.radius,
+            "thin": self.thin,
+            "keep": None if self.keep is None else list(self.keep),
         }
 
 
@@ -275,6 +286,10 @@ class Job:
         """Move every lane through blocks of the given sizes; see `Execution.blocks`."""
         return self.execution.blocks(label, work, lanes, sizes, **options)
 
+    def shelf(self) -> Shelf:
+        """Where the draws of x go that the run keeps; a shelf for each run of a method."""
+        return self.execution.shelf(self.plan.thin)
+
     def bar(self, total: int, label: str, *, unit: str = "draw") -> Bar:
         """A progress bar, shown if the user wants progress bars."""
         return Bar(total, label, unit=unit, shown=self.execution.progress)
@@ -333,7 +348,8 @@ class Job:
         interrupted
             Whether the user or the deadline stopped the run before all draws were made.
         x : shape (chains, draws, D)
-            Unconstrained draws, from which the user's variables are computed.
+            Unconstrained draws, from which the user's variables are computed. Without them the
+            whitened draws `z` and the `base` among the `fields` give these.
         variables
             The user's variables, where they are already known. They replace `x`.
         facts
@@ -353,9 +369,11 @@ class Job:
                 remedy="Pass a base that overlaps the target's support.",
             )
         if variables is None:
-            assert x is not None
-            variables, cut = self._variables(x, cut=interrupted)
+            made = partial(self._computed, x, fields.get("z"), fields.get("base"))
+            variables, cut = self._variables(made, cut=interrupted)
             interrupted = interrupted or cut
+        elif self.plan.keep is not None:
+            variables = {name: variables[name] for name in self.plan.keep}
         self.lap("variables")
         made: Any = kind
         return made(
@@ -364,15 +382,29 @@ class Job:
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
 
-    def _variables(self, x: Array, *, cut: bool) -> tuple[Mapping[str, Array], bool]:
-        """The user's variables, computed on first use if the run was or is cut short here."""
-        made = partial(self.target.variables, x, self.seeds("variables"))
+    def _variables(
+        self, made: Callable[[Path | None], Mapping[str, Array]], *, cut: bool
+    ) -> tuple[Mapping[str, Array], bool]:
+        """The user's variables, computed on first use if the run was or is cut short here.
+
+        On first use they are made in memory, because nothing else may happen to the folder then.
+        """
         if not cut:
             try:
-                return made(), False
+                return made(self.execution.store), False
             except KeyboardInterrupt:
                 self.execution.seal()
-        return Later(made), True
+        return Later(partial(made, None)), True
+
+    def _computed(
+        self, x: Array | None, z: Array, base: Base, folder: Path | None
+    ) -> Mapping[str, Array]:
+        """The user's variables of x, or of the whitened draws z; in files of a folder."""
+        seed, keep = self.seeds("variables"), self.plan.keep
+        if x is None:
+            return variables_of(self.target, z, base, seed, keep, folder)
+        found = self.target.variables(x, seed)
+        return found if keep is None else {name: found[name] for name in keep}
 
     def _provenance(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Everything about the run except draws and estimates, JSON values only."""

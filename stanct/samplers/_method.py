@@ -37,6 +37,8 @@ class Method(ABC, Generic[Result]):
         Whether the method runs NUTS, which CmdStan can run on a generated program (``engine=``).
     cmdstan_first
         Whether ``engine="auto"`` stands for CmdStan where one is found.
+    thins
+        Whether the method can keep x of some draws only (``thin=``), and store it (``store=``).
     stochastic
         Whether the method can work with estimates of the log density from batches.
     """
@@ -50,6 +52,7 @@ class Method(ABC, Generic[Result]):
     aims: ClassVar[bool] = False
     by_nuts: ClassVar[bool] = False
     cmdstan_first: ClassVar[bool] = True
+    thins: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:

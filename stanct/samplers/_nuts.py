@@ -28,6 +28,7 @@ from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Execution, Stopped
+from stanct.work.shelf import Shelf
 
 
 def generated(target: SampledTarget, kind: str) -> dict[str, str]:
@@ -53,8 +54,8 @@ class NutsDraws:
 
     Attributes
     ----------
-    z : shape (chains, draws, D) or, of N copies, (chains, draws, N, D)
-        Whitened positions.
+    z : shape (chains, kept, D) or, of N copies, (chains, kept, N, D)
+        Whitened positions: of all draws, or of those that a `Shelf` has left in the block.
     u : shape (chains, draws) or (chains, draws, N)
         Controls, β = logistic(u), −∞ at an atom; of size 0 where β is fixed.
     delta
@@ -64,6 +65,8 @@ class NutsDraws:
     variables
         The user's variables by name, each of shape (chains, draws, ...). Empty if the engine that
         moved the chains does not compute them.
+    last
+        Last points of the chains, where `z` may lack them; see `end`.
     """
 
     z: Array
@@ -71,15 +74,31 @@ class NutsDraws:
     delta: Array
     statistics: dict[str, Array]
     variables: dict[str, Array] = field(default_factory=dict)
+    last: Array | None = None
 
     @property
     def end(self) -> Array:
         """Last points of the chains, shape (chains, dimension): each copy's z in turn, then u."""
+        if self.last is not None:
+            return self.last
         chains = len(self.z)
         z = self.z[:, -1].reshape(chains, -1)
         if not self.u.size:
             return z
         return np.concatenate([z, self.u[:, -1].reshape(chains, -1)], axis=1)
+
+    def on(self, shelf: Shelf, first: int) -> NutsDraws:
+        """These draws, of which draw number `first` is the first, with what a shelf leaves here."""
+        if shelf.thin == 1 and not shelf.on_disk:
+            return self
+        rows = shelf.rows(first, self.delta.shape[1])
+        variables = {} if shelf.on_disk else self.variables
+        return replace(
+            self,
+            z=shelf.taken(self.z, first),
+            variables={name: values[:, rows] for name, values in variables.items()},
+            last=self.end,
+        )
 
     @property
     def inside(self) -> Array:
@@ -113,7 +132,7 @@ class NutsDraws:
             }
             for part in ("statistics", "variables")
         )
-        return cls(z, u, delta, statistics, variables)
+        return cls(z, u, delta, statistics, variables, blocks[-1].last)
 
 
 _ARRAYS = ("z", "u", "delta")

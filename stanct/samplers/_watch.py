@@ -83,13 +83,15 @@ class Watch:
         done = time.perf_counter()
         self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
 
-    def more(self, z: Array, beta: Array, delta: Array) -> int:
+    def more(self, z: Array, beta: Array, delta: Array, kept: Array) -> int:
         """Return how many more draws each chain makes, given all draws so far.
 
         Parameters
         ----------
-        z : shape (chains, draws, D)
+        z : shape (chains, kept, D)
         beta, delta : shape (chains, draws)
+        kept : shape (kept,)
+            The draws that `z` has.
         """
         draws = beta.shape[1]
         if self.precision.target_se is None:
@@ -98,7 +100,7 @@ class Watch:
         evidence = estimator.evidence("")
         failed: tuple[str, ...] = ()
         if evidence.std_error <= self.precision.target_se:
-            checks = path_checks(estimator, evidence, z, beta, {})
+            checks = path_checks(estimator, evidence, z, beta, {}, kept=kept)
             failed = tuple(check.name for check in checks if not check.passed)
         ahead = self.precision.more(draws, evidence.std_error, failed)
         self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))

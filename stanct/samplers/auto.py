@@ -85,6 +85,7 @@ class Auto(Method[TemperedRun]):
     default_base: ClassVar[str] = MODES
     least_warmup: ClassVar[int] = 150
     aims: ClassVar[bool] = True
+    thins: ClassVar[bool] = True
     by_nuts: ClassVar[bool] = True
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
     cmdstan_first: ClassVar[bool] = False
@@ -242,7 +243,7 @@ def _confirmed(job: Job, method: str) -> dict[str, Any]:
     other = _OTHER[method]
     draws = min(job.draws, other.default_draws)
     seeds = job.seeds.within("confirm")
-    plan = replace(job.plan, base=other.automatic_base(), log_zeta=None, target_se=None)
+    plan = replace(job.plan, base=other.automatic_base(), log_zeta=None, target_se=None, thin=1)
     plan = plan if isinstance(job.plan.base, str) else replace(plan, base=job.plan.base)
     found = dict(job.ledger.found)
     run = other.run(_own(replace(job, plan=plan), other, draws, seeds, None))

@@ -9,6 +9,7 @@ mode gives the base, most proposals are accepted, and the draws are nearly indep
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -33,19 +34,24 @@ BLOCK = 500
 
 
 class Proposals(NamedTuple):
-    """Independent draws of the base, and what decides about them.
+    """What decides about independent draws of the base, which the same stream draws again.
 
     Attributes
     ----------
-    z : shape (draws, D)
     delta : shape (draws,)
     uniforms : shape (draws, 3)
         One for acceptance, and two for β.
     """
 
-    z: Array
     delta: Array
     uniforms: Array
+
+
+class _Last(NamedTuple):
+    """The last draw of a chain that goes on: z, shape (D,), and the proposal that leads there."""
+
+    z: Array
+    proposal: Proposals
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,15 @@ class _Propose:
     base: Base
 
     def __call__(self, rng: np.random.Generator, draws: int) -> Proposals:
-        z = self.base.draw(rng, draws)
-        uniforms = rng.random((draws, 3))
+        z, uniforms = _drawn(self.base, rng, draws)
         with self.borrow() as density:
             delta = self.base.delta(z, density.log_densities(self.base.unwhiten(z)))
-        return Proposals(z, delta, uniforms)
+        return Proposals(delta, uniforms)
+
+
+def _drawn(base: Base, rng: np.random.Generator, draws: int) -> tuple[Array, Array]:
+    """Whitened draws of the base, and the uniforms that go with them."""
+    return base.draw(rng, draws), rng.random((draws, 3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +93,7 @@ class Independence(Method[TemperedRun]):
     default_warmup: ClassVar[int] = 0
     default_base: ClassVar[str] = MODES
     aims: ClassVar[bool] = True
+    thins: ClassVar[bool] = True
 
     trial: Annotated[int, Whole(100)] = 1000
     atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
@@ -95,27 +106,31 @@ class Independence(Method[TemperedRun]):
         grid = beta_grid(101)
         bias = replace(Course.weighted(grid, np.zeros(trial.size), trial).bias(), atom=self.atom)
         job.lap("bias")
-        return self._kept(job, base, bias, [[] for _ in range(job.chains)])
+        return self._kept(job, base, bias, None)
 
     def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
         """Move the chains on from their last draws."""
         assert isinstance(run.bias, Bias)
         # The first uniform accepts the last draw, the second says whether it is at the atom.
-        moved = np.where(run.beta[:, -1] > 0, 1 - 1e-12, 0.0)
+        at = run.kept[-1]
+        moved = np.where(run.beta[:, at] > 0, 1 - 1e-12, 0.0)
         last = [
-            [Proposals(run.z[k, -1:], run.delta[k, -1:], np.array([[0.0, moved[k], 0.5]]))]
-            for k in range(job.chains)
+            _Last(z[-1], Proposals(delta[at : at + 1], np.array([[0.0, u, 0.5]])))
+            for z, delta, u in zip(run.z, run.delta, moved, strict=True)
         ]
         return self._kept(job, run.base, run.bias, last)
 
-    def _kept(self, job: Job, base: Base, bias: Bias, before: list[list[Proposals]]) -> TemperedRun:
-        """Make the kept draws; chains begin at the draws `before`, or at their first proposals."""
+    def _kept(self, job: Job, base: Base, bias: Bias, before: list[_Last] | None) -> TemperedRun:
+        """Make the kept draws; chains go on from those `before`, or begin at their first proposals.
+
+        Proposals are drawn twice, because those that are kept are known only later.
+        """
         streams = [job.seeds.stream("chain", k) for k in range(job.chains)]
-        first = sum(len(block.delta) for block in before[0])
-        base_draws, precision = job.base_draws(base, "final"), job.precision
+        base_draws, precision, shelf = job.base_draws(base, "final"), job.precision, job.shelf()
         base_draws.begin(job.execution)
         work = _Propose(job.borrow, base)
-        done, drawn = before, None
+        given = [[last.proposal] for last in before] if before else [[] for _ in streams]
+        done, first, drawn = given, int(before is not None), None
         ahead, interrupted = precision.first, False
         with job.bar(job.chains * ahead, job.method) as bar:
             watch = Watch(base_draws, 1, bias, precision, bar)
@@ -125,8 +140,8 @@ class Independence(Method[TemperedRun]):
                 nonlocal told
                 if not told and all(latest):
                     told = True
-                    begun = [[*a, *b[:1]] for a, b in zip(before, latest, strict=True)]
-                    _, beta, delta, _ = (a[:, first:] for a in _chains(begun, bias))
+                    begun = [[*a, *b[:1]] for a, b in zip(given, latest, strict=True)]
+                    _, beta, delta, _ = _chains(begun, bias, first)
                     made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
                     share = beta.size / calls  # some chains may be ahead of the others
                     trial = Trial(
@@ -142,15 +157,19 @@ class Independence(Method[TemperedRun]):
                         job.method, work, streams, sizes, final=True, bar=bar, seen=seen
                     )
                     done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-                    drawn = [a[:, first:] for a in _chains(done, bias)]
-                    ahead = 0 if interrupted else watch.more(*drawn[:3])
+                    places, beta, delta, accepted = _chains(done, bias, first)
+                    kept = shelf.kept(beta.shape[1])
+                    again = _again(job, base, done, before, places[:, kept])
+                    z = shelf.filled((job.chains, kept.size, base.dimension), again)
+                    drawn = z, beta, delta, kept, accepted
+                    ahead = 0 if interrupted else watch.more(z, beta, delta, kept)
             except KeyboardInterrupt:
                 if drawn is None:
                     raise
                 job.execution.seal()
                 interrupted = True
         assert drawn is not None
-        z, beta, delta, accepted = drawn
+        z, beta, delta, kept, accepted = drawn
         if interrupted:
             precision.reason = ended_by()
         job.ledger.evaluations += delta.size
@@ -160,8 +179,8 @@ class Independence(Method[TemperedRun]):
         return job.finish(
             TemperedRun,
             interrupted=cut,
-            x=base.unwhiten(z),
             z=z,
+            kept=kept,
             beta=beta,
             delta=delta,
             base_delta=base_delta,
@@ -172,21 +191,41 @@ class Independence(Method[TemperedRun]):
         )
 
 
-def _chains(done: list[list[Proposals]], bias: Bias) -> tuple[Array, Array, Array, Array]:
-    """Accept or reject the proposals of every chain: z, β, δ and acceptance probabilities."""
-    chains = [Proposals(*map(np.concatenate, zip(*blocks, strict=True))) for blocks in done]
-    rows, betas, accepted = [], [], []
-    for chain in chains:
+def _chains(
+    done: list[list[Proposals]], bias: Bias, first: int
+) -> tuple[Array, Array, Array, Array]:
+    """Accept or reject the proposals of every chain.
+
+    Returns the number of the proposal that each draw is, β, δ and acceptance probabilities, each of
+    shape (chains, draws), without the `first` draws.
+    """
+    found = []
+    for blocks in done:
+        chain = Proposals(*map(np.concatenate, zip(*blocks, strict=True)))
         kept, probability = _accepted(chain, bias)
         delta = chain.delta[kept]
-        betas.append(bias.sample_beta(delta, chain.uniforms[:, 1:].T))
-        rows.append(kept)
-        accepted.append(probability)
-    z, delta = (
-        np.stack([getattr(chain, name)[kept] for chain, kept in zip(chains, rows, strict=True)])
-        for name in ("z", "delta")
-    )
-    return z, np.stack(betas), delta, np.stack(accepted)
+        beta = bias.sample_beta(delta, chain.uniforms[:, 1:].T)
+        found.append((kept, beta, delta, probability))
+    places, beta, delta, accepted = (np.stack(part)[:, first:] for part in zip(*found, strict=True))
+    return places, beta, delta, accepted
+
+
+def _again(
+    job: Job, base: Base, done: list[list[Proposals]], before: list[_Last] | None, places: Array
+) -> Iterator[tuple[int, Array, Array]]:
+    """Draw the proposals again: chain, rows and z of those at `places`, shape (chains, rows)."""
+    for chain, (blocks, wanted) in enumerate(zip(done, places, strict=True)):
+        rng, first = job.seeds.stream("chain", chain), 0
+        for number, block in enumerate(blocks):
+            size = len(block.delta)
+            if number == 0 and before is not None:
+                z = before[chain].z[None]
+            else:
+                z, _ = _drawn(base, rng, size)
+            rows = np.flatnonzero((wanted >= first) & (wanted < first + size))
+            if rows.size:
+                yield chain, rows, z[wanted[rows] - first]
+            first += size
 
 
 def _accepted(chain: Proposals, bias: Bias) -> tuple[Array, Array]:

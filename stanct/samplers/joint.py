@@ -28,6 +28,7 @@ from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, refit_base
 from stanct.samplers._watch import Watch
 from stanct.settings import Knots, Real
+from stanct.work.shelf import Shelf
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
 
@@ -68,6 +69,7 @@ class Joint(NutsMethod[TemperedRun]):
 
     name: ClassVar[str] = "joint"
     aims: ClassVar[bool] = True
+    thins: ClassVar[bool] = True
 
     atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
     bias: Annotated[tuple[tuple[float, ...], ...] | None, Knots()] = None
@@ -97,24 +99,25 @@ class Joint(NutsMethod[TemperedRun]):
         """Move the chains on from their last draws, after a warm-up of step size and metric."""
         assert isinstance(run.bias, Bias)
         # At the atom a chain begins afresh, so that any other draw may stand for it.
-        u = np.where(run.beta > 0, control_of(run.beta), -np.inf)
-        places = NutsDraws(run.z, u, run.delta, {}).inside
+        beta = run.beta[:, run.kept]
+        u = np.where(beta > 0, control_of(beta), -np.inf)
+        places = NutsDraws(run.z, u, run.delta[:, run.kept], {}).inside
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         return self._kept(stages, job.nuts_base(run.base), run.bias, places)
 
     def _kept(self, stages: _Stages, base: Base, bias: Bias, places: Array | None) -> TemperedRun:
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
-        precision = job.precision
-        final = stages.run("joint", base, bias, places, precision)
+        precision, shelf = job.precision, job.shelf()
+        final = stages.run("joint", base, bias, places, precision, shelf)
         job.lap("sampling")
         return job.finish(
             TemperedRun,
             interrupted=final.cut,
-            x=base.unwhiten(final.round.z),
             # CmdStan has computed the user's variables with the draws.
             variables=final.chains.draws.variables or None,
             z=final.round.z,
+            kept=shelf.kept(final.round.delta.shape[1]),
             beta=expit(final.chains.draws.u),
             delta=final.round.delta,
             base_delta=final.round.base_delta,
@@ -150,6 +153,7 @@ class _Stages:
         bias: Bias,
         places: Array | None,
         precision: Precision | None = None,
+        shelf: Shelf | None = None,
         *,
         left: int | None = None,
     ) -> _Stage:
@@ -157,7 +161,7 @@ class _Stages:
 
         `left` is the number of rounds that follow a round.
         """
-        job = self.job
+        job, shelf = self.job, shelf or Shelf()
         bias = bias if job.engine else replace(bias, atom=self.method.atom)
         warmup = ROUND_WARMUP if precision is None else job.warmup
         per_draw = ROUND_BASE_DRAWS if precision is None else BASE_DRAWS
@@ -171,7 +175,10 @@ class _Stages:
 
             def more(blocks: list[NutsDraws]) -> int:
                 drawn = NutsDraws.joined(blocks)
-                return watch.more(drawn.z, expit(drawn.u), drawn.delta)
+                draws = drawn.delta.shape[1]
+                return watch.more(
+                    shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
+                )
 
             def seen(blocks: list[NutsDraws]) -> None:
                 watch.forecast = outlook.after_first(blocks, error) or watch.forecast
@@ -184,7 +191,7 @@ class _Stages:
             outlook = Outlook(self.runner, name, base, left, sizes, BASE_DRAWS)
             # Of several rounds, the first one and the last one make forecasts.
             outlook.early = left is not None and name != "round 1"
-            length = Length(warmup, aim.first, more, seen, kept=precision is not None)
+            length = Length(warmup, aim.first, more, seen, kept=precision is not None, shelf=shelf)
             chains = self.runner.run(nuts_sampler(job, base, bias), places, length, name, bar)
         if chains.interrupted:
             aim.reason = ended_by()
@@ -195,7 +202,8 @@ class _Stages:
         job.ledger.evaluations += base_delta.size
         if left == 0 and not cut:
             outlook.made(name, drawn, error, counted=True)
-        return _Stage(Round(base, bias, drawn.z, drawn.delta, base_delta), chains, cut)
+        z = shelf.all(drawn.z, drawn.delta.shape[1])
+        return _Stage(Round(base, bias, z, drawn.delta, base_delta), chains, cut)
 
     def _starts(self, name: str, base: Base) -> Array:
         """Draws of the base inside the support, each with a logistic u, shape (chains, D + 1)."""

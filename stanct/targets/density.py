@@ -25,10 +25,12 @@ from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
 from stanct.targets.lending import Shelves
 
-# int(handle, propto, jacobian, x, log density, error).
-_VALUE = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 3
-)
+# BridgeStan's `bs_log_density`, `bs_param_constrain` and `bs_param_unconstrain`. Its own methods
+# check and convert every argument, which takes longer than the density of a small program.
+_FLAGS = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool)
+_VALUE = ctypes.CFUNCTYPE(ctypes.c_int, *_FLAGS, *[ctypes.c_void_p] * 3)
+_ON_DRAWS = ctypes.CFUNCTYPE(ctypes.c_int, *_FLAGS, *[ctypes.c_void_p] * 4)
+_ON_VALUES = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
 class Density:
@@ -82,6 +84,12 @@ class Density:
     def names(self) -> tuple[str, ...]:
         """Names of the constrained parameters, e.g. ``theta.1.2``, with the last index slowest."""
         return tuple(self._model.param_names())
+
+    @functools.cached_property
+    def variable_names(self) -> tuple[str, ...]:
+        """Names of parameters, transformed parameters and generated quantities."""
+        names = self._model.param_names(include_tp=True, include_gq=True)
+        return tuple(_columns_by_variable(names))
 
     @functools.cached_property
     def unconstrained_names(self) -> tuple[str, ...]:
@@ -145,21 +153,29 @@ class Density:
         dict
             Values by name, of shape (..., *dims); NaN where Stan rejects a point.
         """
+        return self.in_turn(seed)(points)
+
+    def in_turn(self, seed: int) -> Callable[[Array], dict[str, Array]]:
+        """Return a function like `variables` whose random numbers go on from call to call."""
         names = self._model.param_names(include_tp=True, include_gq=True)
-        flat_points = np.reshape(points, (-1, self.dimension))
-        values = np.full((len(flat_points), len(names)), np.nan)
-        rng = self._model.new_rng(seed)
-        for row, x in zip(values, flat_points, strict=True):
-            try:
-                row[:] = self._model.param_constrain(
-                    np.ascontiguousarray(x), include_tp=True, include_gq=True, rng=rng
-                )
-            except RuntimeError:
-                continue
+        return functools.partial(
+            self._variables, _columns_by_variable(names), len(names), self._model.new_rng(seed)
+        )
+
+    def _variables(
+        self, columns: Mapping[str, Array], width: int, rng: Any, points: Array
+    ) -> dict[str, Array]:
+        rows = np.ascontiguousarray(np.reshape(points, (-1, self.dimension)), float)
+        values = np.empty((len(rows), width))
+        point, value, handle = rows.ctypes.data, values.ctypes.data, self.handle
+        step, to, call = rows.strides[0], values.strides[0], self._constrain
+        for k in range(len(rows)):
+            if call(handle, True, True, point + k * step, value + k * to, rng.ptr, None):
+                values[k] = np.nan
         lead = np.shape(points)[:-1]
         return {
-            name: values[:, columns].reshape(*lead, *columns.shape)
-            for name, columns in _columns_by_variable(names).items()
+            name: values[:, places].reshape(*lead, *places.shape)
+            for name, places in columns.items()
         }
 
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
@@ -183,6 +199,27 @@ class Density:
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
 
+    def unconstrained(self, theta: Array) -> Array:
+        """Return the unconstrained points of rows of `theta`, without those that have none.
+
+        Parameters
+        ----------
+        theta : shape (n, names)
+            Constrained parameters in the order of `names`.
+
+        Returns
+        -------
+        shape (m, D), m ≤ n
+        """
+        rows = np.ascontiguousarray(theta, float)
+        found = np.empty((len(rows), self.dimension))
+        given, made, handle, call = rows.ctypes.data, found.ctypes.data, self.handle, self._invert
+        step, width = rows.strides[0], found.strides[0]
+        failed = [
+            bool(call(handle, given + k * step, made + k * width, None)) for k in range(len(rows))
+        ]
+        return found[~np.array(failed, bool)]
+
     @property
     def address(self) -> int:
         """Address of the C function ``bs_log_density_gradient`` for compiled kernels.
@@ -194,6 +231,16 @@ class Density:
         """
         function = self._model.stanlib.bs_log_density_gradient
         return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    @functools.cached_property
+    def _constrain(self) -> Callable[..., int]:
+        function = self._model.stanlib.bs_param_constrain
+        return _ON_DRAWS(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+    @functools.cached_property
+    def _invert(self) -> Callable[..., int]:
+        function = self._model.stanlib.bs_param_unconstrain
+        return _ON_VALUES(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
     @property
     def handle(self) -> int:

@@ -187,6 +187,10 @@ class ProgramlessTarget:
         """Return the draws as the variable ``x``, shape (chains, draws, D)."""
         return {"x": x}
 
+    def in_turn(self, seed: np.random.SeedSequence) -> Callable[[Array], Mapping[str, Array]]:
+        """Return a function that gives rows of draws, shape (n, D), as the variable ``x``."""
+        return lambda x: {"x": x}
+
 
 @dataclass(frozen=True)
 class FunctionTarget(ProgramlessTarget):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -172,13 +172,7 @@ class ProgramTarget:
             elements = math.prod(values.shape[1:])
             columns.append(flat.reshape(len(values), elements))
             width += elements
-        points = []
-        for theta in np.concatenate(columns, axis=1):
-            try:
-                points.append(self.density.unconstrain(theta))
-            except ValueError:
-                continue
-        x = np.array(points).reshape(len(points), self.density.dimension)
+        x = self.density.unconstrained(np.concatenate(columns, axis=1))
         for index in self._unit_vectors:
             direction = x[:, index]
             length = np.sqrt(rng.chisquare(len(index), size=(len(x), 1)))
@@ -246,6 +240,19 @@ class ProgramTarget:
         The seed is for the random numbers in generated quantities.
         """
         return self.user_variables(self.density.variables(x, seed=stan_seed(seed)))
+
+    def in_turn(self, seed: np.random.SeedSequence) -> Callable[[Array], dict[str, Array]]:
+        """Return what computes the variables of rows of draws, shape (n, D), call by call.
+
+        Random numbers in generated quantities go on from call to call.
+        """
+        compute = self.density.in_turn(stan_seed(seed))
+        return lambda x: self.user_variables(compute(x))
+
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        """Names of the user's parameters, transformed parameters and generated quantities."""
+        return tuple(self.user_variables(dict.fromkeys(self.density.variable_names)))
 
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,8 @@ class SampledTarget(Executed, Protocol):
     def origin(self) -> dict[str, Any]: ...
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> Mapping[str, Array]: ...
+
+    def in_turn(self, seed: np.random.SeedSequence) -> Callable[[Array], Mapping[str, Array]]: ...
 
 
 class BatchDensity(CallableDensity, Protocol):

@@ -23,7 +23,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ class Journal:
         JSON values that are equal for equal runs. If `seed` is None, the seed of the checkpoint is
         taken, or a fresh one.
 
+    Attributes
+    ----------
+    before
+        Called before each segment is written, so that what it refers to is on the disk.
+
     Raises
     ------
     CheckpointError
@@ -71,6 +76,7 @@ class Journal:
         self._arrays: list[np.ndarray] = []
         self._begun = self._flushed = time.monotonic()
         self._warned = self._sealed = False
+        self.before: Callable[[], object] = lambda: None
         # Not bound to a thread, because any thread may end the run.
         self._lock = FileLock(self._folder / "lock", thread_local=False)
         try:
@@ -139,6 +145,7 @@ class Journal:
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, steps=text, **named)
         try:
+            self.before()
             _write(self._folder / f"segment-{self._segments:06d}.npz", buffer.getvalue())
         except OSError as cause:
             if not self._warned:

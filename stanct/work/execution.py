@@ -20,6 +20,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLitt
 from stanct.work.checkpoint import Journal, as_recorded, fingerprint
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar, say_above
+from stanct.work.shelf import Shelf
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -91,14 +93,30 @@ class Execution:
         Number of threads; by default the number of cores.
     progress
         Whether bars are shown on stderr.
+    store
+        Folder into which kept draws go, that of the checkpoint; None for memory.
     """
 
     seed: int
     executor: Executor | None = None
     threads: int | None = None
     progress: bool = True
+    store: Path | None = None
     _journal: Journal | None = field(default=None, repr=False)
+    _shelves: list[Shelf] = field(default_factory=list, repr=False)
     _steps: Iterator[int] = field(default_factory=lambda: iter(range(2**62)), repr=False)
+
+    def shelf(self, thin: int) -> Shelf:
+        """Make the shelf of another stage, for every so many of its draws."""
+        path = None if self.store is None else self.store / f"draws-{len(self._shelves)}.npy"
+        self._shelves.append(Shelf(thin, path))
+        return self._shelves[-1]
+
+    def complete(self, draws: Array) -> None:
+        """Record nothing more, and end the file of these draws; the run can then be saved there."""
+        self.seal()
+        for shelf in self._shelves:
+            shelf.finish(draws)
 
     def once(self, label: str, work: Callable[[], T]) -> T:
         """Do a step in this thread, or take its result from the checkpoint.
@@ -170,6 +188,7 @@ class Execution:
         final: bool = False,
         bar: Bar | None = None,
         seen: Callable[[list[list[T]]], None] | None = None,
+        taken: Callable[[int, int, T], T] | None = None,
     ) -> tuple[list[list[T]], bool]:
         """Move every lane through blocks of the given sizes; lanes do not wait for each other.
 
@@ -192,6 +211,9 @@ class Execution:
             An open progress bar; a new one by default.
         seen
             Called in this thread after each new block with the finished blocks of every lane.
+        taken
+            Called in this thread with lane, number of the first unit and each new block; returns
+            what is kept of it, which a checkpoint records.
 
         Returns
         -------
@@ -215,6 +237,8 @@ class Execution:
 
             def finished(lane: int, block: T, moved: Lane) -> None:
                 number = len(results[lane])
+                if taken is not None:
+                    block = taken(lane, sum(sizes[:number]), block)
                 if self._journal is not None:
                     self._journal.put((step, lane, number), label, (block, moved))
                 results[lane].append(block)
@@ -371,6 +395,7 @@ def executing(
     checkpoint: str | os.PathLike[str] | None = None,
     max_seconds: float | None = None,
     progress: bool = True,
+    store: bool = False,
     call: Any = None,
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
@@ -387,6 +412,8 @@ def executing(
         Seed of the run; None for the checkpoint's seed, or a fresh one.
     max_seconds
         Time in seconds after which work under way is stopped; see `stanct.deadline`.
+    store
+        Whether the folder of the checkpoint takes the draws, too.
     call
         What `checkpoint.recorded_call` is to return for the checkpoint.
 
@@ -418,9 +445,13 @@ def executing(
             journal.describe(call)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
+    shelves: list[Shelf] = []
+    if journal is not None:
+        journal.before = lambda: [shelf.synchronise() for shelf in shelves]
+    place = Path(checkpoint) if store and checkpoint is not None else None
     try:
         with heeding_signals(journal.flush if journal else lambda: None), deadline(max_seconds):
-            yield Execution(seed, executor, threads, progress, journal)
+            yield Execution(seed, executor, threads, progress, place, journal, shelves)
     except OutOfTime:
         raise TooLittleTimeError(
             f"max_seconds={max_seconds:g} passed before every chain had draws that count.",
@@ -439,6 +470,8 @@ def executing(
     finally:
         if journal is not None:
             journal.close()
+        for shelf in shelves:
+            shelf.close()
 
 
 def check_seed(seed: Any) -> int:
