@@ -83,6 +83,14 @@ SLOW = (
 
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
+        "runs/storage.py",
+        '(draft / "run.json").write_text(json.dumps(head, indent= 1) + "\\n", encoding="utf-8")',
+    ): "JSON reads the same, however far it is indented.",
+    (
+        "estimates/thermodynamic.py",
+        "pairs = np.maximum(labels - 1, 0) // 2 + (labels != 0)",
+    ): "No label is negative.",
+    (
         "estimates/path.py",
         "result[:, k] = column[order][np.minimum(at, order.size ^ 1)]",
     ): "The sum over all weights is the last cumulative one, so no index is past the last.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import pickle
 import shutil
@@ -23,7 +22,6 @@ from test_execution import PROGRAM
 from stanct import sample
 from stanct.arrays import Later
 from stanct.engines import cmdstan
-from stanct.path.gaussian import GaussianBase
 from stanct.samplers._alternation import DOUBLING
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import executing
@@ -205,30 +203,6 @@ def test_what_follows_the_draws_can_be_cut_short(target, monkeypatch: pytest.Mon
     assert [*cut.variables] == [*whole.variables] and len(cut.variables) == len(whole.variables)
     assert all(np.array_equal(cut.variables[name], v) for name, v in whole.variables.items())
     assert type(pickle.loads(pickle.dumps(cut.variables))) is dict
-
-
-@pytest.mark.parametrize(("pace", "made"), [(0.001, 3), (0.5, 2), (60.0, 1), (math.inf, 1)])
-def test_draws_of_the_base_after_an_interrupt_take_no_longer_than_they_may(
-    target, pace: float, made: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`made` portions of three, the first of them before the interrupt."""
-    base = GaussianBase(np.zeros(target.density.dimension), np.eye(target.density.dimension))
-    draws = BaseDraws(target, base, np.random.SeedSequence(1))
-    with executing(target, "test", {}, seed=1, progress=False) as run:
-        draws.begin(run)
-        draws._pace = pace
-        now = time.perf_counter
-        spent = [0.0]
-        make = BaseDraws._make
-
-        def slow(self: BaseDraws) -> None:
-            make(self)
-            spent[0] += pace
-
-        monkeypatch.setattr(BaseDraws, "_make", slow)
-        monkeypatch.setattr(time, "perf_counter", lambda: now() + spent[0])
-        delta, cut = draws.kept(3 * draws.portion, run, cut=True)
-    assert cut and delta.size == made * draws.portion
 
 
 def test_nobody_waits_for_checks_after_an_interrupt(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
@@ -11,7 +15,14 @@ from test_estimates import PATH, GaussianPath
 from stanct.arrays import Array
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
-from stanct.samplers._rounds import LEAST_SHRINKAGE, Round, course_under, refit_base, refit_bias
+from stanct.samplers._rounds import (
+    LEAST_SHRINKAGE,
+    BaseDraws,
+    Round,
+    course_under,
+    refit_base,
+    refit_bias,
+)
 
 TARGET = GaussianPath(mean=1.5, sd=0.4, log_z=-7.0)
 
@@ -82,3 +93,95 @@ def test_a_bias_that_keeps_chains_where_the_path_is_fast(rng: np.random.Generato
     assert density.max() > 4 * density.min()
     assert np.max(np.abs(bias.value - np.interp(bias.beta, fine, wanted))) < 0.1
     assert np.max(np.abs(bias(fine) - wanted)) < 0.4
+
+
+class _Flat:
+    """A target of the base's own density, which counts its evaluations."""
+
+    evaluations = 0
+    density: Any
+
+    def __init__(self) -> None:
+        self.density = self
+
+    def log_densities(self, x: Array) -> Array:
+        self.evaluations += len(x)
+        return -0.4 * np.square(x).sum(axis=1)
+
+
+class _Record:
+    """What an execution with a checkpoint remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[Array] = []
+        self.sealed = False
+
+    def once(self, label: str, work: Callable[[], Array]) -> Array:
+        self.steps.append(work())
+        return self.steps[-1]
+
+    def seal(self) -> None:
+        self.sealed = True
+
+
+def test_draws_of_the_base_are_the_same_whether_begun_or_restored() -> None:
+    base, seed = base_of(0.0, 1.0), np.random.SeedSequence(3)
+    count = 2 * BaseDraws.portion + 10
+
+    def made(execution: Any) -> tuple[Array, int]:
+        target: Any = _Flat()
+        draws = BaseDraws(target, base, seed)
+        if execution is not None:
+            draws.begin(execution)
+        return draws.first(count), target.evaluations
+
+    record = _Record()
+    restored = type("", (), {"once": lambda _, label, work: record.steps[0]})()
+    plain, begun, again = made(None), made(record), made(restored)
+    assert np.array_equal(plain[0], begun[0]) and np.array_equal(plain[0], again[0])
+    assert plain[1] == begun[1] == again[1] + BaseDraws.portion
+    assert len(np.unique(plain[0])) == count
+
+
+@pytest.mark.parametrize(("pace", "made"), [(0.001, 3), (0.5, 2), (60.0, 1), (np.inf, 1)])
+def test_draws_of_the_base_after_an_interrupt_take_no_longer_than_they_may(
+    pace: float, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`made` portions of three, the first of them before the interrupt."""
+    target: Any = _Flat()
+    run: Any = _Record()
+    draws = BaseDraws(target, base_of(0.0, 1.0), np.random.SeedSequence(1))
+    draws.begin(run)
+    draws._pace = pace
+    make, now, spent = BaseDraws._make, [0.0], [0.0]
+
+    def slow(self: BaseDraws) -> None:
+        make(self)
+        spent[0] += pace
+
+    monkeypatch.setattr(BaseDraws, "_make", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0] + spent[0])
+    delta, cut = draws.kept(3 * draws.portion - 1, run, cut=True)
+    assert cut and delta.size == min(made * draws.portion, 3 * draws.portion - 1)
+    whole, cut = draws.kept(3 * draws.portion - 1, run)
+    assert not cut and whole.size == 3 * draws.portion - 1 and not run.sealed
+
+
+def test_an_interrupt_of_the_draws_of_the_base_keeps_what_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target: Any = _Flat()
+    run: Any = _Record()
+    draws = BaseDraws(target, base_of(0.0, 1.0), np.random.SeedSequence(1))
+
+    def stopped(self: BaseDraws) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseDraws, "_make", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            draws.kept(3 * draws.portion, run)
+    draws.begin(run)
+    monkeypatch.setattr(BaseDraws, "_make", stopped)
+    delta, cut = draws.kept(3 * draws.portion, run)
+    assert cut and delta.size == draws.portion and run.sealed

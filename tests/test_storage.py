@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +84,17 @@ def _change(folder: Path, change: Callable[[dict], object]) -> None:
     (folder / "run.json").write_text(json.dumps(head))
 
 
+SURVEY = {
+    **{"place": [[0.0]], "spread": [[1.0]], "log_evidence": [0.0]},
+    **{"starts": 1, "radius": 1.0, "unseen": 0.0, "complete": True},
+}
+
+
+def test_a_sound_survey_is_read(folder: Path) -> None:
+    _change(folder, lambda head: head["provenance"].update(survey=SURVEY))
+    assert load(folder).diagnostics
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -95,12 +109,41 @@ def _change(folder: Path, change: Callable[[dict], object]) -> None:
         lambda head: head["provenance"].update(survey={"place": "here"}),
         lambda head: head["provenance"].update(confirmed={"log_z": "1", "method": "gibbs"}),
         lambda head: head["provenance"]["settings"].pop("draws"),
+        lambda head: head["provenance"]["settings"].update(draws="many"),
+        lambda head: head["provenance"]["method_settings"].update(bootstrap=[1]),
+        lambda head: head["provenance"].update(gradients=float("nan")),
+        lambda head: head["provenance"].update(survey=SURVEY | {"place": [1.0]}),
+        lambda head: head["provenance"].update(survey=SURVEY | {"log_evidence": []}),
+        lambda head: head["provenance"].update(survey=SURVEY | {"log_evidence": [[0.0]]}),
+        lambda head: head["provenance"].update(survey=SURVEY | {"spread": [[1.0, 1.0]]}),
+        lambda head: head.update(format=["x"]),
     ],
 )
 def test_missing_and_wrong_settings(folder: Path, change: Callable[[dict], object]) -> None:
     _change(folder, change)
     with pytest.raises(SavedRunError):
         _ = load(folder).diagnostics
+
+
+def _keys(value: Any, *above: str) -> Iterator[tuple[str, ...]]:
+    for key in value if isinstance(value, dict) else ():
+        yield (*above, key)
+        yield from _keys(value[key], *above, key)
+
+
+def test_any_wrong_value_is_an_error_of_the_saved_run_or_none(folder: Path) -> None:
+    _change(folder, lambda head: head["provenance"].update(survey=SURVEY))
+    text = (folder / "run.json").read_text()
+    for key in _keys(json.loads(text)):
+        for wrong in ("../x", [], math.nan):
+            head = found = json.loads(text)
+            for name in key[:-1]:
+                found = found[name]
+            found[key[-1]] = wrong
+            (folder / "run.json").write_text(json.dumps(head))
+            with contextlib.suppress(SavedRunError):
+                run = load(folder)
+                assert str(run.diagnostics) and run.warnings is not None
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
             remedy='Did you mean stanct.load("folder")?',
         )
     found = saved_head(folder)["format"]
-    if found not in _KINDS:
+    if not isinstance(found, str) or found not in _KINDS:
         raise SavedRunError(
             f"{folder} holds a run of the format {found!r}, which this version does not know.",
             remedy="Load it by the class that saved it (Kind.load), or by a newer version.",

@@ -22,7 +22,14 @@ from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, length_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
-from stanct.runs.storage import Stored, check_save_folder, check_shapes, reading, save_run
+from stanct.runs.storage import (
+    Stored,
+    check_save_folder,
+    check_shapes,
+    reading,
+    save_run,
+    understood,
+)
 from stanct.runs.tables import Checks, in_html
 
 if TYPE_CHECKING:
@@ -156,8 +163,9 @@ class Run(ABC):
     def diagnostics(self) -> Checks:
         """Every check with value, threshold, verdict and remedy; ``diagnostics.table`` for all."""
         reached = self.base is not None and not self.base.is_gaussian
-        tails = tails_check(self.provenance.get("tails", ()), reached)
-        return Checks((*self._checks(), *tails))
+        with understood(self.provenance):
+            tails = tails_check(self.provenance.get("tails", ()), reached)
+            return Checks((*self._checks(), *tails))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ their own, ``array-N.npy``. They are linked into the folder and mapped when the 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -296,9 +297,25 @@ class _Told(dict[str, Any]):
         raise SavedRunError(f"The saved run does not tell {key!r}.", remedy="Run again.")
 
 
+@contextmanager
+def understood(provenance: Mapping[str, Any]) -> Iterator[None]:
+    """Let what the provenance of a saved run breaks in the body be a `SavedRunError`."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError) as cause:
+        if not isinstance(provenance, _Told):
+            raise
+        raise SavedRunError(
+            f"The settings or records of the saved run are damaged: {str(cause).rstrip('.')}.",
+            remedy="Restore the folder or run again.",
+        ) from cause
+
+
 def _provenance(found: Any) -> Mapping[str, Any]:
     told = _Told(found)
-    if not isinstance(told["program"], str) or not isinstance(told["gradients"], int | float):
+    gradients = told["gradients"]
+    counted = isinstance(gradients, int | float) and math.isfinite(gradients)
+    if not isinstance(told["program"], str) or not counted:
         raise ValueError("its provenance is not a run's")
     for name in {"settings", "method_settings"} & (told.keys() | {"settings"}):
         told[name] = _Told(told[name])
@@ -309,19 +326,26 @@ def _provenance(found: Any) -> Mapping[str, Any]:
         if not isinstance(record, dict):
             raise ValueError(f"its {name!r} is no record")
         told[name] = _Told(record)
-        for key in numbers:
-            np.asarray(told[name][key], float)
+        sizes: dict[str, int] = {}
+        for key, axes in numbers.items():
+            shape = np.asarray(told[name][key], float).shape
+            known = [sizes.setdefault(*pair) for pair in zip(axes, shape, strict=False)]
+            if len(shape) != len(axes) or list(shape) != known or 0 in shape:
+                raise ValueError(f"{key!r} of its {name!r} has the shape {shape}")
     for one in told.get("forecasts") or ():
         np.asarray([one[key] for key in COLUMNS], float)
     return told
 
 
-# Records of the provenance that checks and tables read, and what must be numbers in them. Python's
-# None counts as NaN.
-_RECORDS = {
-    "stopping": ("target_se",),
-    "survey": ("place", "spread", "log_evidence", "starts", "radius", "unseen"),
-    "confirmed": ("log_z", "std_error"),
+# Records of the provenance that checks and tables read, what must be numbers in them, and their
+# axes: modes and dimensions. Python's None counts as NaN.
+_RECORDS: dict[str, dict[str, str]] = {
+    "stopping": {"target_se": ""},
+    "survey": {
+        **{"place": "md", "spread": "md", "log_evidence": "m"},
+        **{"starts": "", "radius": "", "unseen": ""},
+    },
+    "confirmed": {"log_z": "", "std_error": ""},
 }
 
 
