@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import target_of
 from scipy.integrate import trapezoid
 from scipy.stats import norm
+from targets import SKEWED
 from test_estimates import PATH, GaussianPath
 
+import stanct
 from stanct.arrays import Array
+from stanct.deadline import deadline
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers._rounds import (
@@ -23,6 +27,7 @@ from stanct.samplers._rounds import (
     refit_base,
     refit_bias,
 )
+from stanct.work.execution import Execution
 
 TARGET = GaussianPath(mean=1.5, sd=0.4, log_z=-7.0)
 
@@ -112,6 +117,8 @@ class _Flat:
 class _Record:
     """What an execution with a checkpoint remembers."""
 
+    threads, executor = 1, None
+
     def __init__(self) -> None:
         self.steps: list[Array] = []
         self.sealed = False
@@ -185,3 +192,38 @@ def test_an_interrupt_of_the_draws_of_the_base_keeps_what_is_made(
     monkeypatch.setattr(BaseDraws, "_make", stopped)
     delta, cut = draws.kept(3 * draws.portion, run)
     assert cut and delta.size == draws.portion and run.sealed
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_draws_of_the_base_do_not_depend_on_threads(threads: int) -> None:
+    """However they are asked for, and however many threads evaluate them."""
+    target = target_of(SKEWED.source, SKEWED.data)
+
+    def draws() -> BaseDraws:
+        return BaseDraws(target, base_of(-0.7, 1.5), np.random.SeedSequence(7))
+
+    whole = draws().first(5_700)
+    assert whole.size == 5_700 and np.isfinite(whole).all() and np.unique(whole).size == 5_700
+    execution = Execution(0, threads=threads, progress=False)
+    found, cut = draws().kept(5_700, execution)
+    assert np.array_equal(found, whole) and not cut
+    in_parts = draws()
+    assert np.array_equal(in_parts.first(300), whole[:300])
+    assert np.array_equal(in_parts.kept(5_700, execution)[0], whole)
+    assert np.array_equal(in_parts.first(2_000), whole[:2_000])
+
+
+def test_draws_of_the_base_end_in_time() -> None:
+    """What threads have made by the deadline stays, and is the beginning of the same draws."""
+
+    def slow(x: np.ndarray) -> tuple[float, np.ndarray]:
+        time.sleep(1e-4)
+        return -0.5 * float(x @ x), -x
+
+    target = stanct.FunctionTarget(stanct.FunctionDensity(slow, 1))
+    made = BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7))
+    with deadline(0.1):
+        found, cut = made.kept(10**6, Execution(0, threads=2, progress=False))
+    assert cut and 0 < found.size < 10**6
+    again = BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7))
+    assert np.array_equal(found[:1000], again.first(1000))

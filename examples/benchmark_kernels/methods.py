@@ -33,6 +33,7 @@ import numpy as np
 import stanct
 from stanct import kernels
 from stanct.kernels import make_problem
+from stanct.samplers._rounds import BaseDraws
 from stanct.work import execution
 from stanct.work.execution import Execution
 from stanct.work.ledger import Ledger
@@ -68,16 +69,20 @@ class Pieces:
         Processor time of the main thread by stage of the ledger.
     marks
         Number of calls before each stage of the ledger ended.
+    base
+        Numbers of the calls that evaluated draws of the base.
     """
 
     stages: list[list[list[float]]] = field(default_factory=list)
     main: dict[str, float] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
+    base: set[int] = field(default_factory=set)
 
     def spent(self) -> float:
-        """Processor time of all pieces."""
-        return sum(map(sum, (lane for stage in self.stages for lane in stage)))
+        """Processor time of all pieces with gradients."""
+        moves = (stage for number, stage in enumerate(self.stages) if number not in self.base)
+        return sum(sum(lane) for stage in moves for lane in stage)
 
     def of(self, stage: str) -> tuple[list[list[list[float]]], float]:
         """The calls of a stage of the ledger, and the main thread's time in it."""
@@ -89,17 +94,19 @@ class Pieces:
 def recording(pieces: Pieces) -> Callable[[], None]:
     """Record the pieces of the runs to come; returns what ends it."""
     blocks, each, lap, moved = Execution.blocks, Execution.each, Ledger.lap, execution._moved
-    times: dict[int, float] = {}
+    kept, times = BaseDraws.kept, list[float]()
 
     def timed(work: Any, lane: Any, size: int) -> Any:
         began = time.thread_time()
         block, after = moved(work, lane, size)
-        times[id(block)] = time.thread_time() - began
+        times.append(time.thread_time() - began)
         return block, after
 
     def blocks_(self: Execution, label: str, work: Any, lanes: Any, sizes: Any, **more: Any) -> Any:
         found, early = blocks(self, label, work, lanes, sizes, **more)
-        pieces.stages.append([[times.pop(id(block)) for block in lane] for lane in found])
+        # One worker does the next block of every lane in turn.
+        pieces.stages.append([times[lane :: len(lanes)] for lane in range(len(lanes))])
+        times.clear()
         return found, early
 
     def each_(self: Execution, label: str, work: Any, items: Any) -> Any:
@@ -115,6 +122,17 @@ def recording(pieces: Pieces) -> Callable[[], None]:
         pieces.stages.append([[value] for value in seconds])
         return found
 
+    def kept_(self: BaseDraws, count: int, execution: Execution, **more: Any) -> Any:
+        began = time.thread_time()
+        found = kept(self, count, execution, **more)
+        spent = time.thread_time() - began
+        portions = -(-count // self.portion)
+        # One worker evaluates them in the main thread, whose time this then is not.
+        pieces.base.add(len(pieces.stages))
+        pieces.stages.append([[spent / portions]] * portions)
+        pieces.began += spent
+        return found
+
     def lap_(self: Ledger, stage: str) -> None:
         lap(self, stage)
         now = time.thread_time()
@@ -123,11 +141,13 @@ def recording(pieces: Pieces) -> Callable[[], None]:
         pieces.began = now
 
     Execution.blocks, Execution.each, Ledger.lap = blocks_, each_, lap_
+    BaseDraws.kept = kept_
     execution._moved = timed
     pieces.began = time.thread_time()
 
     def end() -> None:
         Execution.blocks, Execution.each, Ledger.lap = blocks, each, lap
+        BaseDraws.kept = kept
         execution._moved = moved
 
     return end

@@ -7,8 +7,10 @@ follow. Rounds are never pooled, because their weights belong to different densi
 from __future__ import annotations
 
 import math
+import os
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
-from stanct.work.interrupts import GRACE
+from stanct.work.interrupts import GRACE, Threads
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,12 @@ class BaseDraws:
     """δ at independent draws of a base, made on request; later requests leave the first unchanged.
 
     Draws are evaluated in portions of a fixed size, so that not even rounding depends on the
-    sequence of requests.
+    sequence of requests or on the number of threads.
     """
 
     portion = 500
+    # Portions that threads evaluate at once, at most.
+    together = 8
 
     def __init__(self, target: SampledTarget, base: Base, seed: np.random.SeedSequence) -> None:
         self._target = target
@@ -121,6 +125,29 @@ class BaseDraws:
         log_density = self._target.density.log_densities(self._base.unwhiten(z))
         self._delta = np.append(self._delta, self._base.delta(z, log_density))
         self._pace = min(self._pace, time.perf_counter() - began)
+
+    def _first_in_threads(self, count: int, execution: Execution) -> Array:
+        """The same as `first`, by as many threads as the chains have.
+
+        Workers of an executor would wait for the draws longer than for their densities.
+        """
+        threads = min(execution.threads or os.cpu_count() or 1, self.together)
+        missing = -(-(count - self._delta.size) // self.portion)
+        if execution.executor is not None or min(threads, missing) < 2:
+            return self.first(count)
+        with Threads(threads) as pool:
+            while self._delta.size < count:
+                left = -(-(count - self._delta.size) // self.portion)
+                draws = [self._base.draw(self._rng, self.portion) for _ in range(left)[:threads]]
+                futures = [pool.submit(self._borrowed, z) for z in draws]
+                self._delta = np.concatenate([self._delta, *[one.result() for one in futures]])
+                heed()
+        return self._delta[:count]
+
+    def _borrowed(self, z: Array) -> Array:
+        """δ at whitened points, by a density of the thread's own."""
+        with self._target.density.borrow() as density:
+            return self._base.delta(z, density.log_densities(self._base.unwhiten(z)))
 
     def begin(self, execution: Execution) -> None:
         """Make the first portion, stored by a checkpoint as a step of the run.
@@ -149,7 +176,8 @@ class BaseDraws:
         """
         if not cut:
             try:
-                return execution.once("draws of the base", lambda: self.first(count)), False
+                made = partial(self._first_in_threads, count, execution)
+                return execution.once("draws of the base", made), False
             except KeyboardInterrupt:
                 if not self._delta.size:
                     raise
