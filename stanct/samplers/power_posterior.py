@@ -169,7 +169,7 @@ class PowerPosterior(Method[PowerRun]):
             bar.update(job.chains * draws)
             clocks[-1].stop()
             clocks.append(Clock())
-            if number == 0 and len(rungs) in (TIMED, self.betas.size // 2):
+            if number == 0 and len(rungs) in (TIMED, max(TIMED, self.betas.size // 2)):
                 self._foretell(job, base, rungs, draws, [clock.seconds for clock in clocks[:-1]])
         rungs.reverse()
         return rungs
