@@ -142,11 +142,11 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
     command += ["--save", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    seen = ""
-    while "joint:   0%|          | 1" not in seen:  # some blocks of the final run are done
-        piece = process.stderr.read(1)
-        assert piece, seen
-        seen += piece
+    # Off a terminal a line says every ten seconds how many draws are done.
+    seen = []
+    while not seen or not re.match(r"joint: \d{3,} of \d+ draws", seen[-1]):
+        seen.append(process.stderr.readline())
+        assert seen[-1], seen
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
