@@ -101,7 +101,7 @@ def test_a_function_that_dies_ends_the_run(method: str, calls: int, words: str) 
 def test_a_function_that_dies_late_leaves_checks_that_fail() -> None:
     """It lives through the warm-up, and is dead at all draws of the base."""
     target = FunctionTarget(FunctionDensity(Dying(3500), 2))
-    run = sample(
+    run: Any = sample(
         target, "gibbs", base=BASE, draws=64, warmup=64, chains=2, seed=1, threads=1, progress=False
     )
     assert not np.isfinite(run.base_delta).any() and np.isfinite(run.delta).any()

@@ -369,7 +369,7 @@ class Job:
                 remedy="Pass a base that overlaps the target's support.",
             )
         if variables is None:
-            made = partial(self._computed, x, fields.get("z"), fields.get("base"))
+            made = partial(self._computed, x, fields["z"], fields["base"])
             variables, cut = self._variables(made, cut=interrupted)
             interrupted = interrupted or cut
         elif self.plan.keep is not None:

@@ -125,7 +125,7 @@ class Auto(Method[TemperedRun]):
                 "log_z": run.bare_evidence.log_z,
                 "std_error": run.bare_evidence.std_error,
             }
-            if run.ended_early:
+            if run.ended_early and kept is not None:
                 run = _better(kept, run, job)
                 break
             stop = not failed or len(steps) == MOST_STEPS
