@@ -190,7 +190,7 @@ def test_acceptance_by_hand() -> None:
     bias = Bias.linear(0.0)
     delta = np.array([np.inf, 0.0, 3.0, -2.0, np.inf])
     uniforms = np.array([[0.5, 0.5, 0.5, 0.9, 0.1], [0.6, 0.6, 0.6, 0.01, 0.6], np.zeros(5)]).T
-    chain = independence.Proposals(np.zeros((5, 1)), delta, uniforms)
+    chain = independence.Proposals(delta, uniforms)
     kept, probability = independence._accepted(chain, bias)
     assert kept.tolist() == [1, 1, 1, 3, 3]
     mass = np.exp(bias.log_mass(delta))
