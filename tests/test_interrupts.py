@@ -167,7 +167,7 @@ def test_a_program_that_never_returns(
 
 
 def asked(target, method: str = "gibbs", warmup: int = 64) -> Any:
-    options: dict[str, Any] = {"chains": 2, "draws": 600, "warmup": warmup, "seed": 1}
+    options: dict[str, Any] = {"chains": 2, "draws": 600, "warmup": warmup, "seed": 1, "threads": 1}
     return sample(target, method, base="laplace", progress=False, **options)
 
 
