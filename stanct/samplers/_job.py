@@ -397,7 +397,7 @@ class Job:
         return Later(partial(made, None)), True
 
     def _computed(
-        self, x: Array | None, z: Array, base: Base, folder: Path | None
+        self, x: Array | None, z: Any, base: Any, folder: Path | None
     ) -> Mapping[str, Array]:
         """The user's variables of x, or of the whitened draws z; in files of a folder."""
         seed, keep = self.seeds("variables"), self.plan.keep
