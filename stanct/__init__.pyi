@@ -8,7 +8,8 @@ from .errors import (
     SavedRunError,
     StanctError,
 )
-from .estimates.path import Curve, Evidence, Expectation
+from .estimates.averages import Expectation
+from .estimates.path import Curve, Evidence
 from .many import Simulated, sample_many
 from .model import TemperedModel, temper
 from .path.gaussian import GaussianBase

@@ -11,6 +11,7 @@ from conftest import target_of
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
+from stanct.bases.fits import FittedBase
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
@@ -154,6 +155,22 @@ def test_bases_of_the_users_own(seed: int) -> None:
     run = stanct.sample(target, base=two, seed=seed, progress=False, draws=800)
     assert run.method in ("independence", "simulated_tempering") and run.base is two
     assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
+
+
+def test_modes_of_a_centred_hierarchy_get_one_gaussian() -> None:
+    """Of the non-centred form, of one mode, and of a given base the base stays."""
+    source = """parameters { real<lower=0> tau; vector[2] b; }
+    model { tau ~ exponential(1); b ~ normal(0, tau); }"""
+    target = stanct.temper(source).target()
+    parts = [GaussianBase(np.full(3, place), np.eye(3)) for place in (-2.0, 2.0)]
+    start = FittedBase(MixtureBase.of([1, 1], parts), 0.0, separated=True)
+    found = auto._for_necks(target, start)
+    assert found.base.is_gaussian and found.separated
+    assert found.base.spread == pytest.approx(np.full(3, np.sqrt(5)))
+    assert auto._for_necks(target.forms[1], start) is start
+    assert auto._for_necks(target_of("parameters { vector[3] x; } model { }"), start) is start
+    for other in (replace(start, separated=False), replace(start, given=True)):
+        assert auto._for_necks(target, other) is other
 
 
 def test_modes_as_a_result(seed: int) -> None:

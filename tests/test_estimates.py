@@ -13,7 +13,8 @@ import pytest
 from scipy.stats import norm
 
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.estimates.path import Evidence, PathEstimator, expectation, weighted_quantile
+from stanct.estimates.averages import expectation, weighted_quantile
+from stanct.estimates.path import Evidence, PathEstimator
 from stanct.path.bias import Bias
 from stanct.path.course import beta_grid
 

@@ -20,6 +20,7 @@ import pytest
 from conftest import ROOT, target_of
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
+from scipy.stats import norm
 
 Array = np.ndarray
 FOLDER = ROOT / "examples" / "calibration"
@@ -36,14 +37,17 @@ ON_GRID = {
     "process": 10,
     "separation": 60,
     "shells": 12,
+    "skewed": 25,
 }
 HEAVY = ("tails_cauchy", "tails_t")
 BY_IMPORTANCE = (
     *("banana", "boltzmann", "harmonic", "hierarchy_raw", "horseshoe_raw", "ill_conditioned"),
     *("labels", "mixture", "prior_scale", "rates", "regression", "simplex", "spike"),
+    "items",
 )
 SAME = ("hierarchy_centred", "hierarchy_offset", "horseshoe_centred", "horseshoe_offset")
 IN_GROUPS = ("poisson_100", "poisson_1000")
+WITH_THEIR_OWN = ("binomial_groups", "lines", "walk", "widths")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +113,8 @@ def small(families: ModuleType, name: str, largest: int, seed: int = 1) -> Probl
 
 
 def test_every_family_is_checked(families: ModuleType) -> None:
-    assert {*ON_GRID, *HEAVY, *BY_IMPORTANCE, *SAME, *IN_GROUPS} == families.FAMILIES.keys()
+    others = (*IN_GROUPS, *WITH_THEIR_OWN)
+    assert {*ON_GRID, *HEAVY, *BY_IMPORTANCE, *SAME, *others} == families.FAMILIES.keys()
     assert len(families.FAMILIES) >= 16
 
 
@@ -155,6 +160,59 @@ def test_groups_of_counts(families: ModuleType, groups: int, seed: int) -> None:
     target = families.grouped.poisson_groups(np.random.default_rng(groups), groups, (161, 161))
     density = target_of(target.stan, dict(target.data)).density
     check_by_importance(Problem(target, density, True, 2, lambda z: (z[:, 0], z[:, 1])), seed)
+
+
+class Walk(Problem):
+    """Steps in units of their scale in place of the places of a random walk."""
+
+    def places(self, z: Array) -> tuple[Array, Any]:
+        steps = np.hstack([z[:, 1:2], np.exp(z[:, :1]) * z[:, 2:]])
+        return np.hstack([z[:, :1], steps.cumsum(axis=1)]), (self.dimension - 2) * z[:, 0]
+
+
+def test_a_walk_in_units_of_its_scale(families: ModuleType, seed: int) -> None:
+    plain = small(families, "walk", 7)
+    check_by_importance(Walk(plain.target, plain.density, True), seed)
+
+
+def test_groups_of_trials(families: ModuleType, seed: int) -> None:
+    target = families.latent.binomial(np.random.default_rng(3), 3)
+    density = target_of(target.stan, dict(target.data)).density
+    check_by_importance(Problem(target, density, True, 2, lambda z: (z[:, 0], z[:, 1])), seed)
+
+
+def test_points_on_two_lines(families: ModuleType, rng: np.random.Generator) -> None:
+    """Draws of the prior, weighted by the program's density over that of the prior."""
+    drawn = (families.drawn("lines", seed) for seed in range(1, 200))
+    target = next(one for one in drawn if one.data["n"] == 4 and one.data["noise"] > 0.7)
+    density = target_of(target.stan, dict(target.data)).density
+    count = 100_000
+    share, tau, m = rng.beta(2, 2, count), rng.exponential(1, count), rng.normal(size=count)
+    a = rng.normal(0, 2, (count, 2))
+    b = rng.normal(m[:, None], tau[:, None], (count, 2))
+    x = np.column_stack([np.log(share) - np.log1p(-share), m, np.log(tau), a, b])
+    log_prior = np.log(6) + 2 * (np.log(share) + np.log1p(-share)) - tau + np.log(tau)
+    log_prior += norm.logpdf(m) + norm.logpdf(a, 0, 2).sum(axis=1)
+    log_prior += norm.logpdf(b, m[:, None], tau[:, None]).sum(axis=1)
+    log_weight = density.log_densities(x) - log_prior
+    weight = np.exp(log_weight - target.log_z)
+    error = weight.std() / np.sqrt(count)
+    assert abs(weight.mean() - 1) < 4 * error < 0.2
+    excess = weight * (b[:, 0] ** 2 - target.mean)
+    assert abs(excess.mean()) < 4 * excess.std() / np.sqrt(count) < 0.4 * target.mean
+
+
+def test_a_mixture_in_many_dimensions(families: ModuleType, rng: np.random.Generator) -> None:
+    """The program's density is that of SciPy, whose integral and mean are known."""
+    target = families.drawn("widths", 5)
+    data, density = target.data, target_of(target.stan, dict(target.data)).density
+    for x in rng.normal(size=(5, data["d"])):
+        parts = [
+            np.log(w) + norm.logpdf(x, m, s).sum()
+            for w, m, s in zip(data["w"], data["m"], data["s"], strict=True)
+        ]
+        assert density.log_density(x) == pytest.approx(target.log_z + logsumexp(parts), abs=1e-8)
+    assert target.mean == pytest.approx(data["w"] @ data["m"][:, 0])
 
 
 @pytest.mark.parametrize("name", ["hierarchy", "horseshoe"])

@@ -24,10 +24,11 @@ from scipy.special import ndtri
 
 from stanct.errors import SamplingError
 from stanct.estimates import bridge, thermodynamic, weighted
+from stanct.estimates.averages import expectation, weighted_quantile
 from stanct.estimates.copies import CopyEstimator, copy_log_weights
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.estimates.mean_weight import log_mean_weight, mean_weight_evidence
-from stanct.estimates.path import PathEstimator, expectation, weighted_quantile
+from stanct.estimates.path import PathEstimator
 from stanct.estimates.tours import Tours
 from stanct.kernels import make_population
 from stanct.path.base import Base

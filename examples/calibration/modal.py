@@ -44,6 +44,29 @@ def _covariance(rng: np.random.Generator, d: int, scale: float) -> Array:
 
 
 @family
+def widths(rng: np.random.Generator) -> Target:
+    """Two to four round Gaussians of very different widths, apart in 8 to 15 dimensions."""
+    d, count = int(rng.integers(8, 16)), int(rng.integers(2, 5))
+    weights = rng.dirichlet(np.full(count, 3.0))
+    # Were they of any width, a narrow one would have less than a millionth of the draws near it.
+    scales = rounded(np.exp(rng.uniform(-2, 1) + rng.uniform(0, 0.7, count)), 2)
+    reach = scales.max() * np.sqrt(d)
+    centres = rounded(reach * rng.uniform(0.5, 2, (count, 1)) * _directions(rng, count, d))
+    log_z = rounded(rng.normal(0, 5))
+    stan = """
+data { int d; int K; simplex[K] w; array[K] vector[d] m; vector[K] s; real c; }
+parameters { vector[d] x; }
+model {
+  vector[K] lp;
+  for (k in 1:K) lp[k] = log(w[k]) + normal_lpdf(x | m[k], s[k]);
+  target += c + log_sum_exp(lp);
+}
+"""
+    data = {"d": d, "K": count, "w": weights, "m": centres, "s": scales, "c": log_z}
+    return Target(stan, data, float(log_z), element("x", 0), float(weights @ centres[:, 0]))
+
+
+@family
 def prior_scale(rng: np.random.Generator) -> Target:
     """A wide prior, and modes of the likelihood at its scale, the heaviest far out."""
     d, count, scale = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from quadrature import Array, integrate
+from scipy.integrate import trapezoid
 from scipy.special import gammaln
 from scipy.stats import norm, t
 from target import LOG_2PI, Target, element, family, rotation, rounded
@@ -128,6 +129,34 @@ model {
     return Target(
         stan, data, found.log_z, element("x", 0), float(weights @ centres[:, 0]), found.tolerance
     )
+
+
+@family
+def skewed(rng: np.random.Generator) -> Target:
+    """Independent skew normal densities, each cut off by the bounds of its parameter."""
+    d, log_z = int(rng.integers(1, 9)), rounded(rng.normal(0, 5))
+    places, scales = rounded(rng.normal(size=d)), rounded(rng.gamma(3, 0.5, d) + 0.05, 2)
+    skews = rounded(rng.normal(0, 6, d), 2)
+    low = rounded(places - scales * rng.uniform(0, 3, d), 2)
+    high = rounded(places + scales * rng.uniform(0.2, 3, d), 2)
+    # Where the density is highest lies between the bounds, or at one of them.
+    grid = np.linspace(low, high, 20001)
+    density = norm.pdf(z := (grid - places) / scales) * norm.cdf(skews * z) * 2 / scales
+    mass = trapezoid(density, grid, axis=0)
+    mean = trapezoid(density[:, 0] * grid[:, 0], grid[:, 0]) / mass[0]
+    stan = """
+data { int d; vector[d] m; vector[d] s; vector[d] skew; vector[d] low; vector[d] high; real c; }
+parameters { vector<lower=low, upper=high>[d] x; }
+model {
+  x ~ skew_normal(m, s, skew);
+  target += c;
+}
+"""
+    data = {
+        "d": d, "m": places, "s": scales, "skew": skews, "low": low, "high": high, "c": log_z
+    }  # fmt: skip
+    total = float(log_z + np.log(mass).sum())
+    return Target(stan, data, total, element("x", 0), float(mean), 1e-6)
 
 
 @family

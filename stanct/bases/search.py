@@ -51,13 +51,20 @@ ARRIVED = 0.1
 NEGLIGIBLE = 12.0
 # Above this dimension, matrices of second derivatives cost more than they tell.
 MOST_DIMENSIONS = 250
-# Draws that scan in few dimensions: in the known modes, around all of them, and around the origin,
-# a third each, at so many times their widths or radii. A Gaussian spike of mass 1/2 in six
-# dimensions, six times narrower than its surroundings, has about one draw. Ascents start at the
-# best draws where the density exceeds that of the modes by so many nats. On a ridge, where there is
-# no end of modes, nothing is scanned.
+# Draws that scan, in rounds: in the known modes, around all of them, and around the origin, at so
+# many times their widths or radii. A Gaussian spike of mass 1/2 in seven dimensions, ten times
+# narrower than its surroundings, has one of 100,000 draws. Ascents start at the best draws where
+# the density exceeds that of the modes by so many nats: a spike ten times narrower turns the
+# gradient toward itself where it adds no more than a fiftieth. Rounds follow while they find new
+# modes. On a ridge, where there is no end of modes, nothing is scanned.
 SCANS, NEAR, BEYOND, AROUND_ORIGIN = 30_000, (1.0, 1.5, 2.5), (1.0, 2.5, 5.0), (3.0, 8.0, 20.0)
-STARTS, EXCESS, MOST_SCANNED = 12, 2.0, 50
+STARTS, EXCESS, MOST_SCANNED = 12, 0.02, 50
+# Shares of the draws in the modes, around them and around the origin, and those of the widths.
+SHARES, BY_WIDTH = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
+# The fewest and the most rounds. In up to three dimensions one suffices.
+FEW_TO_SCAN, FEWEST_ROUNDS, MOST_ROUNDS = 3, 3, 6
+# Above this dimension, too few draws come near a spike.
+MOST_SCANNED_DIMENSIONS = 30
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
 
@@ -157,12 +164,18 @@ def search(
     # L-BFGS solves tiny systems, for which waiting threads of BLAS cost thirty times the work.
     with threadpool_limits(1, "blas"):
         found = _searched(counted, dimension, rng, radii, places, modes)
-        if log_densities is None or dimension > FEW or not found.fits:
+        if log_densities is None or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
             return found
-        if not _scanned(counted, log_densities, modes, rng):
-            return replace(found, gradients=counted.spent, evaluations=SCANS)
+        rounds = 0
+        while rounds < MOST_ROUNDS and len(modes) <= MOST_SCANNED:
+            rounds += 1
+            new = _scanned(counted, log_densities, modes, rng)
+            if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
+                break
         fits, seen = _fits_of(modes, rng)
-        return replace(found, fits=fits, seen=seen, gradients=counted.spent, evaluations=SCANS)
+        return replace(
+            found, fits=fits, seen=seen, gradients=counted.spent, evaluations=rounds * SCANS
+        )
 
 
 def ascents_from(
@@ -241,8 +254,6 @@ def _scanned(
 ) -> bool:
     """Scan the modes and what lies between; return whether ascents from there find new ones."""
     known = len(modes)
-    if known > MOST_SCANNED:
-        return False
     gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
     everywhere, dimension = _everywhere(modes), modes[0].place.size
     groups = (
@@ -250,7 +261,11 @@ def _scanned(
         [GaussianBase(everywhere.mean, width * everywhere.scale) for width in BEYOND],
         [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in AROUND_ORIGIN],
     )
-    counts = [SCANS // len(groups) // len(group) for group in groups for _ in group]
+    counts = [
+        int(SCANS * share * part * len(BY_WIDTH) / len(group))
+        for group, share in zip(groups, SHARES, strict=True)
+        for _, part in zip(group, itertools.cycle(BY_WIDTH), strict=False)
+    ]
     parts = [q for group in groups for q in group]
     x = np.concatenate([q.unwhiten(q.draw(rng, n)) for q, n in zip(parts, counts, strict=True)])
     log_q = log_sum_exp(np.array([q.log_density(x) for q in parts]), axis=0)

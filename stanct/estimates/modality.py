@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.estimates.path import weighted_quantile
+from stanct.estimates.averages import weighted_quantile
 
 # Number of weighted quantiles of a distribution, and of levels for its excess mass.
 CELLS, LEVELS = 400, 60

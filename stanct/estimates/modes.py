@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from stanct.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
-from stanct.estimates.path import Evidence, expectation
+from stanct.estimates.averages import expectation
+from stanct.estimates.path import Evidence
 
 
 def mode_table(

@@ -28,8 +28,8 @@ from scipy.optimize import brentq
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
-from stanct.estimates.digits import decimals, in_line
-from stanct.estimates.tours import Tours
+from stanct.estimates.digits import decimals
+from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
 
@@ -128,38 +128,6 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """A weighted average over the draws with its error.
-
-    Attributes
-    ----------
-    value, std_error, effective_size : shape of one draw of the quantity
-        `std_error` is the larger of the within-chain and the between-chain error.
-    beta
-        The inverse temperature; 1 is the user's own density.
-    """
-
-    value: Array
-    std_error: Array
-    effective_size: Array
-    beta: float
-
-    def __repr__(self) -> str:
-        if np.ndim(self.value) == 0:
-            return (
-                f"{float(self.value):.6g} ± {float(self.std_error):.2g} at β = {self.beta:g} "
-                f"(effective size {float(self.effective_size):.0f})"
-            )
-        value, error = in_line(self.value, 5), in_line(self.std_error, 2)
-        shape = np.shape(self.value)
-        return f"Expectation of shape {shape} at β = {self.beta:g}:\n  {value}\n± {error}"
-
-    def _repr_html_(self) -> str:
-        words = repr(self).replace("\n", "<br>")
-        return f"<p>{words}</p>"
-
-
-@dataclass(frozen=True)
 class Curve:
     """The free-energy curve log z(β).
 
@@ -198,7 +166,8 @@ class PathEstimator:
     bias
         The bias under which the chain ran, of a continuous path or of a ladder.
     tours
-        The tours of the chain, if it regenerates. The error is then at least that of their totals.
+        The tours of the chain, if it regenerates. The error is then at least that of their totals,
+        and wider where few tours make it up.
     """
 
     delta: Array
@@ -332,10 +301,20 @@ class PathEstimator:
         size = effective_size(chain)
         with np.errstate(over="ignore"):  # influences of runs that must fail may be that large
             base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
+            base_error *= student_factor(effective_number(np.square(base))) if base.size else 1.0
             chain_error = chain.std() / np.sqrt(size)
         if self.tours is not None:
-            chain_error = max(chain_error, self.tours.error(chain))
+            chain_error = self.tours.widened(chain, float(chain_error))
         return float(chain_error), float(base_error), size
+
+    @cached_property
+    def effective_tours(self) -> float | None:
+        """Effective number of tours behind the chains' error of log Z; None without tours."""
+        with np.errstate(all="ignore"):
+            chain = self.influence(1.0)[0]
+        if self.tours is None or not np.isfinite(chain).all():
+            return None
+        return self.tours.effective(chain)
 
     def _weighted_deltas(self) -> tuple[Array, Array]:
         """Log weights that turn all draws into draws of the base, and their δ."""
@@ -425,70 +404,6 @@ def with_rounding(error: float, log_z: float) -> float:
     Nothing is lost by rounding where base and target are one at β = 0.
     """
     return float(np.hypot(error, ROUNDING * (1 + abs(log_z)) if log_z else 0.0))
-
-
-def expectation(
-    values: Array,
-    log_weights: Array,
-    beta: float,
-    copies: int = 1,
-    *,
-    tours: Tours | None = None,
-) -> Expectation:
-    """Self-normalised weighted average of `values` ([GS] 21, 22).
-
-    With weights w and average f̂, a draw contributes w (f − f̂) / mean(w). The error is that of the
-    mean of these contributions along autocorrelated chains.
-
-    Parameters
-    ----------
-    values : shape (chains, draws, ...)
-        The quantity at every draw.
-    log_weights : shape (chains, draws)
-        Natural log, unnormalised.
-    beta
-        Inverse temperature of the weights.
-    copies
-        Number of consecutive values that belong to one draw. Their contributions are added before
-        autocorrelations are estimated.
-    tours
-        Tours of the chains, if they regenerate. The error is then at least that of their totals.
-    """
-    values = np.asarray(values, float)
-    chains, draws = log_weights.shape
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.mean()
-    flat = values.reshape(chains, draws, -1)
-    mean = np.einsum("cd,cdk->k", weights, flat) / weights.size
-    contribution = weights[..., None] * (flat - mean)
-    contribution = contribution.reshape(chains, draws // copies, copies, -1).mean(axis=2)
-    size = np.array([effective_size(contribution[..., k]) for k in range(flat.shape[-1])])
-    within = contribution.std(axis=(0, 1)) / np.sqrt(size)
-    if tours is not None:
-        by_tours = [tours.error(contribution[..., k]) for k in range(flat.shape[-1])]
-        within = np.fmax(within, by_tours)
-    by_chain = np.einsum("cd,cdk->ck", weights, flat) / weights.sum(axis=1)[:, None]
-    shape = values.shape[2:]
-    return Expectation(
-        value=mean.reshape(shape),
-        std_error=np.fmax(within, between_error(by_chain)).reshape(shape),
-        effective_size=size.reshape(shape),
-        beta=beta,
-    )
-
-
-def weighted_quantile(values: Array, log_weights: Array, probabilities: Array) -> Array:
-    """Quantiles of weighted draws, shape (probabilities, ...) for `values` (chains, draws, ...)."""
-    chains, draws = log_weights.shape
-    weights = np.exp(log_weights - log_weights.max()).ravel()
-    flat = np.asarray(values, float).reshape(chains * draws, -1)
-    result = np.empty((len(probabilities), flat.shape[1]))
-    for k, column in enumerate(flat.T):
-        order = column.argsort()
-        cumulative = weights[order].cumsum()
-        at = np.searchsorted(cumulative, np.asarray(probabilities) * cumulative[-1])
-        result[:, k] = column[order][np.minimum(at, order.size - 1)]
-    return result.reshape(len(probabilities), *values.shape[2:])
 
 
 def between_error(by_chain: Array) -> Array:

@@ -11,8 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import stdtrit
 
 from stanct.arrays import Array
+
+# The two-sided 95 % limit of a standard normal, which readers of a standard error apply to it.
+NORMAL_LIMIT = 1.959964
+# With fewer effective tours, one stretch of a chain makes up an error.
+FEWEST_TOURS = 1.5
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,49 @@ class Tours:
         draws. With tour totals A and lengths B, its error is the delta method's,
         √(T / (T − 1) · Σ (A − r B)²) / Σ B with r = Σ A / Σ B. It is infinite for one tour.
         """
-        totals, lengths = self.totals(contributions), self.lengths
-        if totals.size < 2:
+        if self.count < 2:
             return np.inf
-        excess = totals - lengths * (totals.sum() / lengths.sum())
-        scale = totals.size / (totals.size - 1)
-        return float(np.sqrt(scale * np.square(excess).sum()) / lengths.sum())
+        squares = np.square(self._excess(contributions))
+        scale = squares.size / (squares.size - 1)
+        return float(np.sqrt(scale * squares.sum()) / self.number.size)
+
+    def _excess(self, contributions: Array) -> Array:
+        """A − r B of each tour, shape (tours,)."""
+        totals, lengths = self.totals(contributions), self.lengths
+        return totals - lengths * (totals.sum() / lengths.sum())
+
+    def effective(self, contributions: Array) -> float:
+        """Effective number of tours behind `error`, (Σ v)² / Σ v² with v = (A − r B)².
+
+        It is the number of tours over their kurtosis: 1 where one tour makes up all of the error,
+        and a third of the tours where their totals are normal.
+        """
+        return effective_number(np.square(self._excess(contributions)))
+
+    def widened(self, contributions: Array, error: float) -> float:
+        """The larger of another standard error of the mean and that of the tours, widened.
+
+        See `student_factor`.
+        """
+        larger = max(error, self.error(contributions))
+        return larger * student_factor(self.effective(contributions))
+
+
+def effective_number(squares: Array) -> float:
+    """Effective number of independent squares in their sum, (Σ v)² / Σ v², shape (n,)."""
+    most = squares.max()
+    if not 0 < most < np.inf:
+        return float(squares.size)
+    shares = squares / most
+    return float(shares.sum() ** 2 / (shares @ shares))
+
+
+def student_factor(number: float) -> float:
+    """The factor that widens an error whose variance is a sum of so many effective squares.
+
+    A variance that a few large squares make up is itself uncertain, and too small where the largest
+    ones have not been seen. As with Student's t, ± 1.96 widened errors have the coverage of 95 %
+    that they would have with the true variance. The degrees of freedom are the effective number,
+    half of those of Satterthwaite (1946), because the kurtosis of few draws is too low, too.
+    """
+    return float(stdtrit(max(number, 1.0), 0.975)) / NORMAL_LIMIT

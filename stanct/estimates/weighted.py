@@ -11,7 +11,7 @@ import pandas as pd
 
 from stanct.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.errors import StanctError
-from stanct.estimates.path import Expectation, expectation, weighted_quantile
+from stanct.estimates.averages import Expectation, expectation, weighted_quantile
 from stanct.estimates.tours import Tours
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from stanct.arrays import Array
 from stanct.errors import StanctError
-from stanct.estimates.path import weighted_quantile
+from stanct.estimates.averages import weighted_quantile
 from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tempered import TemperedRun

@@ -11,7 +11,7 @@ from stanct.arrays import Array
 from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import compare_by_loo
-from stanct.estimates.path import Expectation
+from stanct.estimates.averages import Expectation
 from stanct.runs.run import EvidenceRun
 
 

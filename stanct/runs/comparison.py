@@ -17,7 +17,7 @@ from scipy.special import expit
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates import weighted
-from stanct.estimates.path import Expectation
+from stanct.estimates.averages import Expectation
 from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
 from stanct.runs.loading import load
 from stanct.runs.run import EvidenceRun, Run

@@ -13,6 +13,7 @@ from scipy.stats import t as student_t
 from stanct.arrays import Array, even_share, forget
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
+from stanct.estimates.tours import FEWEST_TOURS
 
 # A round trip goes from β below the first bound to β above the second and back.
 LOW_BETA, HIGH_BETA = 0.1, 0.9
@@ -87,8 +88,8 @@ def check(
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
     "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap", "swaps",
-    "acceptance", "divergences", "max_depth", "tails", "pareto_k", "base", "estimators",
-    "directions", "target_se", "interrupted", "max_seconds",
+    "acceptance", "divergences", "max_depth", "tails", "pareto_k", "few_tours", "base",
+    "estimators", "directions", "target_se", "interrupted", "max_seconds",
 )  # fmt: skip
 
 
@@ -488,6 +489,23 @@ def _estimate_checks(
         ),
         support,
     )
+
+
+def tours_check(estimator: PathEstimator) -> tuple[Check, ...]:
+    """Check that more than one stretch of the chains tells the error of log Z."""
+    number = estimator.effective_tours
+    if number is None:
+        return ()
+    found = check(
+        "few_tours",
+        number,
+        FEWEST_TOURS,
+        number >= FEWEST_TOURS,
+        f"The error of log Z rests on {number:.1f} effective tours, the stretches between draws "
+        "of the base.",
+        f"A region was visited in hardly more than one of them. {MORE}",
+    )
+    return (found,)
 
 
 def support_check(base_delta: Array) -> Check:

@@ -14,8 +14,9 @@ import pandas as pd
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import effective_size, pareto_k, r_hat
+from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.ladder import LadderEstimator
-from stanct.estimates.path import Curve, Evidence, Expectation, expectation
+from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
 from stanct.path.base import Base
 from stanct.runs.diagnostics import (

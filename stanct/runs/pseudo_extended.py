@@ -13,8 +13,9 @@ import pandas as pd
 from stanct.arrays import Array, joined_rows
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.averages import Expectation
 from stanct.estimates.copies import CopyEstimator
-from stanct.estimates.path import Evidence, Expectation
+from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.path.bias import CopyBias
 from stanct.runs.diagnostics import (

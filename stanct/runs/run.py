@@ -17,7 +17,8 @@ import pandas as pd
 from stanct.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
-from stanct.estimates.path import Evidence, Expectation
+from stanct.estimates.averages import Expectation
+from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, length_check, tails_check
 from stanct.runs.forecast import forecast_table

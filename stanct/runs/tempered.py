@@ -13,9 +13,10 @@ import pandas as pd
 from stanct.arrays import Array, joined_rows
 from stanct.errors import StanctError
 from stanct.estimates import weighted
+from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
 from stanct.estimates.modes import mode_table
-from stanct.estimates.path import Curve, Evidence, Expectation, PathEstimator
+from stanct.estimates.path import Curve, Evidence, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
 from stanct.path.base import Base
@@ -29,6 +30,7 @@ from stanct.runs.diagnostics import (
     modes_check,
     path_checks,
     round_trips,
+    tours_check,
     transition_checks,
     transition_counts,
 )
@@ -173,6 +175,7 @@ class TemperedRun(EvidenceRun):
                 kept=self.kept,
                 rao_blackwell=self.rao_blackwell_evidence,
             ),
+            *tours_check(self.estimator),
             agreement_check(evidence, self.thermodynamic_evidence),
             *transition_checks(self.statistics, own.get("max_depth")),
             *([] if self.modes is None else [modes_check(self.modes)]),

@@ -4,8 +4,9 @@ A search finds the modes and pilots measure them (`stanct.bases.modes`). Their G
 base, and a thousand draws of it tell how far it is from the target. A base that nearly is the
 target needs no path: its own draws are accepted or rejected. Where modes lie apart and are known,
 simulated tempering redraws from a mixture of them. Everything else is left to joint continuous
-tempering by NUTS. Where checks fail, a longer run of the same method follows, or one of another
-method, within the budget. The run says what was done and why.
+tempering by NUTS, and so are the modes of centred hierarchies. Where checks fail, a longer run of
+the same method follows, or one of another method, within the budget. The run says what was done and
+why.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stanct.bases.wide import MOST_DENSE
 from stanct.deadline import out_of_time
 from stanct.errors import LostExecutorError
 from stanct.names import MODES
+from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
@@ -31,6 +33,8 @@ from stanct.samplers.parallel_tempering import ParallelTempering
 from stanct.samplers.simulated_tempering import SimulatedTempering
 from stanct.seeds import Seeds
 from stanct.settings import Flag, Whole
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import warn_of
 
 TRIAL = 1000
@@ -95,7 +99,7 @@ class Auto(Method[TemperedRun]):
 
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, choose a method, run it, and go on while checks fail."""
-        start = job.start(sampled=True)
+        start = _for_necks(job.target, job.start(sampled=True))
         step = _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
@@ -166,6 +170,20 @@ def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedB
         seeds=seeds,
         fitted=start,
     )
+
+
+def _for_necks(target: SampledTarget, start: FittedBase) -> FittedBase:
+    """One Gaussian around the modes where a hierarchy is sampled in its centred form.
+
+    Such a form has necks, which moves of fixed length miss and NUTS with halved steps does not. On
+    two lines whose slopes have a common prior, simulated tempering from a mixture of the modes gave
+    P(log τ < −2) as .017 instead of .050, and log Z as low by .036 ± .011.
+    """
+    base = start.base
+    centred = isinstance(target, ProgramTarget) and target.others and not target.reparametrised
+    if not (centred and start.separated and isinstance(base, MixtureBase)) or start.given:
+        return start
+    return replace(start, base=base.whitening)
 
 
 def _choice(job: Job, start: FittedBase) -> _Step:
