@@ -45,6 +45,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "estimates/copies.py": ("test_pinned", "test_copies", "test_mutants"),
     "estimates/thermodynamic.py": ("test_pinned", "test_mutants", "test_thermodynamic"),
     "estimates/mean_weight.py": ("test_pinned", "test_mutants", "test_ais", "test_adiabatic"),
+    "estimates/averages.py": ("test_pinned", "test_mutants", "test_estimates", "test_tours"),
+    "estimates/tours.py": ("test_pinned", "test_mutants", "test_tours"),
     "estimates/weighted.py": ("test_pinned", "test_estimates", "test_tempered_run"),
     "estimates/bridge.py": (
         "test_pinned",
@@ -67,6 +69,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "kernels/tempering.py": KERNELS,
     "kernels/warmup.py": KERNELS,
     "runs/diagnostics.py": ("test_pinned", "test_diagnostics", "test_mutants", "test_tempered_run"),
+    "runs/path_checks.py": ("test_pinned", "test_diagnostics", "test_mutants", "test_tempered_run"),
     "runs/storage.py": ("test_storage",),
     "samplers/_rounds.py": ("test_pinned", "test_rounds", "test_mutants"),
     "samplers/_annealing.py": ("test_pinned", "test_mutants", "test_ais"),
@@ -91,7 +94,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "pairs = np.maximum(labels - 1, 0) // 2 + (labels != 0)",
     ): "No label is negative.",
     (
-        "estimates/path.py",
+        "estimates/averages.py",
         "result[:, k] = column[order][np.minimum(at, order.size ^ 1)]",
     ): "The sum over all weights is the last cumulative one, so no index is past the last.",
     (
@@ -99,11 +102,11 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "rest = np.where(there, 0.5, (uniforms[0] - share) / np.where(there, 2, 1 - share))",
     ): "What is divided is not used at the atom.",
     (
-        "estimates/path.py",
+        "estimates/averages.py",
         "result[:, k] = column[order][np.minimum(at, order.size // 1)]",
     ): "The sum over all weights is the last cumulative one, so no index is past the last.",
     (
-        "estimates/path.py",
+        "estimates/averages.py",
         "if np.ndim(self.value) <= 0:",
     ): "No array has a negative number of axes.",
     (
@@ -131,7 +134,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "rest = np.where(inside, estimator.delta, 1.0) - np.interp(beta, grid, slope)",
     ): "What is not inside is left out of the strata.",
     (
-        "runs/diagnostics.py",
+        "runs/path_checks.py",
         "f\"Split R-hat of β is {rate:.3f}: chains {'dis' if rate >= 1.05 else ''}agree on it.\",",
     ): "No R-hat equals the limit in all digits.",
 }

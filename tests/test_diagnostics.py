@@ -11,7 +11,8 @@ from sampled import sampled
 from targets import LINE, TWO_MODES
 
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.diagnostics import Check, base_check, refit, round_trips
+from stanct.runs.diagnostics import Check, refit
+from stanct.runs.path_checks import base_check, round_trips
 from stanct.runs.tempered import TemperedRun
 
 
@@ -124,6 +125,7 @@ def test_chains_that_never_came_back_are_told_what_it_takes(
 ) -> None:
     """A short run is told to be longer in the same breath as to refit its base."""
     kept = {name: getattr(run, name)[:, :draws] for name in ("z", "delta")}
+    kept["kept"] = run.kept[:draws]
     statistics = {name: values[:, :draws] for name, values in run.statistics.items()}
     stuck = changed(run, **kept, statistics=statistics, beta=np.full((4, draws), 0.05))
     found = check(stuck, "round_trips")

@@ -22,14 +22,8 @@ from stanct.estimates.thermodynamic import _quantile_strata, ladder_integral
 from stanct.kernels import make_population, make_problem
 from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.diagnostics import (
-    BATCHES_PER_CHAIN,
-    agreement,
-    base_check,
-    check,
-    failures,
-    support_check,
-)
+from stanct.runs.diagnostics import agreement, check, failures, support_check
+from stanct.runs.path_checks import BATCHES_PER_CHAIN, base_check
 from stanct.samplers._annealing import Down, Stream, _resampled
 from stanct.samplers._precision import Precision
 from stanct.samplers.parallel_tempering import _Ladders

@@ -37,7 +37,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.runs import diagnostics
+from stanct.runs import diagnostics, path_checks
 from stanct.samplers import _rounds
 from stanct.samplers._annealing import Annealing, _resampled
 from stanct.samplers.ais import AIS
@@ -369,12 +369,12 @@ def of_checks() -> dict[str, Any]:
         "thermodynamic": diagnostics.agreement_check(evidence, alone),
         "confirmed": [diagnostics.confirmation_check(evidence, one) for one in (None, other)],
         "path": [
-            diagnostics.path_checks(estimator, evidence, z, beta, settings, rao_blackwell=alone)
+            path_checks.path_checks(estimator, evidence, z, beta, settings, rao_blackwell=alone)
             for beta, settings in ((BETA, {}), (still, {"bootstrap": 3}), (back, {}))
         ],
-        "few": diagnostics.path_checks(estimator, evidence, z, BETA, {}),
-        "base": [asdict(diagnostics.base_check(z[:, :n], -DELTA[:, :n])) for n in (8, 80)],
-        "base of many": asdict(diagnostics.base_check(normal(12, 20, 2), 0.1 * normal(12, 20))),
+        "few": path_checks.path_checks(estimator, evidence, z, BETA, {}),
+        "base": [asdict(path_checks.base_check(z[:, :n], -DELTA[:, :n])) for n in (8, 80)],
+        "base of many": asdict(path_checks.base_check(normal(12, 20, 2), 0.1 * normal(12, 20))),
         "support": [diagnostics.support_check(np.array([np.inf] * k + [0.0] * 2)) for k in (2, 3)],
         "weights": [
             diagnostics.mean_weight_checks(_with(evidence, value), "particles", "More.")
@@ -384,7 +384,7 @@ def of_checks() -> dict[str, Any]:
         "transitions": [diagnostics.transition_checks(statistics(k), 10) for k in (0, 1)],
         "shallow": diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None),
         "modes": [diagnostics.modes_check(one) for one in (modes, modes.assign(std_error=0.01))],
-        "round trips": [diagnostics.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
+        "round trips": [path_checks.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
         "refit": [diagnostics.refit({}), diagnostics.refit({"bootstrap": 4})],
         "order": [one.name for one in diagnostics.failures(stopped + untold)],
     }  # fmt: skip

@@ -18,7 +18,7 @@ from stanct import plots
 from stanct.pages.panels import PANELS, panels_of
 from stanct.plots.canvas import CHAIN_COLOURS, plain
 from stanct.plots.weights import coordinate_names
-from stanct.runs.diagnostics import round_trips
+from stanct.runs.path_checks import round_trips
 
 
 @pytest.fixture(scope="module", params=("joint", "parallel_tempering", "ais"))

@@ -12,7 +12,7 @@ from stanct.estimates.averages import expectation
 from stanct.estimates.path import PathEstimator
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import Bias
-from stanct.runs.diagnostics import tours_check
+from stanct.runs.path_checks import tours_check
 
 
 def test_tours_begin_after_a_regeneration() -> None:

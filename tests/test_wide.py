@@ -9,7 +9,7 @@ import stanct
 from stanct.bases import wide
 from stanct.path import low_rank
 from stanct.path.low_rank import LowRankBase
-from stanct.runs.diagnostics import MOST_PAIRED, base_check
+from stanct.runs.path_checks import MOST_PAIRED, base_check
 
 FACTOR = """
 data { int D; real load; }

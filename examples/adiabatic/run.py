@@ -23,7 +23,7 @@ from scipy.special import betaincinv, betaln, log_expit, ndtr
 from scipy.stats import beta as beta_distribution
 
 import stanct
-from stanct.runs.diagnostics import round_trips
+from stanct.runs.path_checks import round_trips
 
 PRIOR, TRIALS, SUCCESSES = (9, 0.75), 550, 115
 CONJUGATE = (PRIOR[0] + SUCCESSES, PRIOR[1] + TRIALS - SUCCESSES)

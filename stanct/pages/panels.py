@@ -20,8 +20,8 @@ from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
 from stanct.runs.adiabatic import AdiabaticRun
-from stanct.runs.diagnostics import round_trips
 from stanct.runs.ladder import LadderRun
+from stanct.runs.path_checks import round_trips
 from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun

@@ -19,8 +19,8 @@ from stanct.plots.canvas import (
     whole_numbers,
 )
 from stanct.plots.material import HasBeta, HasSchedule
-from stanct.runs.diagnostics import HIGH_BETA, LOW_BETA, round_trips
 from stanct.runs.ladder import LadderRun
+from stanct.runs.path_checks import HIGH_BETA, LOW_BETA, round_trips
 from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT, TactRun
 

@@ -22,18 +22,14 @@ from stanct.estimates.tours import Tours
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias, regenerates
 from stanct.runs.diagnostics import (
-    BaseCheck,
     Check,
     agreement_check,
-    base_check,
     confirmation_check,
     modes_check,
-    path_checks,
-    round_trips,
-    tours_check,
     transition_checks,
     transition_counts,
 )
+from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.run import EvidenceRun, scans
 from stanct.runs.storage import Stored
 

@@ -12,7 +12,7 @@ from stanct.arrays import Array
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import Tours
 from stanct.path.bias import AnyBias, regenerates
-from stanct.runs.diagnostics import path_checks
+from stanct.runs.path_checks import path_checks
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.progress import Bar

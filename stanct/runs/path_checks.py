@@ -1,0 +1,269 @@
+"""Checks of runs along a path: round trips, mixing, weights, tours, and the base that they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from stanct.arrays import Array, even_share, forget
+from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.path import Evidence, PathEstimator
+from stanct.estimates.tours import FEWEST_TOURS
+from stanct.runs.diagnostics import (
+    DECLARE,
+    EVEN_WEIGHTS,
+    MORE,
+    MOST_HOLES,
+    Check,
+    agreement,
+    check,
+    refit,
+    support_check,
+)
+
+# A round trip goes from β below the first bound to β above the second and back.
+LOW_BETA, HIGH_BETA = 0.1, 0.9
+# The base check looks at covariances in so many dimensions, and beyond at variances alone.
+MOST_PAIRED = 400
+BATCHES_PER_CHAIN = 10
+LEAST_TRIPS = 5
+# Independent uniform draws of β make a round trip in 20 draws on average, and chains that move well
+# need about as many. With this many draws, such a chain makes far more trips than required.
+ENOUGH_DRAWS = 400
+
+
+def round_trips(beta: Array) -> Array:
+    """Number of base → target → base round trips of each chain, shape (chains,).
+
+    Parameters
+    ----------
+    beta : shape (chains, draws)
+    """
+    counts = np.zeros(beta.shape[0], int)
+    for c, chain in enumerate(beta):
+        ends = np.where(chain < LOW_BETA, -1, np.where(chain > HIGH_BETA, 1, 0))
+        ends = ends[ends != 0]
+        arrivals = np.flatnonzero(np.diff(ends) < 0)
+        counts[c] = arrivals.size - (1 if ends.size and ends[0] == 1 and arrivals.size else 0)
+    return counts
+
+
+@dataclass(frozen=True)
+class BaseCheck:
+    """z-scores of the w₀-weighted mean and covariance of z against 0 and I ([GS] after 22).
+
+    Attributes
+    ----------
+    mean : shape (D,)
+    covariance : shape (D, D)
+        With more than `MOST_PAIRED` dimensions the variances alone, shape (D,).
+    limit
+        Value that the largest |z| exceeds in one of a thousand correct runs.
+    """
+
+    mean: Array
+    covariance: Array
+    limit: float
+
+    @property
+    def worst(self) -> float:
+        """The largest |z|."""
+        return float(max(np.abs(self.mean).max(), np.abs(self.covariance).max()))
+
+
+def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
+    """Compare the draws, reweighted to β = 0, with the standard normal they must follow there.
+
+    Standard errors come from batch means, with `BATCHES_PER_CHAIN` batches for each chain.
+
+    Parameters
+    ----------
+    z : shape (chains, draws, D)
+    log_weights_base : shape (chains, draws)
+    """
+    chains, draws, dimension = z.shape
+    length = draws // BATCHES_PER_CHAIN
+    if length == 0:
+        length, batches = 1, draws
+    else:
+        batches = BATCHES_PER_CHAIN
+    weights = np.exp(log_weights_base - log_weights_base.max())[:, : batches * length]
+    weights = (weights / weights.mean()).reshape(chains * batches, length)
+    count, paired = chains * batches, dimension <= MOST_PAIRED
+    mean = np.empty((count, dimension))
+    excess = np.empty((count, dimension, dimension) if paired else (count, dimension))
+    for batch, weight in enumerate(weights):
+        first = batch % batches * length
+        points = np.array(z[batch // batches, first : first + length])
+        forget(z)
+        weighted = weight[:, None] * points
+        mean[batch] = weighted.mean(axis=0)
+        if paired:
+            excess[batch] = weighted.T @ points / length - weight.mean() * np.eye(dimension)
+        else:
+            excess[batch] = np.einsum("ld,ld->d", weighted, points) / length - weight.mean()
+    tests = dimension * (dimension + 3) / 2 if paired else 2.0 * dimension
+    if count < 2:
+        return BaseCheck(mean[0], excess[0], 0.0)  # no error can be estimated
+
+    def score(batch_means: Array) -> Array:
+        spread = batch_means.std(axis=0, ddof=1) / np.sqrt(count)
+        return batch_means.mean(axis=0) / np.maximum(spread, 1e-300)
+
+    limit = float(student_t.isf(0.0005 / tests, count - 1))
+    return BaseCheck(score(mean), score(excess), limit)
+
+
+def path_checks(
+    estimator: PathEstimator,
+    evidence: Evidence,
+    z: Array,
+    beta: Array,
+    settings: Mapping[str, Any],
+    *,
+    kept: Array | None = None,
+    rao_blackwell: Evidence | None = None,
+) -> tuple[Check, ...]:
+    """Check mixing, weights and base, and with `rao_blackwell` the agreement of both estimators.
+
+    The remedies refer to the method's own `settings`. `kept` has the positions of the draws that
+    `z` has, where it has not all.
+    """
+    log_weights_base = estimator.log_weights(0.0)
+    if kept is not None:
+        log_weights_base = log_weights_base[:, kept]
+    base = base_check(z, log_weights_base)
+    trips = int(round_trips(beta).min())
+    more = MORE if trips >= LEAST_TRIPS else _trips_remedy(trips, beta.shape[1], settings)
+    return (
+        *_mixing_checks(beta, evidence, settings),
+        *_estimate_checks(estimator, evidence, rao_blackwell, base, settings, more),
+    )
+
+
+def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
+    """The remedy for few trips. Without any, another base comes before longer chains."""
+    if trips:
+        return f"{MORE} If that does not help, {refit(settings)}"
+    remedy = refit(settings).capitalize()
+    if draws < ENOUGH_DRAWS:
+        remedy += (
+            f" Run longer chains as well (draws={ENOUGH_DRAWS}): {draws} draws are few for "
+            f"{LEAST_TRIPS} trips of every chain."
+        )
+    return remedy
+
+
+def _mixing_checks(
+    beta: Array, evidence: Evidence, settings: Mapping[str, Any]
+) -> tuple[Check, ...]:
+    """Check that the chains moved between base and target.
+
+    Chains that stay where they began may agree, and look well mixed. Without a round trip, R-hat
+    and effective sizes are therefore left out.
+    """
+    trips = int(round_trips(beta).min())
+    moved = Check(
+        "round_trips",
+        trips,
+        LEAST_TRIPS,
+        trips >= LEAST_TRIPS,
+        f"The slowest chain {_went(trips)} from base to target and back.",
+        _trips_remedy(trips, beta.shape[1], settings),
+    )
+    if trips == 0:
+        return (moved,)
+    rate = r_hat(beta)
+    moving = effective_size(beta, method="bulk")
+    return (
+        moved,
+        Check(
+            "r_hat",
+            rate,
+            1.05,
+            not rate > 1.05,
+            f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
+            MORE,
+        ),
+        Check(
+            "effective_size",
+            min(evidence.effective_size, moving),
+            100,
+            min(evidence.effective_size, moving) >= 100,
+            f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
+            MORE,
+        ),
+    )
+
+
+def _went(trips: int) -> str:
+    return {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
+
+
+def _estimate_checks(
+    estimator: PathEstimator,
+    evidence: Evidence,
+    rao_blackwell: Evidence | None,
+    base: BaseCheck,
+    settings: Mapping[str, Any],
+    more: str,
+) -> tuple[Check, ...]:
+    """Check what the estimates rest on: weights, base, two estimators, support.
+
+    The remedy `more` is the one for chains that are too short.
+    """
+    other = rao_blackwell or evidence
+    gap = abs(evidence.log_z - other.log_z)
+    gap_error = float(np.hypot(evidence.std_error, other.std_error))
+    kept = even_share(estimator.log_weights(1.0))
+    support = support_check(estimator.base_delta)
+    # Where the target vanishes there are no draws, however long the chains are.
+    remedy = DECLARE if support.value > MOST_HOLES else more
+    return (
+        Check(
+            "pareto_k",
+            evidence.pareto_k,
+            0.7,
+            evidence.pareto_k <= 0.7 or kept > EVEN_WEIGHTS,
+            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f} and use {kept:.0%} of "
+            "the draws.",
+            f"A few draws dominate: {refit(settings)}",
+        ),
+        Check(
+            "base",
+            base.worst,
+            base.limit,
+            base.worst <= base.limit,
+            f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
+            f"standard errors (limit {base.limit:.1f}).",
+            f"The chain does not explore the base's end. {remedy}",
+        ),
+        Check(
+            "estimators",
+            *agreement(gap, gap_error),
+            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
+            remedy,
+        ),
+        support,
+    )
+
+
+def tours_check(estimator: PathEstimator) -> tuple[Check, ...]:
+    """Check that more than one stretch of the chains tells the error of log Z."""
+    number = estimator.effective_tours
+    if number is None:
+        return ()
+    found = check(
+        "few_tours",
+        number,
+        FEWEST_TOURS,
+        number >= FEWEST_TOURS,
+        f"The error of log Z rests on {number:.1f} effective tours, the stretches between draws "
+        "of the base.",
+        f"A region was visited in hardly more than one of them. {MORE}",
+    )
+    return (found,)
