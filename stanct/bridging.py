@@ -24,6 +24,7 @@ from stanct.estimates.bridge import (
     swapped_log_z,
 )
 from stanct.model import TemperedModel, temper
+from stanct.options import Options
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
@@ -31,7 +32,7 @@ from stanct.runs.bridge import BridgeRun
 from stanct.runs.foreign import Fit, unconstrained
 from stanct.runs.run import EvidenceRun
 from stanct.samplers._method import Method
-from stanct.sampling import Options, sample
+from stanct.sampling import sample
 from stanct.seeds import Seeds, fresh_seed
 from stanct.settings import Flag, Whole, check_fields, declared
 from stanct.targets.data import DataSource

@@ -23,6 +23,7 @@ from stanct.engines import cmdstan, homes
 from stanct.errors import SamplingError, StanctError
 from stanct.model import TemperedModel, temper
 from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
+from stanct.options import Options
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.forecast import promise
@@ -31,7 +32,7 @@ from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.storage import check_save_folder
 from stanct.salvaging import salvage
 from stanct.samplers._method import Method
-from stanct.sampling import Options, method_with, named_method
+from stanct.sampling import method_with, named_method
 from stanct.targets.program_target import check_generated
 
 OPTIONS = tuple(Options.__annotations__)

@@ -12,11 +12,11 @@ import numpy as np
 from stanct.arrays import joined_rows
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
+from stanct.options import Options
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method
-from stanct.sampling import Options
 from stanct.seeds import Seeds
 from stanct.settings import Whole, declared
 from stanct.stan.hierarchies import non_centred

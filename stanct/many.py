@@ -125,7 +125,7 @@ def sample_many(
     progress
         Whether a bar on stderr counts the data sets.
     options
-        Options of each run, as in `stanct.sampling.Options`.
+        Options of each run, as in `stanct.options.Options`.
 
     Raises
     ------

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from stanct.calibration import Simulator, calibrate
 from stanct.errors import ProgramError, SamplingError, StanctError
 from stanct.many import sample_many
+from stanct.options import Options
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -28,7 +29,7 @@ from stanct.runs.tempered import TemperedRun
 from stanct.samplers._method import Method
 from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact
-from stanct.sampling import Options, sample
+from stanct.sampling import sample
 from stanct.settings import listing, near
 from stanct.stan.codegen import generate
 from stanct.stan.hierarchies import non_centred
@@ -243,7 +244,7 @@ class TemperedModel:
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. ``"tact"``:
             thermostatted dynamics, also on mini-batches, without evidence.
         options
-            Options of all methods: see `stanct.sampling.Options`.
+            Options of all methods: see `stanct.options.Options`.
 
         Raises
         ------
@@ -272,7 +273,7 @@ class TemperedModel:
         method
             Settings of the annealing; the defaults of `stanct.AIS` if None.
         options
-            Options of all methods: see `stanct.sampling.Options`.
+            Options of all methods: see `stanct.options.Options`.
 
         Raises
         ------

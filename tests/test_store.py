@@ -142,6 +142,7 @@ def test_a_thinned_run_goes_on(folder: Path) -> None:
     ("method", "options", "message"),
     [
         ("parallel_tempering", {"thin": 2}, "keeps all its draws in memory, so thin= has no"),
+        ("tact", {"thin": 2}, r"Pass stanct.TACT\(thin=2\), a setting of its own"),
         ("ais", {"store": "here"}, "use method 'auto', 'joint', 'gibbs'"),
         ("gibbs", {"store": "here", "checkpoint": "there"}, "Leave out checkpoint="),
         ("gibbs", {"thin": 100}, "would leave x of 3 draws. Pass thin=41 or less"),
