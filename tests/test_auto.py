@@ -70,7 +70,7 @@ def test_what_it_chooses_is_right(
     run = default_run(exact, seed)
     steps = run.provenance["steps"]
     assert {step["method"] for step in steps} == {chosen} and run.method == chosen
-    # Chains go to the ends of the arms of bent modes in few tours, and rightly say so by some seeds.
+    # Chains go to the ends of the arms of bent modes in few tours, and some rightly say so.
     bent = exact is BENT
     assert len(steps) <= 1 + bent and set(run.warnings) <= (ARMS if bent else set())
     assert run.gradients < most
