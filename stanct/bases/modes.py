@@ -41,6 +41,10 @@ Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 # programs. Larger radii find modes that lie further out.
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
+# With more characters of data, some 150,000 numbers, a log density takes milliseconds, and tens of
+# thousands of them minutes. The search then spends less, in proportion. With a limit of time, draws
+# would depend on the machine.
+MUCH_DATA = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,7 @@ def _piloted(
         radius=hints.radius,
         places=hints.places,
         log_densities=density.log_densities,
+        effort=min(1.0, MUCH_DATA / max(len(target.data_text), 1)),
     )
     (looked,) = in_threads(lambda _: look(), 1, 1)
     near: list[LocalFit] = []

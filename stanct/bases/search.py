@@ -42,6 +42,8 @@ NEAREST, FAR, FARTHEST = 3.0, 60.0, 3000.0
 UNSEEN = 0.05
 # Gradients that one ascent, and the whole search, may spend.
 MOST_STEPS, MOST_GRADIENTS = 500, 30_000
+# The fewest draws of a scan, however little the search may spend.
+FEWEST_SCANS = 1_500
 # Two ends are of one mode if they are nearer than this in standard deviations of its curvature.
 SAME_END = 1.0
 # An ascent that stopped on a slope is at no mode: there the squared length of a Newton step, in
@@ -120,11 +122,13 @@ class Search:
 
 
 class _Counted:
-    """Counts the calls of a gradient."""
+    """Counts the calls of a gradient, and knows how many calls and draws a search may spend."""
 
-    def __init__(self, gradient: Gradient) -> None:
+    def __init__(self, gradient: Gradient, effort: float = 1.0) -> None:
         self.call = gradient
         self.spent = 0
+        self.most = int(MOST_GRADIENTS * effort)
+        self.scans = max(int(SCANS * effort), FEWEST_SCANS)
 
     def __call__(self, x: Array) -> tuple[float, Array]:
         self.spent += 1
@@ -139,6 +143,7 @@ def search(
     radius: float | None = None,
     places: Sequence[Array] = (),
     log_densities: Callable[[Array], Array] | None = None,
+    effort: float = 1.0,
 ) -> Search:
     """Search for the modes of a density.
 
@@ -154,8 +159,10 @@ def search(
         Further starts.
     log_densities
         Log density at points of shape (n, D), with which the modes are scanned for spikes.
+    effort
+        Share of the usual gradients and draws that may be spent, between 0 and 1.
     """
-    counted = _Counted(gradient)
+    counted = _Counted(gradient, effort)
     if dimension > MOST_DIMENSIONS:
         return Search((), (), 0, 0, 1.0, 0.0, 0)
     rng = np.random.default_rng(seed)
@@ -174,7 +181,7 @@ def search(
                 break
         fits, seen = _fits_of(modes, rng)
         return replace(
-            found, fits=fits, seen=seen, gradients=counted.spent, evaluations=rounds * SCANS
+            found, fits=fits, seen=seen, gradients=counted.spent, evaluations=rounds * counted.scans
         )
 
 
@@ -222,7 +229,7 @@ def _searched(
                 _around(modes, rng) if centred else rng.uniform(-1, 1, dimension) * next(around)
             )
         for start in starts:
-            if counted.spent < MOST_GRADIENTS:
+            if counted.spent < counted.most:
                 # Steps in the coordinates of a mode make ascents short where scales differ widely.
                 root = None if astray or dimension <= FEW or not modes else modes[0].root
                 arrived = _ascend(counted, start, modes, root)
@@ -230,7 +237,7 @@ def _searched(
         once = sum(mode.seen == 1 for mode in modes)
         unseen = once / ascents if ascents else 1.0
         fewest = FEWEST_IN_FEW_DIMENSIONS if dimension <= FEW else FEWEST
-        if (batch + 1 >= fewest and unseen < UNSEEN) or counted.spent >= MOST_GRADIENTS:
+        if (batch + 1 >= fewest and unseen < UNSEEN) or counted.spent >= counted.most:
             break
     return Search(*_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent)
 
@@ -262,7 +269,7 @@ def _scanned(
         [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in AROUND_ORIGIN],
     )
     counts = [
-        int(SCANS * share * part * len(BY_WIDTH) / len(group))
+        int(counted.scans * share * part * len(BY_WIDTH) / len(group))
         for group, share in zip(groups, SHARES, strict=True)
         for _, part in zip(group, itertools.cycle(BY_WIDTH), strict=False)
     ]
