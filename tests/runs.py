@@ -65,6 +65,7 @@ def large_run(run: TemperedRun) -> TemperedRun:
         bias=Bias.linear(0.0),
         variables={"x": z, "y": np.exp(z)},
         statistics=statistics,
+        kept=np.arange(draws),
         provenance={**run.provenance, "parameters": ["x"]},
     )
 

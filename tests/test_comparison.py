@@ -125,11 +125,11 @@ def test_nested_regressions(comparison: Comparison) -> None:
 
 
 def test_eight_schools_centred_or_not() -> None:
-    # NUTS enters the centred program's funnel too rarely for its short-run error to be believed.
-    centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)
+    # Few tours go into the neck of the centred program, so that its error is widened.
+    centred = sampled("joint", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)
     found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model", 2000), names=["c", "n"])
     factor = found.bayes_factor("c", "n")
-    assert abs(factor.log) < 4 * factor.std_error < 0.8
+    assert abs(factor.log) < 4 * factor.std_error < 2
     assert "The data hardly tell" in found.verdict
     assert (abs(found.log_z - schools_log_z()) < 4 * found.std_error).all()
 

@@ -477,6 +477,8 @@ REASONS = {
     "thermodynamic of a ladder": "As of a path. Few rungs fail by their directions first.",
     "divergences of copies": "The check and its words are those of a path.",
     "rejections of copies": "The check and its words are those of a path.",
+    "few_tours of a path": "tests/test_tours.py has such runs. A longer run may find further heavy "
+    "tours, and fail again.",
     "max_depth of powers": "The check and its words are those of a path.",
     "lost of powers": "Under every prior that was tried, Stan's sampler diverged and lost none.",
     "plateau of thermostats": "A chain that is hardly ever at temperature 1 fails by patience.",

@@ -54,7 +54,9 @@ def shown(thing: Run | Checks | Evidence | stanct.Expectation) -> str:
 
 def test_a_run(good: TemperedRun) -> None:
     words = shown(good)
-    assert f"log Z = {good.evidence.log_z:.4f} ± {good.evidence.std_error:.4f}" in words
+    places = 1 - int(np.floor(np.log10(good.evidence.std_error)))  # two digits of the error
+    log_z = f"{good.evidence.log_z:.{places}f} ± {good.evidence.std_error:.{places}f}"
+    assert f"log Z = {log_z}" in words
     assert "b[1]" in words and f"{good.summary().loc['b[1]', 'mean']:.4g}" in words
     assert "sum_b" not in words  # a generated quantity
     assert "what to do" not in words
@@ -84,7 +86,7 @@ def test_the_parts_of_the_standard_error(good: TemperedRun) -> None:
     evidence = good.evidence
     words = shown(evidence)
     for part in (evidence.within_error, evidence.between_error, evidence.base_error):
-        assert f"{part:.4f}" in words
+        assert f"{part:.{1 - int(np.floor(np.log10(evidence.std_error)))}f}" in words
     whole = np.hypot(max(evidence.within_error, evidence.between_error), evidence.base_error)
     assert whole == pytest.approx(evidence.std_error)
     assert evidence.base_error == pytest.approx(good.estimator.error(1.0)[1])

@@ -44,7 +44,8 @@ def test_frozen(run: TemperedRun) -> None:
 def test_reprs_fit_three_lines(run: TemperedRun) -> None:
     for thing in (run, run.evidence, run.expect("b"), run.expect("sum_b"), run.curve()):
         assert repr(thing).count("\n") <= 2
-    assert f"{run.evidence.log_z:.4f}" in repr(run)
+    places = 1 - int(np.floor(np.log10(run.evidence.std_error)))  # two digits of the error
+    assert f"{run.evidence.log_z:.{places}f} ± {run.evidence.std_error:.{places}f}" in repr(run)
 
 
 def test_expect_a_function(run: TemperedRun) -> None:

@@ -149,7 +149,9 @@ def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
         {
             name: found[name]
             for name, default in common.items()
-            if found.get(name) is not None and found[name] != default and name not in IMPLICIT
+            if found.get(name) is not None
+            and found[name] != default
+            and name not in (*IMPLICIT, *own)
         },
         {
             name: found[name]
