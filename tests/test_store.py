@@ -142,7 +142,6 @@ def test_a_thinned_run_goes_on(folder: Path) -> None:
     ("method", "options", "message"),
     [
         ("parallel_tempering", {"thin": 2}, "keeps all its draws in memory, so thin= has no"),
-        ("tact", {"thin": 2}, r"Pass stanct.TACT\(thin=2\), a setting of its own"),
         ("ais", {"store": "here"}, "use method 'auto', 'joint', 'gibbs'"),
         ("gibbs", {"store": "here", "checkpoint": "there"}, "Leave out checkpoint="),
         ("gibbs", {"thin": 100}, "would leave x of 3 draws. Pass thin=41 or less"),
@@ -155,6 +154,12 @@ def test_a_thinned_run_goes_on(folder: Path) -> None:
 def test_what_cannot_be_kept(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(SamplingError, match=message):
         run_of(method, warmup=32, **options)
+
+
+def test_thinning_that_is_a_setting_of_the_method_is_told_so() -> None:
+    model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
+    with pytest.raises(SamplingError, match=r"Pass stanct.TACT\(thin=2\), a setting of its own"):
+        model.sample(None, "tact", thin=2, progress=False)
 
 
 # Files
