@@ -238,6 +238,9 @@ def test_where_links_cannot_be_made_files_are_copied(
     assert_same(stanct.load(tmp_path / "other"), run)
 
 
+@pytest.mark.skipif(
+    "STANCT_TEST_KILLS" not in os.environ, reason="takes minutes: STANCT_TEST_KILLS"
+)
 def test_a_killed_run_is_read_and_goes_on(tmp_path: Path) -> None:
     script = str(ROOT / "tests" / "killing.py")
     methods = ["stored_gibbs", "stored_joint"]
