@@ -58,6 +58,38 @@ CASES: dict[str, tuple[str, str, str]] = {
         "theta ~ multi_normal_cholesky(rep_vector(mu, J), "
         "diag_pre_multiply(rep_vector(tau, J), L));",
     ),
+    "loop with other statements": (
+        "vector[J] theta;",
+        "",
+        "for (j in 1:J) { theta[j] ~ normal(mu, tau); x[j] ~ normal(theta[j], 1); }",
+    ),
+    "walk": (
+        "vector[J] theta;",
+        "",
+        "theta[1] ~ normal(0, 3); theta[2:J] ~ normal(theta[1:(J - 1)], tau);",
+    ),
+    "open walk": ("array[J] real theta;", "", "theta[2:] ~ cauchy(theta[:(J - 1)], 2 * tau);"),
+    "autoregression": (
+        "real rho; vector[J] theta;",
+        "",
+        "rho ~ normal(0, 1); theta[2:J] ~ normal(mu + rho * (theta[1:J - 1] - mu), tau);",
+    ),
+    "walk of second order": (
+        "vector[J] theta;",
+        "vector[J] twice = 2 * theta;",
+        "theta[3:J] ~ normal(2 * theta[2:(J - 1)] - theta[1:(J - 2)], tau);",
+    ),
+    "walk in a loop": (
+        "vector[J] theta;",
+        "",
+        "for (j in 3:J) { theta[j] ~ student_t(4, theta[j - 2] + mu * x[j], tau); "
+        "y[j] ~ normal(theta[j - 1], sigma[j]); }",
+    ),
+    "walk to the next": (
+        "vector[J] theta;",
+        "",
+        "for (j in 1:(J - 1)) theta[j + 1] ~ normal(theta[j], tau * exp(x[j]));",
+    ),
     "declared": ("vector<offset=mu, multiplier=tau>[J] theta;", "", "theta ~ normal(mu, tau);"),
     "declared otherwise": ("vector<multiplier=2>[J] theta;", "", "theta ~ normal(mu, tau);"),
 }
@@ -79,7 +111,32 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "real scale = tau + square(theta[1]);",
         "theta ~ normal(mu, scale);",
     ),
-    "autoregression": ("vector[J] theta;", "", "theta[2:J] ~ normal(theta[1:(J - 1)], tau);"),
+    "loop that ends early": (
+        "vector[J] theta;",
+        "",
+        "for (j in 1:J) { if (j > 2) break; theta[j] ~ normal(mu, tau); }",
+    ),
+    "walk on its own element": (
+        "vector[J] theta;",
+        "",
+        "for (j in 2:J) theta[j] ~ normal(theta[j], tau);",
+    ),
+    "walk backwards": ("vector[J] theta;", "", "theta[2:3] ~ normal(theta[3:J], tau);"),
+    "walk that stops before the end": (
+        "vector[J] theta;",
+        "",
+        "for (j in 2:3) theta[j] ~ normal(theta[j - 1], tau);",
+    ),
+    "walk along a covariate": (
+        "vector[J] theta;",
+        "",
+        "theta[2:J] ~ normal(theta[1:(J - 1)] + x[2:J], tau);",
+    ),
+    "walk with a scale of its own": (
+        "vector[J] theta;",
+        "",
+        "for (j in 2:J) theta[j] ~ normal(theta[j - 1], tau * exp(theta[1]));",
+    ),
     "bound of another": (
         "vector[J] theta; real<lower=max(theta)> top;",
         "",

@@ -7,18 +7,19 @@
 
 so that log Z, the draws of theta and all that follows from them stay as they are. NUTS moves
 through the first form where the data say much of every theta, and through the second where they say
-little: there the first one is a funnel.
+little: there the first one is a funnel. Walks are hierarchies too; see `stanct.stan.walks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.shapes import Shapes
 from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde, TypeSpec, walk
+from stanct.stan.walks import Walk, find_walk
 
 # Families of location and scale, which are the last two arguments, and what a standard one is.
 _STANDARD = {
@@ -29,6 +30,8 @@ _STANDARD = {
     "logistic": "logistic(0, 1)",
 }
 _CHOLESKY = "multi_normal_cholesky"
+# What may end a turn of a loop before all its statements were run.
+_LEAVES = ("break", "continue", "return")
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,20 @@ class Hierarchy:
     name
         The parameter.
     statement
-        The statement that gives it its prior, at the top of the model or in a loop of its own.
+        The statement that gives it its prior, at the top of the model or in a loop there.
     loop
         That loop; None at the top.
     line
         Of the statement in the user's file, counted from 1.
+    walk
+        How elements follow from those before them; None where they are independent.
     """
 
     name: str
     statement: Tilde = field(repr=False)
     loop: Compound | None = field(repr=False)
     line: int
+    walk: Walk | None = field(default=None, repr=False)
 
     @property
     def distribution(self) -> str:
@@ -100,30 +106,40 @@ class _Finder:
         self.transformed = list(transformed.statements) if transformed else []
         self.found: dict[str, Hierarchy] = {}
         for statement in program.blocks["model"].statements if "model" in program.blocks else ():
-            tilde, loop = self._prior(statement)
-            if tilde is None:
-                continue
-            name = self.syntax.word(tilde.variate.first)
-            if name not in self.found and self._fits(name, tilde, loop):
-                place = self.syntax.source.place(self.syntax.start(tilde.tokens.first))
-                self.found[name] = Hierarchy(name, tilde, loop, place.line)
+            for tilde, loop in self._priors(statement):
+                name = self.syntax.word(tilde.variate.first)
+                if name not in self.found and self._may_fit(name, tilde):
+                    self._add(name, tilde, loop)
 
     # What can be changed
 
-    def _prior(self, statement: Statement) -> tuple[Tilde | None, Compound | None]:
-        """A `~` at the top of the model, or alone in a loop over the elements of its variate."""
+    def _priors(self, statement: Statement) -> Iterator[tuple[Tilde, Compound | None]]:
+        """A `~` at the top of the model, or those that every turn of a loop there comes to."""
         if isinstance(statement, Tilde):
-            return statement, None
+            yield statement, None
         if not (isinstance(statement, Compound) and statement.word == "for"):
-            return None, None
+            return
+        if any(self.syntax.word(k) in _LEAVES for k in range(*statement.tokens)):
+            return
         body = list(statement.body)
         while len(body) == 1 and isinstance(body[0], Compound) and body[0].word == "block":
             body = list(body[0].body)
-        only = body[0] if len(body) == 1 else None
-        return (only, statement) if isinstance(only, Tilde) else (None, None)
+        for inner in body:
+            if isinstance(inner, Tilde):
+                yield inner, statement
 
-    def _fits(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
-        """Whether a parameter of that name and prior can be given the other form."""
+    def _add(self, name: str, prior: Tilde, loop: Compound | None) -> None:
+        """Enter a hierarchy or a walk, if the prior is one."""
+        found = None
+        if not self._fits(name, prior, loop):
+            found = self._walk(name, prior, loop)
+            if found is None:
+                return
+        place = self.syntax.source.place(self.syntax.start(prior.tokens.first))
+        self.found[name] = Hierarchy(name, prior, loop, place.line, found)
+
+    def _may_fit(self, name: str, prior: Tilde) -> bool:
+        """Whether the parameter's type, the prior's family and all bounds allow the other form."""
         if name not in self.parameters or prior.truncated:
             return False
         declaration, _, spec = self.parameters[name]
@@ -133,9 +149,12 @@ class _Finder:
             return False
         if spec.constraints and len(declaration.names) > 1:
             return False
-        if prior.distribution not in (*_STANDARD, _CHOLESKY):
-            return False
-        words = self._words(prior.variate)
+        known = prior.distribution in (*_STANDARD, _CHOLESKY)
+        return known and not self._bounds_others(name)
+
+    def _fits(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
+        """Whether the prior is one of all elements, each by itself."""
+        spec, words = self.parameters[name][2], self._words(prior.variate)
         if loop is None:
             if words != [name]:
                 return False
@@ -143,7 +162,26 @@ class _Finder:
             return False
         if prior.distribution == _CHOLESKY and (spec.base != "vector" or spec.rank != 1):
             return False
-        return self._arguments_fit(name, prior, loop) and not self._bounds_others(name)
+        return self._arguments_fit(name, prior, loop)
+
+    def _walk(self, name: str, prior: Tilde, loop: Compound | None) -> Walk | None:
+        """The walk of the prior, if it is one."""
+        if prior.distribution == _CHOLESKY:
+            return None
+        location, scale = prior.arguments[-2:]
+        local = {self.syntax.word(loop.heads[0].first)} if loop else set[str]()
+        names = {name, *self._names(location), *self._names(scale)}
+        if not names <= self.scope.keys() | local or self._assigned_late(names - {name}, name):
+            return None
+        if not (self._depends_on_parameters(self._names(scale)) and self._is_positive(scale)):
+            return None
+        if self._shape(scale, local) != 0 or (loop and self._shape(location, local) != 0):
+            return None
+        return find_walk(
+            self.syntax, self.parameters[name][2], prior, loop,
+            is_scalar=lambda word: word in self.scope and self.scope[word].rank == 0,
+            free_index=self._free_index,
+        )  # fmt: skip
 
     def _is_whole_loop(self, name: str, spec: TypeSpec, words: list[str], loop: Compound) -> bool:
         """Whether `for (j in 1:J) name[j] ~ …` runs over every element."""
@@ -375,6 +413,10 @@ class _Finder:
         prior, loop, name = hierarchy.statement, hierarchy.loop, hierarchy.name
         location, scale = (self._factor(part) for part in prior.arguments[-2:])
         declared = self._type(spec)
+        if hierarchy.walk is not None:
+            steps, j = hierarchy.walk, hierarchy.walk.element
+            line = f"for ({steps.head}) {name}[{j}] = {steps.location} + {scale} * {raw}[{j}];"
+            return [f"{declared} {name} = {raw};", line]
         if prior.distribution == _CHOLESKY:
             return [f"{declared} {name} = {location} + {scale} * {raw};"]
         if loop is not None:
