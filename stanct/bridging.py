@@ -161,7 +161,7 @@ def bridge(
 def _as_written(target: ProgramTarget) -> ProgramTarget:
     """The target in the user's own form, whose parameters the fit has."""
     written = target.program if target.written is None else target.written
-    return replace(target, program=written, written=None, others=())
+    return replace(target, program=written, written=None, flexible=False)
 
 
 class _Bridging:

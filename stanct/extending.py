@@ -19,7 +19,7 @@ from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method
 from stanct.seeds import Seeds
 from stanct.settings import Whole, declared
-from stanct.stan.hierarchies import non_centred
+from stanct.stan.forms import in_form
 from stanct.stan.program import Program
 from stanct.targets.data import StanData
 from stanct.targets.program_target import ProgramTarget
@@ -144,7 +144,7 @@ def _in_form(run: Run, given: Any) -> SampledTarget:
         )
     if isinstance(given, ProgramTarget):
         sampled = list(run.provenance.get("reparametrised", ()))
-        return next((one for one in given.forms if list(one.reparametrised) == sampled), given)
+        return given if list(given.reparametrised) == sampled else given.in_form(sampled)
     return given
 
 
@@ -159,10 +159,10 @@ def _recorded(run: Run) -> ProgramTarget:
             remedy="Pass the target, such as target=model.target(data).",
         )
     users = Program.from_source(source, path=told["program"])
-    sampled = non_centred(users) if told["reparametrised"] else users
+    sampled = in_form(users, told["reparametrised"])
     data = StanData(run.data, told["data_origin"])
     written = None if sampled is users else users
-    return ProgramTarget(sampled, data, told["prefix"], written, (), told["tempered"])
+    return ProgramTarget(sampled, data, told["prefix"], written, False, told["tempered"])
 
 
 def _joined(run: AnyRun, more: AnyRun, extended: Mapping[str, Any], wanted: int) -> AnyRun:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from stanct.calibration import Simulator, calibrate
-from stanct.errors import ProgramError, SamplingError, StanctError
+from stanct.errors import SamplingError, StanctError
 from stanct.many import sample_many
 from stanct.options import Options
 from stanct.runs.adiabatic import AdiabaticRun
@@ -55,8 +55,8 @@ class TemperedModel:
         Prefix of every name that generated programs add.
     written
         The program as the user wrote it, where `program` is another form of it.
-    others
-        Other forms of the program that a run may sample; see `temper`.
+    flexible
+        Whether a run may sample another form of the program; see `temper`.
     made
         Arguments of `temper` that were not its defaults, name to value.
     """
@@ -64,7 +64,7 @@ class TemperedModel:
     program: Program = field(repr=False)
     prefix: str = "ct_"
     written: Program | None = field(default=None, repr=False)
-    others: tuple[Program, ...] = field(default=(), repr=False)
+    flexible: bool = field(default=False, repr=False)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -131,7 +131,7 @@ class TemperedModel:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
         joined = read_data(data, self.program)
         return ProgramTarget(
-            self.program, joined, self.prefix, self.written, self.others, self.made
+            self.program, joined, self.prefix, self.written, self.flexible, self.made
         )
 
     def density(self, data: DataSource = None) -> Density:
@@ -386,14 +386,13 @@ def _tempered(
         check_program(model.program)
     if half_priors == "renormalise":
         model = replace(model, program=renormalised(model.program))
-    other = model.program if hierarchies == "as written" else non_centred(model.program)
-    if other is not model.program:
-        if hierarchies == "auto":
-            model = replace(model, others=(other,) if not check or _is_legal(other) else ())
-        else:
+    if hierarchies == "non-centred":
+        other = non_centred(model.program)
+        if other is not model.program:
             if check:
                 check_program(other)
             model = replace(model, program=other, written=model.program)
+    model = replace(model, flexible=hierarchies == "auto")
     model.stan_code("density")
     made = {} if half_priors == "as written" else {"half_priors": half_priors}
     if hierarchies != "auto":
@@ -413,15 +412,6 @@ def _read(
             remedy="Pass the path of a Stan file, or the text of a program.",
         )
     return Program.from_file(program, include_paths=include_paths)
-
-
-def _is_legal(program: Program) -> bool:
-    """Whether stanc accepts another form of a program that it accepts."""
-    try:
-        check_program(program)
-    except ProgramError:
-        return False
-    return True
 
 
 def _check_choice(name: str, value: str, *choices: str) -> None:

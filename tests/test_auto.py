@@ -167,7 +167,7 @@ def test_modes_of_a_centred_hierarchy_get_one_gaussian() -> None:
     found = auto._for_necks(target, start)
     assert found.base.is_gaussian and found.separated
     assert found.base.spread == pytest.approx(np.full(3, np.sqrt(5)))
-    assert auto._for_necks(target.forms[1], start) is start
+    assert auto._for_necks(target.in_form(["b"]), start) is start
     assert auto._for_necks(target_of("parameters { vector[3] x; } model { }"), start) is start
     for other in (replace(start, separated=False), replace(start, given=True)):
         assert auto._for_necks(target, other) is other

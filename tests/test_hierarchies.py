@@ -11,7 +11,10 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import stanct
+from stanct.bases.forms import centring_gain
 from stanct.errors import StanctError
+from stanct.stan.centring import centred, written_by_hand
+from stanct.stan.forms import blocks, in_form, look_names, looking
 from stanct.stan.hierarchies import hierarchies, non_centred
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
@@ -312,3 +315,117 @@ def test_a_base_of_ones_own_keeps_the_program(written: Path) -> None:
 def test_a_choice_that_there_is_not(written: Path) -> None:
     with pytest.raises(StanctError, match="Did you mean hierarchies='non-centred'"):
         stanct.temper(written, hierarchies="noncentred")  # pyright: ignore[reportArgumentType]
+
+
+# Transformed parameters that make theta from z.
+BY_HAND: dict[str, str] = {
+    "sum": "vector[J] theta = mu + tau * z;",
+    "product": "vector[J] theta; theta = z * square(tau);",
+    "loop": "vector[J] theta; for (j in 1:J) { theta[j] = mu * x[j] + (tau * z[j]); }",
+    "vectors": "real q = exp(mu); vector[J] theta = (q * x - mu + tau * lambda .* z);",
+}
+NOT_BY_HAND: dict[str, str] = {
+    "difference": "vector[J] theta = mu - tau * z;",
+    "subtracted later": "vector[J] theta = mu + tau * z - x;",
+    "used twice": "vector[J] theta = mu + tau * z; vector[J] other = 2 * z;",
+    "known scale": "vector[J] theta = mu + 2 * z;",
+    "scale of any sign": "vector[J] theta = mu + mu * z;",
+    "changed later": "vector[J] theta = mu + tau * z; theta[1] = 0;",
+    "location changes later": "real q = mu; vector[J] theta = q + tau * z; q = 2 * mu;",
+    "quotient": "vector[J] theta = mu + z / tau;",
+    "squared": "vector[J] theta = mu + tau * square(z);",
+    "bounded": "vector<lower=0>[J] theta = mu + tau * z;",
+    "part of a loop": "vector[J] theta = x; for (j in 2:J) theta[j] = mu + tau * z[j];",
+}
+
+
+def by_hand(definition: str, prior: str = "z ~ std_normal();") -> Program:
+    return Program.from_source(
+        f"{HEAD}parameters {{ real mu; real<lower=0> tau; vector<lower=0>[J] lambda; "
+        f"vector[J] z; }}\ntransformed parameters {{ {definition} }}\n"
+        f"model {{ {PRIOR} lambda ~ gamma(2, 1); {prior} {LIKELIHOOD} }}\n"
+    )
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_what_was_written_non_centred_has_the_same_density_centred(case: str, seed: int) -> None:
+    """log p(theta) = log p(z) − Σ log scale at random points, constants included."""
+    written = by_hand(BY_HAND[case])
+    assert [(one.raw, one.name) for one in written_by_hand(written)] == [("z", "theta")]
+    other = in_form(written, ["z"])
+    assert "theta" in other.parameter_names and "z" not in other.parameter_names
+    assert [one.name for one in hierarchies(other)] == ["theta"]
+    raw, plain = target(written).density, target(other).density
+    looked = target(looking(written, blocks(written))).density
+    rng = np.random.default_rng(seed)
+    for w in rng.normal(size=(5, raw.dimension)):
+        found = looked.variables(w[None, None], seed=1)
+        values = {name: np.asarray(value)[0, 0] for name, value in found.items()}
+        location, scale = (values[name] for name in look_names(0))
+        assert values["theta"] == pytest.approx(location + scale * values["z"], rel=1e-12)
+        x = plain.unconstrain({name: values[name] for name in other.parameter_names})
+        assert plain.log_densities(x[None])[0] == pytest.approx(
+            raw.log_densities(w[None])[0] - np.log(scale).sum(), rel=1e-9, abs=1e-9
+        )
+        back = plain.variables(x[None, None], seed=1)
+        assert np.asarray(back["z"])[0, 0] == pytest.approx(values["z"], rel=1e-9)
+
+
+@pytest.mark.parametrize("case", NOT_BY_HAND)
+def test_what_is_no_standardised_form_stays(case: str) -> None:
+    written = by_hand(NOT_BY_HAND[case])
+    assert written_by_hand(written) == ()
+    assert centred(written) is written
+
+
+@pytest.mark.parametrize(
+    "prior", ["z ~ normal(0, 2);", "z ~ student_t(4, 0, 1);", "z[1:J] ~ std_normal();"]
+)
+def test_other_priors_are_no_standard_ones(prior: str) -> None:
+    assert written_by_hand(by_hand(BY_HAND["sum"], prior)) == ()
+
+
+def test_a_scalar_and_a_normal_prior() -> None:
+    written = Program.from_source(
+        "parameters { real mu; real<lower=0> tau; real z; }\n"
+        "transformed parameters { real theta = tau * z; }\n"
+        "model { tau ~ exponential(1); mu ~ normal(theta, 1); z ~ normal(0, 1); }\n"
+    )
+    assert "real z = theta / tau;" in centred(written).expanded
+    assert "theta ~ normal(0, tau);" in centred(written).expanded
+
+
+@pytest.mark.parametrize("precise", [True, False])
+def test_draws_tell_which_form_is_nearer_to_a_gaussian(precise: bool, seed: int) -> None:
+    """With good data theta is normal by itself, and with poor data (theta − mu) / tau is."""
+    rng = np.random.default_rng(seed)
+    scale = np.exp(0.5 * rng.normal(size=(4000, 1)) + np.zeros(3))
+    location = rng.normal(size=(4000, 1)) + np.zeros(3)
+    z = rng.normal(size=(4000, 3))
+    theta = 0.03 * z + [-1.0, 0.0, 2.0] if precise else location + scale * z
+    gain = centring_gain(theta, location, scale)
+    assert gain > 1 if precise else gain < -0.3
+    assert centring_gain(theta[:40], location[:40], scale[:40]) == 0
+    # It does not depend on units, as a ratio of volumes would.
+    assert centring_gain(7 * theta, 7 * location, 7 * scale) == pytest.approx(gain, abs=1e-9)
+
+
+def test_a_program_by_hand_takes_the_form_that_suits_the_data(written: Path, seed: int) -> None:
+    """With precise data z lies on a ridge, on which radon took four times the gradients."""
+    source = (
+        written.read_text()
+        .replace(
+            "vector[J] theta; }",
+            "vector[J] z; }\ntransformed parameters { vector[J] theta = mu + tau * z; }",
+        )
+        .replace("theta ~ normal(mu, tau);", "z ~ std_normal();")
+    )
+    data, log_z, mean = groups(0.05)
+    run: Any = stanct.temper(source).sample(data, seed=seed, progress=False)
+    assert run.provenance["reparametrised"] == ["z"]
+    assert list(run.variables) == ["mu", "tau", "z", "theta"]
+    assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error < 0.05
+    found = run.expect("tau")
+    assert abs(found.value - mean) < 4 * found.std_error < 0.1
+    more = run.extend(draws=50, progress=False)
+    assert more.provenance["reparametrised"] == ["z"] and more.draws == run.draws + 50

@@ -13,7 +13,15 @@ import numpy as np
 from stanct.arrays import Array, Later
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
-from stanct.bases.forms import DRAWS, FITS, misfit, nearest
+from stanct.bases.forms import (
+    DRAWS,
+    FITS,
+    FITS_CHOSEN,
+    look,
+    misfit,
+    nearest,
+    standardised,
+)
 from stanct.bases.modes import Hints
 from stanct.deadline import out_of_time
 from stanct.engines import embedded
@@ -226,31 +234,43 @@ class Job:
         return found
 
     def in_best_form(self) -> Job:
-        """The job with the form of its program that pilots find nearest to its base.
+        """The job with the form of its program that is nearest to a Gaussian.
+
+        Short chains choose the form of each hierarchy. Where its base does not fit, or where they
+        cannot tell, pilots also try the non-centred form and the one that the user wrote.
 
         Nothing changes where the target has one form only, or where the user gave the base.
         """
         target = self.target
         # The places of `inits` are in the coordinates of the first form.
         named = isinstance(self.plan.base, str) and not self.plan.hints.places
-        if not (isinstance(target, ProgramTarget) and target.others and named):
+        if not (isinstance(target, ProgramTarget) and target.blocks and named):
             return self
+        seed = self.seeds("look")
+        work = partial(look, target, seed=seed, nuts=self.nuts())
+        looked = self.execution.once("look", lambda: self.execution.away("look", work))
+        wanted = [standardised(target.blocks), ()]
+        limit = FITS
+        if looked is not None:
+            self.ledger.gradients += looked.gradients
+            self.ledger.evaluations += looked.evaluations
+            wanted, limit = [looked.turned, *wanted], FITS_CHOSEN
         fits: list[FittedBase] = []
         forms: list[ProgramTarget] = []
         misfits: list[float] = []
-        # The other form first: where it fits, it is the better one for all but rich data.
-        for number, form in reversed([*enumerate(target.forms)]):
+        for number, turned in enumerate(dict.fromkeys(wanted)):
             try:
+                form = target.in_form(turned)
                 fit = self._first_base(form, number, sampled=True)
             except (EngineError, ProgramError):
-                if number == 0 and not fits:
+                if not turned and not fits:
                     raise
                 continue
             found = partial(misfit, form, fit, self.seeds("form", number))
             forms.append(form)
             fits.append(fit)
             misfits.append(self.execution.once("form", found))
-            if misfits[-1] < FITS:
+            if misfits[-1] < limit:
                 break
         self.ledger.evaluations += DRAWS * len(fits)
         best = nearest(misfits)

@@ -180,7 +180,7 @@ def _for_necks(target: SampledTarget, start: FittedBase) -> FittedBase:
     P(log τ < −2) as .017 instead of .050, and log Z as low by .036 ± .011.
     """
     base = start.base
-    centred = isinstance(target, ProgramTarget) and target.others and not target.reparametrised
+    centred = isinstance(target, ProgramTarget) and target.written_centred
     if not (centred and start.separated and isinstance(base, MixtureBase)) or start.given:
         return start
     return replace(start, base=base.whitening)

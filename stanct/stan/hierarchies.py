@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stanct.stan.program import Program
+from stanct.stan.reader import Parts, Reader
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde, TypeSpec, walk
+from stanct.stan.syntax import Compound, Range, Statement, Tilde, TypeSpec
 from stanct.stan.walks import Walk, find_walk
 
 # Families of location and scale, which are the last two arguments, and what a standard one is.
@@ -50,6 +50,8 @@ class Hierarchy:
         Of the statement in the user's file, counted from 1.
     walk
         How elements follow from those before them; None where they are independent.
+    parts
+        Location and scale of the elements; None where they have a covariance matrix.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Hierarchy:
     loop: Compound | None = field(repr=False)
     line: int
     walk: Walk | None = field(default=None, repr=False)
+    parts: Parts | None = field(default=None, repr=False)
 
     @property
     def distribution(self) -> str:
@@ -91,19 +94,11 @@ def non_centred(program: Program, names: Sequence[str] | None = None) -> Program
         program = Program.from_source(text, name=program.name, path=program.path)
 
 
-class _Finder:
+class _Finder(Reader):
     """Finds the hierarchies of a program and writes their other form."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.syntax = program, program.syntax
-        self.shapes = Shapes(program.syntax)
-        self.scope = self.shapes.globals()
-        self.parameters = {
-            self.syntax.word(token): (statement, token, spec)
-            for statement, token, spec in program.parameter_declarations()
-        }
-        transformed = program.blocks.get("transformed parameters")
-        self.transformed = list(transformed.statements) if transformed else []
+        super().__init__(program)
         self.found: dict[str, Hierarchy] = {}
         for statement in program.blocks["model"].statements if "model" in program.blocks else ():
             for tilde, loop in self._priors(statement):
@@ -136,7 +131,26 @@ class _Finder:
             if found is None:
                 return
         place = self.syntax.source.place(self.syntax.start(prior.tokens.first))
-        self.found[name] = Hierarchy(name, prior, loop, place.line, found)
+        parts = self._parts(name, prior, loop, found)
+        self.found[name] = Hierarchy(name, prior, loop, place.line, found, parts)
+
+    def _parts(
+        self, name: str, prior: Tilde, loop: Compound | None, walk: Walk | None
+    ) -> Parts | None:
+        """Location and scale of every element."""
+        if prior.distribution == _CHOLESKY:
+            return None
+        spec, text = self.parameters[name][2], self.syntax.text
+        sizes = (*spec.array, *spec.dims)
+        size = text(sizes[0]) if sizes else None
+        location, scale = map(text, prior.arguments[-2:])
+        if walk is not None:
+            return Parts(size, walk.head, walk.element, walk.location, scale, (0, 0))
+        if loop is not None:
+            head = loop.heads[0]
+            return Parts(size, text(head), self.syntax.word(head.first), location, scale, (0, 0))
+        first, second = (self._shape(part, set()) or 0 for part in prior.arguments[-2:])
+        return Parts(size, None, "", location, scale, (first, second))
 
     def _may_fit(self, name: str, prior: Tilde) -> bool:
         """Whether the parameter's type, the prior's family and all bounds allow the other form."""
@@ -229,128 +243,6 @@ class _Finder:
             return False
         return bool(spec.array) or self._is_vector(argument)
 
-    def _is_vector(self, tokens: Range) -> bool:
-        """Whether an expression is a column vector for certain: sums and products of such ones."""
-        if self._words(tokens)[:2] == ["rep_vector", "("]:
-            return self.syntax.partner[tokens.first + 1] == tokens.stop - 1
-        containers = [
-            spec for word in self._outer_names(tokens) if (spec := self.scope.get(word)) is not None
-        ]
-        ranked = [spec for spec in containers if spec.rank]
-        plain = all(self.syntax.word(k) not in ("[", "'", "?") for k in range(*tokens))
-        return (
-            plain
-            and bool(ranked)
-            and all(spec.base == "vector" and not spec.array for spec in ranked)
-        )
-
-    def _outer_names(self, tokens: Range) -> list[str]:
-        return [self.syntax.word(k) for k in range(*tokens) if self.syntax.tokens[k].kind == "name"]
-
-    def _is_positive(self, tokens: Range) -> bool:
-        """Whether an expression cannot be negative: a product of factors that cannot.
-
-        With a negative scale the program as written has no density, and the other form has one.
-        """
-        syntax = self.syntax
-        outer = list(syntax.outermost(tokens))
-        if any(syntax.word(k) in ("?", "-", "%", "^", ".^", "\\", "'") for k in outer):
-            return False
-        for separator in ("+", "*", ".*", "/", "./"):
-            parts = syntax.split(tokens, separator)
-            if len(parts) > 1:
-                return all(self._is_positive(part) for part in parts)
-        first = syntax.word(tokens.first)
-        if syntax.tokens[tokens.first].kind == "number" and tokens.stop == tokens.first + 1:
-            return float(first) > 0
-        if first == "(" and syntax.partner[tokens.first] == tokens.stop - 1:
-            return self._is_positive(Range(tokens.first + 1, tokens.stop - 1))
-        following = syntax.word(tokens.first + 1)
-        if following == "(" and syntax.partner[tokens.first + 1] == tokens.stop - 1:
-            inside = Range(tokens.first + 2, tokens.stop - 1)
-            if first in ("exp", "inv_logit", "log1p_exp"):
-                return True
-            return first in ("sqrt", "inv_sqrt", "inv", "inv_square", "square", "rep_vector") and (
-                first == "square" or self._is_positive(next(iter(syntax.split(inside)), inside))
-            )
-        indexed = following == "[" and syntax.partner[tokens.first + 1] == tokens.stop - 1
-        if tokens.stop == tokens.first + 1 or indexed:
-            return self._is_positive_variable(first)
-        return False
-
-    def _is_positive_variable(self, name: str) -> bool:
-        """Whether a variable is declared with a lower bound that is a number from 0."""
-        spec = self.scope.get(name)
-        bound = None if spec is None else spec.constraints.get("lower")
-        if bound is not None:
-            words = self._words(bound)
-            return len(words) == 1 and words[0][0].isdigit()
-        # A transformed parameter that is set once, where it is declared.
-        if sum(name in self._sets(statement) for statement in self.transformed) != 1:
-            return False
-        for statement in self.transformed:
-            if isinstance(statement, Declare):
-                for token, value in statement.names:
-                    if self.syntax.word(token) == name and value is not None:
-                        return self._is_positive(value)
-        return False
-
-    def _is_cholesky_factor(self, tokens: Range) -> bool:
-        """Whether an expression is a Cholesky factor for certain."""
-        words = self._words(tokens)
-        if len(words) == 1:
-            spec = self.scope.get(words[0])
-            return spec is not None and not spec.array and spec.base.startswith("cholesky_factor")
-        if words[:2] != ["diag_pre_multiply", "("]:
-            return False
-        if self.syntax.partner[tokens.first + 1] != tokens.stop - 1:
-            return False
-        parts = self.syntax.split(Range(tokens.first + 2, tokens.stop - 1))
-        return (
-            len(parts) == 2 and self._is_positive(parts[0]) and self._is_cholesky_factor(parts[1])
-        )
-
-    def _assigned_late(self, names: set[str], name: str) -> bool:
-        """Whether a transformed parameter among the names is set after the first use of `name`."""
-        at = self._insertion(name)
-        return any(self._sets(statement) & names for statement in self.transformed[at:])
-
-    def _insertion(self, name: str) -> int:
-        """Number of the first statement of the transformed parameters that uses the parameter."""
-        for number, statement in enumerate(self.transformed):
-            if name in self._names(statement.tokens):
-                return number
-        return len(self.transformed)
-
-    def _sets(self, statement: Statement) -> set[str]:
-        """Variables that a statement declares or assigns."""
-        found: set[str] = set()
-        for inner in walk([statement]):
-            if isinstance(inner, Declare):
-                found |= {self.syntax.word(token) for token, _ in inner.names}
-            left = getattr(inner, "left", None)
-            if left is not None:
-                found.add(self.syntax.word(left.first))
-        return found
-
-    def _depends_on_parameters(self, names: set[str]) -> bool:
-        reached, seen = set(names), set[str]()
-        while reached - seen:
-            seen |= reached
-            for statement in self.transformed:
-                if self._sets(statement) & seen:
-                    reached |= self._names(statement.tokens)
-        return bool(reached & self.parameters.keys())
-
-    def _bounds_others(self, name: str) -> bool:
-        """Whether the declaration of another parameter needs this one."""
-        return any(
-            name in self._names(bound)
-            for other, (_, _, spec) in self.parameters.items()
-            if other != name
-            for bound in spec.constraints.values()
-        )
-
     # What is written
 
     def edits(self, hierarchy: Hierarchy) -> list[Edit]:
@@ -369,10 +261,6 @@ class _Finder:
             number += 1
             raw = f"{name}_raw{number}"
         return raw
-
-    def _free_index(self) -> str:
-        words = {token.text for token in self.syntax.tokens}
-        return next(index for index in ("i", "j", "k", "n", "index_of_raw") if index not in words)
 
     def _declaration(self, name: str, raw: str) -> list[Edit]:
         statement, token, spec = self.parameters[name]
@@ -439,21 +327,6 @@ class _Finder:
         times = ".*" if ranks[1] else "*"
         return [f"{declared} {name} = {location} + {scale} {times} {raw};"]
 
-    def _factor(self, tokens: Range) -> str:
-        """An expression that can stand in a product."""
-        text = self.syntax.text(tokens)
-        alone = not any(
-            self.syntax.tokens[token].kind == "mark" and self.syntax.word(token) not in "()[]{}"
-            for token in self.syntax.outermost(tokens)
-        )
-        return text if alone else f"({text})"
-
-    def _type(self, spec: TypeSpec) -> str:
-        """The declared type without offset and multiplier."""
-        array = ", ".join(self.syntax.text(size) for size in spec.array)
-        dims = ", ".join(self.syntax.text(size) for size in spec.dims)
-        return f"{f'array[{array}] ' if array else ''}{spec.base}{f'[{dims}]' if dims else ''}"
-
     def _standard(self, hierarchy: Hierarchy, raw: str) -> Edit:
         """The prior of the standardised parameter."""
         prior = hierarchy.statement
@@ -463,24 +336,3 @@ class _Finder:
         variate = self.syntax.text(prior.variate).replace(hierarchy.name, raw, 1)
         start, end = tokens[prior.tokens.first].start, tokens[prior.tokens.stop - 1].end
         return Edit(start, end, f"{variate} ~ {standard};")
-
-    # Reading
-
-    def _words(self, tokens: Range) -> list[str]:
-        return [self.syntax.word(token) for token in range(*tokens)]
-
-    def _names(self, tokens: Range) -> set[str]:
-        """Names of variables in a range; names of functions that are called do not count."""
-        return {
-            self.syntax.word(token)
-            for token in range(*tokens)
-            if self.syntax.tokens[token].kind == "name" and self.syntax.word(token + 1) != "("
-        }
-
-    def _shape(self, tokens: Range, local: set[str]) -> int | None:
-        """Rank of an expression at the model's top, or in a loop over `local`; None if unknown."""
-        scope = dict(self.scope)
-        for name in local:
-            scope[name] = TypeSpec("int", (), {}, (), (), tokens)
-        found = self.shapes.shape(tokens, scope)
-        return None if found is None else found.rank

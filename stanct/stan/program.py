@@ -187,6 +187,18 @@ class Program:
         """Names of the parameters, in order."""
         return tuple(variable.name for variable in self.parameters)
 
+    @cached_property
+    def variable_names(self) -> frozenset[str]:
+        """Names of parameters and transformed parameters."""
+        block = self.blocks.get("transformed parameters")
+        transformed = (
+            self.syntax.word(token)
+            for statement in (block.statements if block else ())
+            if isinstance(statement, Declare)
+            for token, _ in statement.names
+        )
+        return frozenset((*self.parameter_names, *transformed))
+
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
         """Yield the statement, the token of the name, and the type of each parameter."""
         for statement in self.blocks["parameters"].statements:

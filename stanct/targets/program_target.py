@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,8 @@ from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
+from stanct.stan.forms import Block, blocks, in_form
+from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
 from stanct.targets.constants import added_once
@@ -44,16 +46,16 @@ class ProgramTarget:
         The program as the user wrote it, where `program` is another form of it.
     made
         Arguments of `stanct.temper` that were not its defaults, name to value.
-    others
-        Other forms of the program, which have the same posterior and the same log Z. A run that
-        fits its own base samples the one that pilots find nearest to its Gaussian.
+    flexible
+        Whether a run that fits its own base may sample another form of the program, which has the
+        same posterior and the same log Z.
     """
 
     program: Program
     data: StanData = field(repr=False)
     prefix: str = "ct_"
     written: Program | None = field(default=None, repr=False)
-    others: tuple[Program, ...] = field(default=(), repr=False)
+    flexible: bool = field(default=False, repr=False)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def record(self) -> dict[str, Any]:
@@ -69,13 +71,23 @@ class ProgramTarget:
             "data_origin": self.data.origin,
         }
 
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The parameters that a run may sample in another form; empty if it may not."""
+        return blocks(self.program) if self.flexible else ()
+
     @property
-    def forms(self) -> tuple[ProgramTarget, ...]:
-        """The target itself, and the same problem by each of the `others`."""
-        return (
-            self,
-            *(replace(self, program=p, written=self._users, others=()) for p in self.others),
-        )
+    def written_centred(self) -> bool:
+        """Whether a hierarchy that the user wrote in its centred form is sampled in that form."""
+        users = self._users.parameter_names
+        return any(one.name in users for one in hierarchies(self.program))
+
+    def in_form(self, turned: Collection[str]) -> ProgramTarget:
+        """The same problem, with these of the user's parameters in their other form."""
+        if not turned:
+            return self
+        program = in_form(self.program, turned)
+        return replace(self, program=program, written=self._users, flexible=False)
 
     @property
     def _users(self) -> Program:
@@ -255,11 +267,12 @@ class ProgramTarget:
         return tuple(self.user_variables(dict.fromkeys(self.density.variable_names)))
 
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
-        """The draws under the user's own names."""
-        ours = set(self.program.parameter_names) - set(self._users.parameter_names)
+        """The draws under the user's own names, parameters first."""
+        ours = set(self.program.parameter_names) - self._users.variable_names
+        parameters = [name for name in self._users.parameter_names if name in variables]
         return {
-            name: values
-            for name, values in variables.items()
+            name: variables[name]
+            for name in dict.fromkeys((*parameters, *variables))
             if not name.startswith(self.prefix) and name not in ours
         }
 

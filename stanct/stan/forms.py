@@ -1,0 +1,78 @@
+"""All forms of a program's hierarchies: which there are, and the program in any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from stanct.stan.centring import centred, written_by_hand
+from stanct.stan.hierarchies import hierarchies, non_centred
+from stanct.stan.program import Program
+from stanct.stan.reader import Parts
+from stanct.stan.rewrite import Edit, apply
+
+
+@dataclass(frozen=True)
+class Block:
+    """A parameter of the user's that can be sampled in two forms.
+
+    Attributes
+    ----------
+    name
+        The parameter.
+    values
+        The variable whose elements have location and scale: the parameter itself in its centred
+        form, and what it defines in its non-centred one.
+    centred
+        Whether the user wrote the centred form.
+    parts
+        Location and scale; None where they are not known element by element.
+    """
+
+    name: str
+    values: str
+    centred: bool
+    parts: Parts | None = field(repr=False)
+
+
+def blocks(program: Program) -> tuple[Block, ...]:
+    """Every parameter of a program as written that can be sampled in two forms."""
+    return (
+        *(Block(one.name, one.name, True, one.parts) for one in hierarchies(program)),
+        *(Block(one.raw, one.name, False, one.parts) for one in written_by_hand(program)),
+    )
+
+
+def in_form(program: Program, turned: Collection[str]) -> Program:
+    """The program with these parameters in the other form than the one that the user wrote."""
+    mine = [one.name for one in blocks(program) if one.name in turned and one.centred]
+    if not turned:
+        return program
+    text = centred(program, [name for name in turned if name not in mine])
+    return non_centred(text, mine) if mine else text
+
+
+def looking(program: Program, seen: tuple[Block, ...]) -> Program:
+    """A form of a program whose generated quantities are location and scale of every element.
+
+    Their names are those of `look_names`.
+    """
+    lines = [
+        line
+        for number, block in enumerate(seen)
+        if block.parts is not None
+        for line in block.parts.lines(*look_names(number))
+    ]
+    text = "".join(f"  {line}\n" for line in lines)
+    tokens, block = program.syntax.tokens, program.blocks.get("generated quantities")
+    if block is None:
+        end = len(program.expanded)
+        edit = Edit(end, end, f"\ngenerated quantities {{\n{text}}}\n")
+    else:
+        edit = Edit(tokens[block.opening].end, tokens[block.closing].start, f"\n{text}")
+    return Program.from_source(apply(program.expanded, [edit]), name=program.name)
+
+
+def look_names(number: int) -> tuple[str, str]:
+    """Names of location and scale of one block."""
+    return f"look_{number}_location", f"look_{number}_scale"
