@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,6 +102,20 @@ def test_draws_at_the_wrong_beta_are_named(rng) -> None:
     assert agreement_check(evidence, path_integral(estimator, beta, "test")).passed
     wrong = path_integral(estimator, beta**1.5, "test")
     assert not agreement_check(evidence, wrong).passed
+
+
+@pytest.mark.parametrize("make", [on_a_path, on_a_ladder], ids=["path", "ladder"])
+def test_a_few_huge_values_at_the_base_do_not_matter(
+    make: Callable[[np.random.Generator], tuple[PathEstimator, np.ndarray]], rng
+) -> None:
+    """Under the base the mean of δ need not exist; for counts with log-normal rates it is 10²⁷."""
+    estimator, beta = make(rng)
+    base_delta = estimator.base_delta.copy()
+    base_delta[:3] = 1e27
+    heavy = replace(estimator, base_delta=base_delta)
+    found = path_integral(heavy, beta, "test")
+    assert abs(found.log_z - LOG_Z) < 4 * found.std_error < 0.4
+    assert agreement_check(heavy.evidence("test"), found).passed
 
 
 def test_it_is_there_for_every_tempered_run(seed: int) -> None:

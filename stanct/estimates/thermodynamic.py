@@ -36,9 +36,10 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
     trapezoidal rule. The error of the discretisation is the change of the result when strata are
     joined in pairs.
 
-    Draws in the first stratum of a continuous path tell nothing: near β = 0, δ has a heavy tail
-    where the base is wider than the target, and its mean rests on draws that are seldom made. There
-    the Rao–Blackwell curve stands alone, and its error is added.
+    Draws in the first stratum of a continuous path, or on the first rung, tell nothing: near β = 0,
+    δ has a heavy tail where the base is wider than the target, and its mean need not even exist. Up
+    to the end of the stratum, or up to the second rung, the Rao–Blackwell estimate of log z stands
+    in place of the integral, and its error is added.
 
     Parameters
     ----------
@@ -55,30 +56,33 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
         `std_error` combines the larger of the within-chain and between-chain errors with the errors
         of the discretisation and of q(S), the base's mass inside the target's support.
     """
-    grid = beta_grid(GRID)
-    slope, _ = estimator.delta_moments(grid)
-    pieces = np.diff(grid) * 0.5 * (slope[1:] + slope[:-1])
-    inside = np.isfinite(estimator.delta)
-    rest = np.where(inside, estimator.delta, 0.0) - np.interp(beta, grid, slope)
-    start_error = 0.0
-    if isinstance(estimator.bias, LadderBias):
-        labels = np.searchsorted(estimator.bias.beta, beta)
-        fine = _stratified(rest, inside, labels, _trapezoid(estimator.bias.beta))
-        halves = estimator.bias.beta[_every_second(estimator.bias.beta.size)]
+    bias, inside = estimator.bias, np.isfinite(estimator.delta)
+    if isinstance(bias, LadderBias):
+        labels = np.searchsorted(bias.beta, beta)
+        start, inside = float(bias.beta[1]), inside & (labels > 0)
+        widths = np.append(0.0, _trapezoid(bias.beta[1:]))
+        # Every second rung, from the second on.
+        halves = bias.beta[1:][_every_second(bias.beta.size - 1)]
+        joined, wide = np.searchsorted(halves, beta), _trapezoid(halves)
         kept = inside & np.isin(beta, halves)
-        coarse = _stratified(rest, kept, np.searchsorted(halves, beta), _trapezoid(halves))
     else:
-        inside &= (beta > 0) | (estimator.bias.atom == 0)
+        inside &= (beta > 0) | (bias.atom == 0)
         count = max(min(STRATA, int(inside.sum()) // FEWEST), 2)
         labels, widths = _quantile_strata(beta, inside, count)
-        start, widths[0] = widths[0], 0.0
-        fine = _stratified(rest, inside, labels, widths)
+        start, widths[0] = float(widths[0]), 0.0
         # The same strata, joined in pairs from the second on.
-        pairs = np.maximum(labels - 1, 0) // 2 + (labels > 0)
-        coarse = _stratified(rest, inside, pairs, np.append(0.0, _paired(widths[1:])))
-        start_error = float(np.hypot(*estimator.error(start)[:2]))
-    support, support_error = _support(estimator.base_delta)
-    log_z = float(support - pieces.sum() - fine[0])
+        joined, wide = np.maximum(labels - 1, 0) // 2 + (labels > 0), _paired(widths[1:])
+        wide, kept = np.append(0.0, wide), inside
+    grid = np.unique(np.append(beta_grid(GRID), start))
+    grid = grid[grid >= start]
+    slope, _ = estimator.delta_moments(grid)
+    area = float(np.sum(np.diff(grid) * 0.5 * (slope[1:] + slope[:-1])))
+    rest = np.where(inside, estimator.delta, 0.0) - np.interp(beta, grid, slope)
+    fine = _stratified(rest, inside, labels, widths)
+    coarse = _stratified(rest, kept, joined, wide)
+    start_error = float(np.hypot(*estimator.error(start)[:2]))
+    _, support_error = _support(estimator.base_delta)
+    log_z = float(estimator.log_z(start) - area - fine[0])
     others = float(np.hypot(np.hypot(support_error, start_error), abs(fine[0] - coarse[0])))
     return _evidence(log_z, -fine[1], others, method)
 
