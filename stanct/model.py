@@ -340,8 +340,8 @@ def temper(
         The form of parameters such as `theta` in ``theta ~ normal(mu, tau)``, where `tau` is a
         parameter. ``"non-centred"`` samples ``(theta - mu) / tau`` in its place. This changes
         neither log Z nor the posterior, and theta stays among the run's variables. With ``"auto"``,
-        pilots try both forms with the data unless the first fits well, and the run samples the one
-        whose base fits better.
+        short chains choose the form of each hierarchy for the data, also where the program is
+        written non-centred: ``theta = mu + tau * z`` with ``z ~ std_normal()``.
 
     Raises
     ------
