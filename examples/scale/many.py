@@ -7,6 +7,7 @@ and data sets sampled alone must give the same numbers. Some are then sampled by
 workers, in turn, for the speed-up.
 
     python many.py [--count 1000] [--executor processes:2] [--folder places]
+    python many.py --speed-up                   # only that
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -28,7 +28,7 @@ import stanct
 HERE = Path(__file__).resolve().parent
 COUNTIES, HOMES, DRAWS = 8, 60, 400
 ALONE = 5  # data sets that are sampled alone too
-TIMED, TIMES = 12, 3  # data sets by one and by two workers, and how often
+TIMED, TIMES = 60, 2  # data sets by one and by two workers, and how often
 
 
 def place(number: int) -> dict[str, object]:
@@ -66,12 +66,6 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [row for row in found if "log_z" in row or "error" in row]
 
 
-def processor() -> float:
-    """Seconds of processor time of the processes that this one has waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def killed_twice(command: list[str], folder: Path, count: int) -> None:
     """Begin the work, kill it with its workers, twice, and let it end the third time."""
     for share in (1 / 3, 2 / 3):
@@ -81,14 +75,11 @@ def killed_twice(command: list[str], folder: Path, count: int) -> None:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         print(f"killed with {len(lines(folder))} results on the disk", flush=True)
-    before, spent = len(lines(folder)), processor()
     subprocess.run(command, check=True)
-    made = max(len(lines(folder)) - before, 1)
-    print(f"{(processor() - spent) / made:.2f} s of processor time each, in the last {made}")
 
 
 def speed_up() -> None:
-    """Compare one worker with two, in turn."""
+    """Compare one worker with two, in turn, with their start."""
     seconds: dict[str, list[float]] = {"processes:1": [], "processes:2": []}
     for _ in range(TIMES):
         for workers, times in seconds.items():
@@ -104,10 +95,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--executor", default="processes:2")
     parser.add_argument("--folder", type=Path, default=Path("places"))
+    parser.add_argument("--speed-up", action="store_true", help="only compare one worker with two")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         sampled(options.count, options.executor, options.folder)
+        return 0
+    if options.speed_up:
+        speed_up()
         return 0
     command = [sys.executable, __file__, "--child", "--count", str(options.count)]
     command += ["--executor", options.executor, "--folder", str(options.folder)]
