@@ -11,7 +11,13 @@ from stanct.estimates.path import Evidence, with_rounding
 BOOTSTRAPS = 500
 
 
-def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> Evidence:
+class MeanWeightEvidence(Evidence):
+    """log Z of a mean weight, whose two errors are no parts of chains."""
+
+    part_names = ("by the delta method", "by bootstrap", "of rounding")
+
+
+def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> MeanWeightEvidence:
     """log Z from the mean weight, with errors over islands by delta method and bootstrap.
 
     Parameters
@@ -34,7 +40,7 @@ def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str
     weights = np.exp(log_weights - log_weights.max())
     by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
     log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
-    return Evidence(
+    return MeanWeightEvidence(
         log_z=log_z,
         std_error=with_rounding(max(delta, bootstrap), log_z),
         method=f"{method}, importance weights",

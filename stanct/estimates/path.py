@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -76,6 +76,9 @@ class Evidence:
     chain_log_z: tuple[float, ...]
     warnings: tuple[str, ...] = ()
 
+    part_names: ClassVar[tuple[str, str, str]] = ("within chains", "between chains", "base")
+    """What `within_error`, `between_error` and `base_error` are called."""
+
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval log Z ± 1.96 standard errors."""
@@ -97,8 +100,10 @@ class Evidence:
         # Chains that stayed where they began look well mixed.
         stuck = "round_trips" in self.warnings
         size = "" if stuck else f"effective size {self.effective_size:.0f}, "
+        parts = ", ".join(f"{name} {value}" for name, value in self._parts_in_words)
         return (
             f"{self.in_words}   {self._interval_in_words}\n"
+            f"  standard error: {parts}\n"
             f"  {self.method}; {size}Pareto k {self.pareto_k:.2f}{doubt}"
         )
 
@@ -110,15 +115,20 @@ class Evidence:
         chains = np.fmax(self.within_error, self.between_error)
         return float(np.sqrt(max(self.std_error**2 - chains**2, 0.0)))
 
-    def _repr_html_(self) -> str:
+    @property
+    def _parts_in_words(self) -> list[tuple[str, str]]:
+        """Names and values of the parts of `std_error`; a single chain has no second part."""
         places = decimals(self.std_error)
-        parts = (
-            ("within chains", self.within_error),
-            ("between chains", self.between_error),
-            ("base", self.base_error),
-        )
+        values = self.within_error, self.between_error, self.base_error
+        return [
+            (name, f"{value:.{places}f}")
+            for name, value in zip(self.part_names, values, strict=True)
+            if not np.isnan(value)
+        ]
+
+    def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{name}</td><td>{value:.{places}f}</td></tr>" for name, value in parts
+            f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self._parts_in_words
         )
         doubt = f"<p>Warnings: {', '.join(self.warnings)}</p>" if self.warnings else ""
         return (

@@ -169,14 +169,13 @@ def _estimate_table(run: EvidenceRun) -> Table:
                 cell(e.std_error, 2),
                 cell(e.within_error, 2),
                 cell(e.between_error, 2),
+                cell(e.base_error, 2),
                 cell(e.effective_size, 4),
             ),
         )
         for label, e in named
     )
-    columns = (
-        "estimator", "log Z", "std. error", "within chains", "between chains", "effective size"
-    )  # fmt: skip
+    columns = ("estimator", "log Z", "std. error", *reported.part_names, "effective size")
     return Table("Estimates of log Z", columns, rows)
 
 
