@@ -17,7 +17,9 @@ class MeanWeightEvidence(Evidence):
     part_names = ("by the delta method", "by bootstrap", "of rounding")
 
 
-def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> MeanWeightEvidence:
+def mean_weight_evidence(
+    log_weights: Array, island: int, seed: int, method: str
+) -> MeanWeightEvidence:
     """log Z from the mean weight, with errors over islands by delta method and bootstrap.
 
     Parameters

@@ -58,7 +58,8 @@ def _model_table(found: Comparison) -> Table:
             else Cell("0", 0.0),
             cell(found.prior[i], 3),
             Cell(probability_words(found, i), float(found.probability[i])),
-            Cell(", ".join(found.runs[i].warnings) or "none"),
+            *_loo_cells(found, found.names[i]),
+            Cell(", ".join(found.warnings_of(found.names[i])) or "none"),
         )
         rows.append(Row(found.names[i], cells))
     columns = (
@@ -67,9 +68,19 @@ def _model_table(found: Comparison) -> Table:
         f"log Bayes factor over {best}",
         "prior",
         "probability",
+        *(() if found.by_loo is None else ("elpd by leave-one-out", "stacking weight")),
         "warnings",
     )
     return Table("Models, the largest evidence first", columns, tuple(rows))
+
+
+def _loo_cells(found: Comparison, name: str) -> tuple[Cell, ...]:
+    """Cells of a model's leave-one-out, if there is one."""
+    if found.by_loo is None:
+        return ()
+    row = found.table.loc[name]
+    elpd, error = float(row["elpd_loo"]), float(row["elpd_loo_error"])
+    return Cell(with_error(elpd, error), elpd), cell(float(row["stacking_weight"]), 3)
 
 
 def _factor_table(found: Comparison) -> Table:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -228,6 +228,13 @@ class PowerRun(EvidenceRun):
                   f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
                   "The prior reaches places that floating-point numbers do not: narrow it."),
         )  # fmt: skip
+
+    def _joined(self, more: PowerRun) -> dict[str, Any]:
+        share = more.draws / (self.draws + more.draws)
+        return {
+            "divergent": (1 - share) * self.divergent + share * more.divergent,
+            "lost": (1 - share) * self.lost + share * more.lost,
+        }
 
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}

@@ -440,8 +440,9 @@ class Run(ABC):
         Base, bias, ladder and step sizes stay as they are, and the estimates use all draws. Chains
         go on from their last draws. Those of ``joint`` and ``pseudo_extended`` first warm up again,
         because their metric is not stored. All rungs of ``parallel_tempering`` start at the last
-        draw at β = 1, and the scans of a warm-up are left out. ``ais`` anneals new particles. Runs
-        of ``adiabatic``, ``tact`` and ``stanct.bridge`` cannot be extended. The random streams
+        draw at β = 1, and the scans of a warm-up are left out. ``power_posterior`` warms up at each
+        power again. ``ais`` anneals new particles. Runs of ``adiabatic``, ``tact`` and
+        ``stanct.bridge`` cannot be extended. The random streams
         follow from the run's seed, so a loaded run gets the same draws as the saved one.
 
         Parameters
