@@ -224,4 +224,5 @@ def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -
         effective_size=float(errors[:, 2].sum()),
         pareto_k=max(k for one in pair for k in one.pareto_k),
         chain_log_z=tuple(float(value) for value in by_chain),
+        weight_share=min(one.even_share for one in pair),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import pareto_k
 from stanct.estimates.path import Evidence, with_rounding
+from stanct.estimates.tail import Tail
 
 BOOTSTRAPS = 500
 
@@ -42,6 +42,7 @@ def mean_weight_evidence(
     weights = np.exp(log_weights - log_weights.max())
     by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
     log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
+    tail = Tail.of(log_weights)
     return MeanWeightEvidence(
         log_z=log_z,
         std_error=with_rounding(max(delta, bootstrap), log_z),
@@ -49,8 +50,9 @@ def mean_weight_evidence(
         within_error=delta,
         between_error=bootstrap,
         effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
-        pareto_k=pareto_k(log_weights[np.isfinite(log_weights)]),
+        pareto_k=tail.shape,
         chain_log_z=tuple(float(value) for value in by_chain),
+        weight_share=tail.share,
     )
 
 

@@ -152,9 +152,15 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
     if evidence is not None:
         facts += [
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
-            ("Pareto k of the weights", number(evidence.pareto_k, 2)),
+            ("Pareto k of the weights", _tail_words(evidence)),
         ]
     return [*facts, *((label, number(value, 3)) for label, value in run.facts().items())]
+
+
+def _tail_words(evidence: Evidence) -> str:
+    """Pareto k, and why it does not matter where it is large and nothing depends on it."""
+    found = number(evidence.pareto_k, 2)
+    return found + evidence.tail.in_words.partition(f"{evidence.pareto_k:.2f}")[2]
 
 
 def _estimate_table(run: EvidenceRun) -> Table:

@@ -14,8 +14,9 @@ from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.bridge import Bridge, swapped_evidence
 from stanct.estimates.path import Evidence
+from stanct.estimates.tail import Tail
 from stanct.path.base import Base
-from stanct.runs.diagnostics import EVEN_WEIGHTS, Check, agreement, check
+from stanct.runs.diagnostics import Check, agreement, check, weights_check
 from stanct.runs.run import EvidenceRun
 
 ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."
@@ -194,13 +195,9 @@ def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:
 
 
 def _side_check(name: str, pair: list[Bridge], side: int, words: str, remedy: str) -> Check:
-    even = min(one.even_share for one in pair)
-    k = max(one.pareto_k[side] for one in pair)
-    return check(
-        name, k, 0.7, k <= 0.7 or even > EVEN_WEIGHTS,
-        f"The bridge's terms at the {words} have tail shape {k:.2f} and use {even:.0%} of them.",
-        f"A few of them dominate. {remedy}",
-    )  # fmt: skip
+    tail = Tail(max(one.pareto_k[side] for one in pair), min(one.even_share for one in pair))
+    terms = f"The bridge's terms at the {words}"
+    return weights_check(name, tail, terms, f"A few of them dominate. {remedy}")
 
 
 def _gap_check(
