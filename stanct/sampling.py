@@ -299,7 +299,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     for name in ("draws", "warmup"):
         if found[name] is None:
             found[name] = getattr(method, f"default_{name}")
-    if found["base"] == "auto":
+    if isinstance(found["base"], str) and found["base"] == "auto":
         found["base"] = method.automatic_base()
     _check_aim(method, found["target_se"], found["max_draws"])
     _check_storing(method, found)

@@ -31,6 +31,8 @@ MOST_SPREAD = 3
 MOST_DIVERGENT = 0.002
 # Written with six digits, draws give log densities back with errors well below this.
 LP_TOLERANCE = 0.1
+# lp__ itself is written with six digits.
+LP_ROUNDING = 5e-6
 PLAIN = "plain bridge"
 
 
@@ -162,8 +164,9 @@ class BridgeRun(EvidenceRun):
         if self.lp.size:
             gaps = self.log_density - self.lp
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
+            allowed = LP_TOLERANCE + LP_ROUNDING * float(np.median(np.abs(self.lp)))
             checks.append(
-                check("program", gap, LP_TOLERANCE, gap <= LP_TOLERANCE,
+                check("program", gap, allowed, gap <= allowed,
                       f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
                       "The fit is of another program or of other data: pass those of the fit.")
             )  # fmt: skip
