@@ -334,7 +334,7 @@ class TestAveraging:
             assert found.table[key].to_dict() == alone[row].to_dict()
         assert found.table["log_z"].equals(comparison.table["log_z"])
         page = str(found.report())
-        assert "elpd by leave-one-out" in page and "stacking weight" in page
+        assert "elpd (LOO)" in page and "stacking" in page
         for run, folder in zip(comparison.runs, comparison.names, strict=True):
             run.save(tmp_path / folder)
         folders = [str(tmp_path / folder) for folder in comparison.names]

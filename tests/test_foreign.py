@@ -267,6 +267,7 @@ def test_a_frame_is_a_base(rng: np.random.Generator) -> None:
     fit = pd.DataFrame({"x": rng.standard_normal(400)})
     model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
     run = model.sample(None, "gibbs", base=fit, draws=50, warmup=32, seed=1, progress=False)
+    assert isinstance(run.base, stanct.GaussianBase)
     assert run.base.mean == pytest.approx([fit["x"].mean()])
 
 

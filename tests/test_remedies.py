@@ -20,6 +20,7 @@ from sampled import sampled
 from targets import CUT, LINE, SKEWED, TWO_MODES
 
 import stanct
+from stanct.runs.diagnostics import MAXIMA, MINIMA, Check
 from stanct.runs.run import Run
 
 Make = Callable[[], Run]
@@ -513,6 +514,26 @@ def named() -> Iterator[str]:
                 )
 
 
+def is_beyond_and_passed(check: Check) -> bool:
+    """Whether the words of a limit are wrong: minimum or maximum."""
+    if check.bound == "minimum":
+        # A base of the run's own may be the target.
+        beyond = check.value < check.threshold and check.name != "tempered"
+        return beyond if check.passed else check.value > check.threshold
+    # Even weights, reached tails and gaps within errors pass with any value.
+    exceptions = ("pareto_k", "pareto_k_base", "tails", "thermostat", "tempering_thermostat")
+    beyond = check.value > check.threshold and check.name not in exceptions
+    return beyond if check.passed else check.value < check.threshold
+
+
+def test_every_check_is_a_minimum_or_a_maximum() -> None:
+    assert {*named()} == MINIMA | MAXIMA and not MINIMA & MAXIMA
+    own = [Check("own", value, 5.0, value > 5, "", "") for value in (4.0, 6.0)]
+    assert [check.bound for check in own] == ["minimum", "minimum"]
+    other = [Check("own", value, 5.0, value < 5, "", "") for value in (4.0, 6.0)]
+    assert [check.bound for check in other] == ["maximum", "maximum"]
+
+
 def test_every_check_of_every_run_has_a_case_or_a_reason() -> None:
     has = set()
     seen = set()
@@ -520,6 +541,7 @@ def test_every_check_of_every_run_has_a_case_or_a_reason() -> None:
         for make in (case.failing, case.mended):
             kind = KINDS[type(make()).__name__]
             seen |= {f"{check.name} of {kind}" for check in make().diagnostics}
+            assert not [check for check in make().diagnostics if is_beyond_and_passed(check)]
         kind = KINDS[type(case.failing()).__name__]
         has.add(f"{name.split(' of ')[0]} of {kind}")
         assert " of " not in name or f" of {kind}" in name

@@ -138,8 +138,10 @@ def _fixed(value: float, places: int) -> str:
     return f"{value:.{places}f}".replace("-", "−")
 
 
-def _limit(value: float) -> str:
-    return number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
+def _limit(check: Check) -> str:
+    value = check.threshold
+    words = number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
+    return f"{'at least' if check.bound == 'minimum' else 'at most'} {words}"
 
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:

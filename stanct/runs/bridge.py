@@ -124,13 +124,13 @@ class BridgeRun(EvidenceRun):
             check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
                   f"log Z rests on {evidence.effective_size:.0f} effective draws.", MORE_DRAWS),
             check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
-                  f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the normal "
+                  f"The standard error of log Z is {evidence.std_error:.2g}; above 0.5 the normal "
                   "and the posterior hardly overlap, and the error itself is unknown.", ESCALATE),
             _gap_check("halves", [one.log_z for one in self._warp],
                        [float(np.hypot(*one.errors[:2])) for one in self._warp],
                        "Estimates with swapped halves", MORE_DRAWS),
             check("reshuffled", self.reshuffled_spread, allowed, self.reshuffled_spread <= allowed,
-                  f"log Z varies by {self.reshuffled_spread:.3f} with which draws fit the normal.",
+                  f"log Z varies by {self.reshuffled_spread:.2g} with which draws fit the normal.",
                   ESCALATE),
             _gap_check("estimators", [evidence.log_z, plain.log_z],
                        [evidence.std_error, plain.std_error],
@@ -208,4 +208,4 @@ def _gap_check(
 ) -> Check:
     gap = abs(log_z[0] - log_z[1])
     verdict = agreement(gap if np.isfinite(gap) else np.inf, math.hypot(*errors))
-    return check(name, *verdict, f"{words} differ by {gap:.3f}.", remedy)
+    return check(name, *verdict, f"{words} differ by {gap:.3g}.", remedy)

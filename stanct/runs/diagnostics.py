@@ -27,6 +27,18 @@ DECLARE = "Declare the target's support in the program, or pass a base inside it
 # Share of the base's draws at which the target may vanish before that is the first thing to mend.
 MOST_HOLES = 0.01
 
+# Checks whose threshold is the least value that is allowed, and those where it is the largest.
+MINIMA = frozenset((
+    "acceptance", "bias", "effective_size", "few_tours", "hand_overs", "interrupted", "max_seconds",
+    "mixing", "modes", "overlap", "patience", "plateau", "round_trips", "tempered", "trips",
+))  # fmt: skip
+MAXIMA = frozenset((
+    "base", "confirmed", "directions", "divergences", "energy", "estimators", "halves",
+    "hysteresis", "kinetic", "lost", "max_depth", "pareto_k", "pareto_k_base", "program", "r_hat",
+    "rejections", "resets", "reshuffled", "stalled", "std_error", "support", "swaps", "tails",
+    "target_se", "tempering_thermostat", "thermodynamic", "thermostat", "unseen",
+))  # fmt: skip
+
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
 
@@ -55,6 +67,16 @@ class Check:
     passed: bool
     message: str
     remedy: str
+
+    @property
+    def bound(self) -> str:
+        """Whether the threshold is a ``"minimum"`` or a ``"maximum"``.
+
+        For a check of a method of your own, the verdict tells.
+        """
+        if self.name in MINIMA or self.name in MAXIMA:
+            return "minimum" if self.name in MINIMA else "maximum"
+        return "minimum" if (self.value >= self.threshold) == self.passed else "maximum"
 
     def __repr__(self) -> str:
         verdict = "ok  " if self.passed else "FAIL"
@@ -185,7 +207,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
     return check(
         "thermodynamic",
         *agreement(gap, error),
-        f"log Z and its thermodynamic integral differ by {gap:.3f}.",
+        f"log Z and its thermodynamic integral differ by {gap:.3g}.",
         f"A stretch of the path has not converged. {remedy}",
     )
 
@@ -206,7 +228,7 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
         "confirmed",
         *agreement(gap, error),
         f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
-        f"differ by {gap:.3f}.",
+        f"differ by {gap:.3g}.",
         f"One of the two misses part of the target. {MORE}",
     )
     return (found,)
@@ -310,7 +332,7 @@ def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Che
               f"The weights are worth {size:.0f} {draws}.", remedy),
         weights_check("pareto_k", evidence.tail, "The weights", remedy),
         check("std_error", error, 0.5, error <= 0.5,
-              f"The standard error of log Z is {error:.2f}; above 0.5 the log of the mean "
+              f"The standard error of log Z is {error:.2g}; above 0.5 the log of the mean "
               "weight is biased low and its error unreliable.", remedy),
     )  # fmt: skip
 

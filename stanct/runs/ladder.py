@@ -206,7 +206,7 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         *(mixed if trips else ()),
         check("directions", gap / gap_error if gap_error > 0 else 0.0, 3,
               gap <= 3 * gap_error or gap < 1e-9,
-              f"Stepping stones up and down differ by {gap:.3f} in log Z.",
+              f"Stepping stones up and down differ by {gap:.3g} in log Z.",
               rungs),
         agreement_check(evidence, run.thermodynamic_evidence, rungs),
         check("acceptance", low, 0.5, low >= 0.5,

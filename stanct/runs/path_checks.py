@@ -241,7 +241,7 @@ def _estimate_checks(
         Check(
             "estimators",
             *agreement(gap, gap_error),
-            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
+            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3g}.",
             remedy,
         ),
         support,

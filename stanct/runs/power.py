@@ -221,7 +221,7 @@ class PowerRun(EvidenceRun):
             check("effective_size", size, 100, size >= 100,
                   f"The log likelihoods of the slowest β are worth {size:.0f} draws.", MORE),
             check("directions", *agreement(gap, math.hypot(up.std_error, down.std_error)),
-                  f"Stepping stones up and down differ by {gap:.3f} in log Z.",
+                  f"Stepping stones up and down differ by {gap:.3g} in log Z.",
                   "Use more powers (rungs=)."),
             weights_check("pareto_k", evidence.tail, "The bridges' terms",
                           "Use more powers (rungs=)."),

@@ -149,11 +149,14 @@ class Run(ABC):
         survey = self.provenance.get("survey")
         if survey is None or not survey["starts"]:
             return {}
+        # Where every mode was found twice, one in so many starts is as much as can be said.
+        chance = "chance that another start finds a new mode"
+        known = bool(survey["unseen"])
         return {
             "modes found": len(survey["log_evidence"]),
             "starts of the search": survey["starts"],
             "largest radius searched": survey["radius"],
-            "chance that another start finds a new mode": survey["unseen"],
+            chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
         }
 
     def chain_counts(self) -> dict[str, Array]:
