@@ -75,13 +75,14 @@ def _model_table(found: Comparison) -> Table:
     columns = (
         "model",
         "log Z",
-        f"log Bayes factor over {best}",
+        "log Bayes factor",
         "prior",
         "probability",
         *(() if found.by_loo is None else ("elpd (LOO)", "stacking")),
         "warnings",
     )
-    return Table("Models, the largest evidence first", columns, tuple(rows))
+    caption = f"Models, the largest evidence first; Bayes factors are over {best}"
+    return Table(caption, columns, tuple(rows))
 
 
 def _loo_cells(found: Comparison, name: str) -> tuple[Cell, ...]:
