@@ -29,7 +29,7 @@ from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
-from stanct.runs.foreign import Fit, unconstrained
+from stanct.runs.foreign import Fit, sampled
 from stanct.runs.run import EvidenceRun
 from stanct.samplers._method import Method
 from stanct.sampling import sample
@@ -172,7 +172,7 @@ class _Bridging:
         self.settings = settings
         self.seeds = Seeds(declared(Options)["seed"].checked("seed", seed))
         self.ledger = Ledger()
-        self.draws = unconstrained(target, fit, self.seeds.stream("fit"))
+        self.draws = sampled(target, fit, self.seeds.stream("fit"))
         chains, draws, dimension = self.draws.x.shape
         if draws < FEWEST_DRAWS or chains * draws < 4 * dimension:
             raise StanctError(

@@ -360,6 +360,9 @@ def _add_compare(subcommands: Any) -> None:
         help="data variables that must be equal; default: all that the programs share",
     )
     parser.add_argument("--improper", choices=("refuse", "allow"), default="refuse")
+    parser.add_argument(
+        "--loo", action="store_true", help="add leave-one-out elpd and stacking weights"
+    )
     parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_command("compare_runs"))

@@ -346,6 +346,7 @@ def compare_runs(options: argparse.Namespace) -> int:
         prior=options.prior,
         observed=options.observed,
         improper=options.improper,
+        loo=options.loo,
     )
     if options.out is not None:
         found.report(options.out)

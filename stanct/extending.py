@@ -13,10 +13,11 @@ from stanct.arrays import joined_rows
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.options import Options
+from stanct.runs.power import PowerRun
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._method import Method
+from stanct.samplers._method import Method, refuse_other_densities
 from stanct.seeds import Seeds
 from stanct.settings import Whole, declared
 from stanct.stan.forms import in_form
@@ -31,8 +32,6 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 # Runs whose recorded method name differs from that of its class.
 _NAMES = {"smc": "ais"}
-# Relative difference of δ at the run's own draws that another machine's rounding explains.
-TOLERANCE = 1e-6
 _AGAIN = "Run it again with more draws (draws=)."
 
 
@@ -121,17 +120,14 @@ def _target_of(run: Run, given: Any) -> SampledTarget:
             f"The target has {target.density.dimension} dimensions, and the run has {x.shape[1]}.",
             remedy="Pass the target of the run.",
         )
-    delta = getattr(run, "delta", None)
+    # δ of the power posterior has no base. Its method compares likelihoods.
+    delta = None if isinstance(run, PowerRun) else getattr(run, "delta", None)
     if delta is not None:
         last = delta[:, getattr(run, "kept", [-1])[-1]]
         kept = last.reshape(len(x)) if last.size == len(x) else last[:, -1]
         base = _base(run)
         own = base.delta(base.whiten(x), target.density.log_densities(x))
-        if not np.allclose(own, kept, rtol=TOLERANCE, atol=TOLERANCE):
-            raise SamplingError(
-                "The target has other log densities at the last draws than the run has stored.",
-                remedy="Pass the program and the data of the run, or the same function.",
-            )
+        refuse_other_densities(own, kept)
     return target
 
 

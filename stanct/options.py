@@ -133,18 +133,21 @@ class Options(TypedDict, total=False):
 
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("iter_sampling", "num_samples", "n_samples", "nsamples", "iter"), "draws"),
+    **dict.fromkeys(("samples", "num_draws", "n_draws", "niter", "n_iter", "num_results"), "draws"),
     **dict.fromkeys(("iter_warmup", "num_warmup", "n_warmup", "tune", "burnin"), "warmup"),
     **dict.fromkeys(("num_chains", "n_chains", "nchains"), "chains"),
     **dict.fromkeys(("parallel_chains", "cores", "n_jobs", "threads_per_chain"), "threads"),
     **dict.fromkeys(("show_progress", "progressbar", "show_progressbar"), "progress"),
+    **dict.fromkeys(("show_console", "verbose", "quiet", "refresh", "print_progress"), "progress"),
     **dict.fromkeys(("random_seed", "rng", "random_state"), "seed"),
     **dict.fromkeys(("init", "initvals", "initial_values", "start"), "inits"),
     **dict.fromkeys(("output_dir", "resume"), "checkpoint"),
     **dict.fromkeys(("thinning", "thin_by", "nthin", "n_thin"), "thin"),
     **dict.fromkeys(("pars", "var_names", "include"), "keep"),
     **dict.fromkeys(("timeout", "max_time", "time_limit", "seconds"), "max_seconds"),
+    **dict.fromkeys(("dlogz", "tolerance", "tol"), "target_se"),
     **dict.fromkeys(("adapt_delta", "delta"), "target_accept"),
-    **dict.fromkeys(("max_treedepth",), "max_depth"),
+    **dict.fromkeys(("max_treedepth", "max_tree_depth"), "max_depth"),
 }
 """What other tools call an option, or a setting of a method, to what it is called here."""
 

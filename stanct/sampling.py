@@ -299,7 +299,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
     for name in ("draws", "warmup"):
         if found[name] is None:
             found[name] = getattr(method, f"default_{name}")
-    if found["base"] == "auto":
+    if isinstance(found["base"], str) and found["base"] == "auto":
         found["base"] = method.automatic_base()
     _check_aim(method, found["target_se"], found["max_draws"])
     _check_storing(method, found)
@@ -328,9 +328,16 @@ def _refuse_option(method: Method[Any], name: str) -> None:
     kind, own, hint = type(method).__name__, method.record(), None
     if method.is_built_in:
         kind = f"stanct.{kind}"
+    meant = ELSEWHERE.get(name, name)
+    others = [m for m, one in METHODS.items() if meant in (f.name for f in fields(one))]
     nearest = ELSEWHERE.get(name) or near(name, [*declared(Options), *own])
     if name in own:
         hint = f"It is a setting of the method: did you mean {kind}({name}=...)?"
+    elif others and meant not in own:
+        hint = (
+            f"{method.name} has no such setting: did you mean "
+            f"method=stanct.{METHODS[others[0]].__name__}({meant}=...)?"
+        )
     elif nearest in own:
         hint = f"Did you mean {kind}({nearest}=...)?"
     elif ELSEWHERE.get(name) == "inits":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import json
 import re
@@ -22,6 +23,7 @@ import stanct
 from stanct import StanctError, compare
 from stanct.cli import main
 from stanct.pages.page import with_error
+from stanct.runs.averaging import compared_by_loo
 from stanct.runs.comparison import BayesFactor, Comparison
 
 REGRESSION = """
@@ -316,6 +318,62 @@ class TestAveraging:
         assert set(table.index) == set(comparison.names)
         assert table.index[-1] == "columns1"
         assert table["weight"].to_numpy().sum() == pytest.approx(1, abs=0.02)
+
+    def test_one_table_and_one_page(
+        self, comparison: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "elpd_loo" not in comparison.table and "stacking" not in str(comparison.report())
+        found = compare(*comparison.runs, names=comparison.names, observed="y", loo=True)
+        alone = comparison.loo()
+        name = next(column for column in ("elpd_loo", "elpd") if column in alone)
+        for row, key in (
+            (name, "elpd_loo"),
+            ("se", "elpd_loo_error"),
+            ("weight", "stacking_weight"),
+        ):
+            assert found.table[key].to_dict() == alone[row].to_dict()
+        assert found.table["log_z"].equals(comparison.table["log_z"])
+        page = str(found.report())
+        assert "elpd (LOO)" in page and "stacking" in page
+        for run, folder in zip(comparison.runs, comparison.names, strict=True):
+            run.save(tmp_path / folder)
+        folders = [str(tmp_path / folder) for folder in comparison.names]
+        assert main(["compare", *folders, "--observed", "y", "--loo", "--json"]) == 0
+        told = {row["name"]: row for row in json.loads(capsys.readouterr().out)["models"]}
+        for folder in comparison.names:
+            assert told[folder]["elpd_loo"] == pytest.approx(found.table.loc[folder, "elpd_loo"])
+
+    def test_a_doubt_of_loo_is_a_warning(self, comparison: Comparison) -> None:
+        table = comparison.loo().assign(warning=[True, *[False] * (len(comparison.names) - 1)])
+        found = dataclasses.replace(comparison, by_loo=table)
+        first = str(table.index[0])
+        assert found.table.loc[first, "warnings"] == "loo"
+        assert [name for name in found.names if "loo" in found.warnings_of(name)] == [first]
+
+    def test_observations_of_several_kinds(self) -> None:
+        """elpd is the sum over all observations, of whatever kind."""
+        source = """
+        data {{ int N; vector[N] y; vector[N] z; }}
+        parameters {{ real a; }}
+        model {{ a ~ normal(0, {0}); y ~ normal(a, 1); z ~ normal(-a, 1); }}
+        """
+        data = {"N": 6, "y": np.linspace(0, 2, 6), "z": np.linspace(-2, 1, 6)}
+        runs = [sample(source.format(width), data, f"width{width}") for width in (1, 2)]
+        arviz, table = importlib.import_module("arviz"), compare(*runs, names=["a", "b"]).loo()
+        for name, run in zip("ab", runs, strict=True):
+            alone = [arviz.loo(run.to_arviz(), var_name=kind) for kind in "yz"]
+            parts = [one["elpd_loo"] if hasattr(one, "index") else one.elpd for one in alone]
+            elpd = next(table.loc[name, key] for key in ("elpd_loo", "elpd") if key in table)
+            assert elpd == pytest.approx(sum(parts), abs=1e-6)
+
+    def test_loo_of_other_observations_is_refused(self) -> None:
+        source = "data { int N; vector[N] y; } parameters { real a; } model { a ~ normal(0, 1); y ~"
+        runs = [
+            sample(f"{source} normal(a, 1); }}", {"N": n, "y": np.zeros(n)}, f"n{n}")
+            for n in (3, 5)
+        ]
+        with pytest.raises(StanctError, match="cannot compare the models by leave-one-out"):
+            compared_by_loo(["a", "b"], runs)
 
 
 def test_runs_bridges_and_folders_together(

@@ -34,6 +34,7 @@ FIRST: dict[str, tuple[dict[str, Any], int, int]] = {
     "parallel_tempering": ({"warmup": 60}, 60, 480),
     "ais": ({"temperatures": 20}, 32, 288),
     "pseudo_extended": ({"warmup": 150, "copies": 2}, 100, 500),
+    "power_posterior": ({"warmup": 150, "rungs": 9}, 100, 500),
 }
 
 

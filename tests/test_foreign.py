@@ -14,7 +14,7 @@ import stanct
 from stanct.engines import homes
 from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import inference_data
-from stanct.runs.foreign import is_fit, read_fit, unconstrained
+from stanct.runs.foreign import is_fit, read_fit, sampled, unconstrained
 from stanct.targets.program_target import ProgramTarget
 
 SOURCE = """
@@ -82,13 +82,35 @@ def dataset(draws: dict[str, np.ndarray]) -> Any:
     return group.to_dataset() if hasattr(group, "to_dataset") else group
 
 
+def of_arviz(draws: dict[str, np.ndarray]) -> pd.DataFrame:
+    """The columns of ArviZ's `InferenceData.to_dataframe`."""
+    names = {"chain__": "chain", "lp__": ("sample_stats", "lp"), "s": ("posterior", "s")}
+    names["divergent__"] = ("sample_stats", "diverging")
+    for i in range(2):
+        names |= {f"a[{i},{j}]": ("posterior", f"a[{i},{j}]", i, j) for j in range(3)}
+    found = frame(draws, "a[{},{}]", 0)
+    found.columns = pd.Index([names[name] for name in found.columns], tupleize_cols=False)
+    return found
+
+
+def with_warmup(draws: dict[str, np.ndarray]) -> Any:
+    """ArviZ's container of a CmdStanMCMC whose warm-up was saved."""
+    before = np.full((2, 4), 99.0)
+    lp, diverging = np.hstack([before, LP]), np.hstack([before > 0, DIVERGENT])
+    groups = {"posterior": draws, "sample_stats": {"lp": lp, "diverging": diverging}}
+    return inference_data(groups, {})
+
+
 FORMS = {
     "mapping": lambda d, _: {**d, "lp__": LP, "divergent__": DIVERGENT},
     "mapping with more": lambda d, _: {**d, "lp": LP, "diverging": DIVERGENT, "other": np.zeros(7)},
     "brackets": lambda d, _: frame(d, "a[{},{}]"),
     "dots": lambda d, _: frame(d, "a.{}.{}"),
     "from zero": lambda d, _: frame(d, "a[{}, {}]", 0),
+    "blanks": lambda d, _: frame(d, " a[{},{}]").rename(columns={"s": "s "}),
+    "of ArviZ": lambda d, _: of_arviz(d),
     "container": lambda d, _: container(d),
+    "container with warm-up": lambda d, _: with_warmup(d),
     "group": lambda d, _: dataset(d),
     "files": lambda d, p: [write_csv(p / f"{c}.csv", d, c) for c in range(2)],
     "folder": lambda d, p: [write_csv(p / f"{c}.csv", d, c).parent for c in range(2)][1],
@@ -224,6 +246,31 @@ def test_what_cannot_be_read_is_refused(
         read_fit(refused(form, draws, tmp_path), SHAPES)
 
 
+def test_what_is_no_sample_is_refused(target: ProgramTarget, draws: dict[str, np.ndarray]) -> None:
+    still = {**draws, "s": np.full((2, 5), 2.0)}
+    with pytest.raises(StanctError, match="All draws of `s` in the mapping of draws are the same"):
+        sampled(target, still, np.random.default_rng(0))
+    twice = {name: np.concatenate([values, values[:1]]) for name, values in draws.items()}
+    with pytest.raises(StanctError, match="The chains 1 and 3 of the mapping of draws have the sa"):
+        sampled(target, twice, np.random.default_rng(0))
+
+
+def test_the_length_of_a_unit_vector_is_lost(rng: np.random.Generator) -> None:
+    """Stan's lp__ has a term of it, so that lp__ tells nothing of the program."""
+    target = target_of("parameters { unit_vector[2] u; real x; } model { x ~ std_normal(); }")
+    angle = rng.uniform(0, 6, (2, 5))
+    fit = {"u": np.stack([np.cos(angle), np.sin(angle)], -1), "x": angle, "lp__": LP}
+    assert unconstrained(target, fit, np.random.default_rng(0)).lp is None
+
+
+def test_a_frame_is_a_base(rng: np.random.Generator) -> None:
+    fit = pd.DataFrame({"x": rng.standard_normal(400)})
+    model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
+    run = model.sample(None, "gibbs", base=fit, draws=50, warmup=32, seed=1, progress=False)
+    assert isinstance(run.base, stanct.GaussianBase)
+    assert run.base.mean == pytest.approx([fit["x"].mean()])
+
+
 def test_what_is_a_fit(draws: dict[str, np.ndarray]) -> None:
     assert all(map(is_fit, (draws, container(draws), dataset(draws), pd.DataFrame())))
     assert not any(map(is_fit, ("pilot", 3, None, stanct.GaussianBase(np.zeros(1), np.eye(1)))))
@@ -242,7 +289,10 @@ def test_a_fit_of_cmdstan(
     fit = cmdstanpy.CmdStanModel(stan_file=str(file)).sample(
         {"N": 0}, chains=2, iter_sampling=500, seed=1, show_progress=False
     )
-    forms = [fit, list(fit.runset.csv_files), fit.draws_pd(), arviz.from_cmdstanpy(fit)]
+    saved = cmdstanpy.CmdStanModel(stan_file=str(file)).sample(
+        {"N": 0}, chains=2, iter_sampling=500, seed=1, show_progress=False, save_warmup=True
+    )
+    forms = [fit, list(fit.runset.csv_files), fit.draws_pd(), arviz.from_cmdstanpy(fit), saved]
     runs = [stanct.bridge(file, {"N": 0}, form, seed=1) for form in forms]
     for run in runs:
         assert run.is_reliable

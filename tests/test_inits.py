@@ -89,6 +89,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ({"inits": {}}, "Init 1 has no value of `x`"),
         ({"inits": [{"x": 1}, {"x": -2}]}, "Init 2 is no point of the program"),
         ({"inits": {"x": [1, 2]}}, "Init 1 is no point of the program"),
+        ({"inits": {"x": float("nan")}}, "Init 1 has a value of `x` that is not finite"),
         ({"inits": []}, "inits must be a mapping"),
         ({"inits": 3}, "inits must be a mapping"),
         ({"inits": "nowhere.json"}, r"The inits of nowhere\.json cannot be read"),

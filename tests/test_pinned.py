@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -393,7 +393,7 @@ def of_checks() -> dict[str, Any]:
 def _with(evidence: Any, high: int) -> Any:
     low = {"effective_size": 100.0, "pareto_k": 0.7, "std_error": 0.5}
     bad = {"effective_size": 99.0, "pareto_k": 0.71, "std_error": 0.51}
-    return SimpleNamespace(**{**asdict(evidence), **(bad if high else low)})
+    return replace(evidence, **(bad if high else low), weight_share=0.5)
 
 
 ALL: dict[str, Callable[[], Any]] = {

@@ -20,6 +20,7 @@ from sampled import sampled
 from targets import CUT, LINE, SKEWED, TWO_MODES
 
 import stanct
+from stanct.runs.diagnostics import MAXIMA, MINIMA, Check
 from stanct.runs.run import Run
 
 Make = Callable[[], Run]
@@ -44,6 +45,7 @@ data { vector[2] y; }
 parameters { real x; }
 model { x ~ normal(0, 5); y[1] ~ normal(x ^ 2, 0.3); y[2] ~ normal(x, 3); }
 """
+SHARP = "data { real y; } parameters { real a; } model { a ~ std_normal(); y ~ normal(a, 0.01); }"
 BANANA = """
 parameters { vector[2] x; }
 model { x[1] ~ normal(0, 3); x[2] ~ normal(x[1] ^ 2, 0.3); }
@@ -179,6 +181,7 @@ SHALLOW = made("pseudo_extended", base=WIDE, max_depth=1, **COPIES)
 DEEP = made("pseudo_extended", base=WIDE, **{**COPIES, "draws": 400})
 CUT_COPIES = made("pseudo_extended", CUT.source, base=BELOW, **COPIES)
 WHOLE_COPIES = made("pseudo_extended", DECLARED, base=ABOVE, **COPIES)
+APART, TOGETHER = (made("pseudo_extended", base=base, **COPIES) for base in (FAR, "pilot"))
 REFITTED = made("joint", base=FAR, bootstrap=2, draws=400)
 STUCK = made("joint", base=FAR, bootstrap=0, draws=200, warmup=150)
 BRIEF = flow(base=BESIDE, duration=2.0, refresh=0.5)
@@ -244,6 +247,7 @@ CASES: dict[str, Case] = {
         r"Refit the base in more rounds \(bootstrap=2\)",
         made("parallel_tempering", base=FAR, draws=200, warmup=60, bootstrap=2),
     ),
+    "pareto_k of a ladder": Case(THREE_RUNGS, r"Use more rungs \(rungs=\)", MANY_RUNGS),
     "swaps of a ladder": Case(THREE_RUNGS, r"Use more rungs \(rungs=\)", MANY_RUNGS),
     "directions of a ladder": Case(THREE_RUNGS, r"Use more rungs \(rungs=\)", MANY_RUNGS),
     "tempered of a ladder": Case(
@@ -284,6 +288,12 @@ CASES: dict[str, Case] = {
         made("power_posterior", rungs=3, draws=200, warmup=150),
         r"Use more powers \(rungs=\)",
         POWERS,
+    ),
+    # No other check of this run fails.
+    "pareto_k of powers": Case(
+        made("power_posterior", SHARP, {"y": 3.0}, rungs=3, draws=200, warmup=150),
+        r"Use more powers \(rungs=\)",
+        made("power_posterior", SHARP, {"y": 3.0}, rungs=12, draws=200, warmup=150),
     ),
     # Longer chains made this one fail by more.
     "thermodynamic of powers": Case(FEW_POWERS, r"Use more powers \(rungs=\)", POWERS),
@@ -348,11 +358,8 @@ CASES: dict[str, Case] = {
         r"Run longer chains \(draws=\)",
         DEEP,
     ),
-    "overlap of copies": Case(
-        made("pseudo_extended", base=FAR, **COPIES),
-        "a base that reaches the target.*base='pilot'",
-        made("pseudo_extended", base="pilot", **COPIES),
-    ),
+    "overlap of copies": Case(APART, "a base that reaches the target.*base='pilot'", TOGETHER),
+    "pareto_k of copies": Case(APART, "a base that reaches the target.*base='pilot'", TOGETHER),
     "tempered of copies": Case(made("pseudo_extended", base=EXACT, **COPIES), UNTEMPERED, DEEP),
     "max_depth of copies": Case(SHALLOW, "Raise max_depth", DEEP),
     "support of copies": Case(CUT_COPIES, "Declare the target's support", WHOLE_COPIES),
@@ -507,6 +514,26 @@ def named() -> Iterator[str]:
                 )
 
 
+def is_beyond_and_passed(check: Check) -> bool:
+    """Whether the words of a limit are wrong: minimum or maximum."""
+    if check.bound == "minimum":
+        # A base of the run's own may be the target.
+        beyond = check.value < check.threshold and check.name != "tempered"
+        return beyond if check.passed else check.value > check.threshold
+    # Even weights, reached tails and gaps within errors pass with any value.
+    exceptions = ("pareto_k", "pareto_k_base", "tails", "thermostat", "tempering_thermostat")
+    beyond = check.value > check.threshold and check.name not in exceptions
+    return beyond if check.passed else check.value < check.threshold
+
+
+def test_every_check_is_a_minimum_or_a_maximum() -> None:
+    assert {*named()} == MINIMA | MAXIMA and not MINIMA & MAXIMA
+    own = [Check("own", value, 5.0, value > 5, "", "") for value in (4.0, 6.0)]
+    assert [check.bound for check in own] == ["minimum", "minimum"]
+    other = [Check("own", value, 5.0, value < 5, "", "") for value in (4.0, 6.0)]
+    assert [check.bound for check in other] == ["maximum", "maximum"]
+
+
 def test_every_check_of_every_run_has_a_case_or_a_reason() -> None:
     has = set()
     seen = set()
@@ -514,6 +541,7 @@ def test_every_check_of_every_run_has_a_case_or_a_reason() -> None:
         for make in (case.failing, case.mended):
             kind = KINDS[type(make()).__name__]
             seen |= {f"{check.name} of {kind}" for check in make().diagnostics}
+            assert not [check for check in make().diagnostics if is_beyond_and_passed(check)]
         kind = KINDS[type(case.failing()).__name__]
         has.add(f"{name.split(' of ')[0]} of {kind}")
         assert " of " not in name or f" of {kind}" in name

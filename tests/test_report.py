@@ -127,6 +127,11 @@ def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> 
     assert "Rao–Blackwell, tempered chains alone" in reader.text
     for check in run.diagnostics:
         assert signed(check.message) in reader.text
+    limits = re.findall(r'<td class="limit">([^<]*)<', page)
+    assert {"at least 100", "at most 1.05"} <= {*limits}
+    assert [limit.split()[1] for limit in limits] == [
+        {"minimum": "least", "maximum": "most"}[check.bound] for check in run.diagnostics
+    ]
     summary = run.summary()
     for name, mean in zip(summary.index, summary["mean"].to_numpy(float), strict=True):
         assert str(name) in reader.text and number(mean) in reader.text

@@ -366,7 +366,20 @@ def test_refusals_read_alike(
             "There is no option 'init'. Did you mean inits=..., from which the search for modes "
             "starts?",
         ),
-        ("ais", {"max_treedepth": 9}, "There is no option 'max_treedepth'."),
+        (
+            "auto",
+            {"adapt_delta": 0.9},
+            "There is no option 'adapt_delta'. auto has no such setting: did you mean "
+            "method=stanct.Joint(target_accept=...)?",
+        ),
+        (
+            "ais",
+            {"max_depth": 9},
+            "There is no option 'max_depth'. ais has no such setting: did you mean "
+            "method=stanct.Joint(max_depth=...)?",
+        ),
+        ("joint", {"num_draws": 9}, "There is no option 'num_draws'. Did you mean draws=...?"),
+        ("joint", {"verbose": 9}, "There is no option 'verbose'. Did you mean progress=...?"),
         (
             "gibbs",
             {"transitions": 8},

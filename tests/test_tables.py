@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -85,8 +86,18 @@ def test_text_is_no_markup() -> None:
 def test_the_parts_of_the_standard_error(good: TemperedRun) -> None:
     evidence = good.evidence
     words = shown(evidence)
-    for part in (evidence.within_error, evidence.between_error, evidence.base_error):
-        assert f"{part:.{1 - int(np.floor(np.log10(evidence.std_error)))}f}" in words
+    named = {
+        "within chains": evidence.within_error,
+        "between chains": evidence.between_error,
+        "base": evidence.base_error,
+    }
+    places = 1 - int(np.floor(np.log10(evidence.std_error)))
+    for name, part in named.items():
+        assert f"{name} {part:.{places}f}" in words
+    told = ", ".join(f"{name} {part:.{places}f}" for name, part in named.items())
+    assert repr(evidence).splitlines()[1] == f"  standard error: {told}"
+    alone = replace(evidence, between_error=float("nan"))
+    assert "between" not in repr(alone) and "nan" not in shown(alone)
     whole = np.hypot(max(evidence.within_error, evidence.between_error), evidence.base_error)
     assert whole == pytest.approx(evidence.std_error)
     assert evidence.base_error == pytest.approx(good.estimator.error(1.0)[1])

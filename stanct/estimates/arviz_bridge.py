@@ -12,6 +12,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -86,11 +87,26 @@ def pareto_k(log_weights: Array) -> float:
 
 
 def compare_by_loo(containers: Mapping[str, Any]) -> pd.DataFrame:
-    """ArviZ's comparison of containers with pointwise log likelihoods, by stacking weights."""
+    """ArviZ's comparison of containers with pointwise log likelihoods, by stacking weights.
+
+    Raises
+    ------
+    StanctError
+        ArviZ cannot compare them, for instance because they have different numbers of observations.
+    """
+    function = _arviz().compare
+    exactly = {"round_to": "none"} if "round_to" in signature(function).parameters else {}
     with warnings.catch_warnings():
         # Every container holds its own large Pareto k, which the caller can look up.
         warnings.simplefilter("ignore")
-        return _arviz().compare(dict(containers))
+        try:
+            return function(dict(containers), **exactly)
+        except (TypeError, ValueError) as cause:
+            raise StanctError(
+                f"ArviZ cannot compare the models by leave-one-out: {cause}",
+                remedy="Each model needs one log likelihood of the same observations, such as "
+                "`log_lik` in its generated quantities.",
+            ) from cause
 
 
 def read_netcdf(file: os.PathLike[str]) -> Any:

@@ -28,6 +28,12 @@ ENOUGH_PER_DIMENSION = 2
 BLOCKS = 10
 
 
+class BridgeEvidence(Evidence):
+    """log Z of a bridge, whose last error is that of the normal and of the choice of halves."""
+
+    part_names = ("within chains", "between chains", "normal and halves")
+
+
 @dataclass(frozen=True)
 class Bridge:
     """Meng & Wong's (1996) optimal bridge between draws of p and of a normalised q.
@@ -192,7 +198,7 @@ def swapped_log_z(pair: Sequence[Bridge]) -> float:
     return float(np.mean([one.log_z for one in pair]))
 
 
-def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -> Evidence:
+def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -> BridgeEvidence:
     """log Z from bridges whose halves have swapped roles, with its error.
 
     The errors of the draws are added and not combined in quadrature. Where the target is nearly
@@ -209,7 +215,7 @@ def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -
     base = float(np.sqrt(np.square(errors[:, 1]).sum()) / len(pair))
     by_chain = np.mean([one.chain_log_z for one in pair], axis=0)
     within, between = float(errors[:, 0].mean()), float(between_error(by_chain))
-    return Evidence(
+    return BridgeEvidence(
         log_z=swapped_log_z(pair),
         std_error=float(np.fmax(np.hypot(np.fmax(within, between), base), spread)),
         method=method,
@@ -218,4 +224,5 @@ def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -
         effective_size=float(errors[:, 2].sum()),
         pareto_k=max(k for one in pair for k in one.pareto_k),
         chain_log_z=tuple(float(value) for value in by_chain),
+        weight_share=min(one.even_share for one in pair),
     )

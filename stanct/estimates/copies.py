@@ -25,8 +25,9 @@ import numpy as np
 from scipy.optimize import root
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.path import Evidence, between_error
+from stanct.estimates.tail import Tail
 from stanct.path.bias import CopyBias
 from stanct.path.course import Course
 
@@ -245,7 +246,7 @@ class CopyEstimator:
         base_error = float(base.std() / np.sqrt(base.size))
         ratios = self._ratios(self._chain_states, self.log_c)[0]
         with np.errstate(divide="ignore"):
-            log_ratios = np.log(ratios)
+            tail = Tail.of(np.log(ratios))
         return Evidence(
             log_z=float(self.log_c[0]),
             std_error=float(np.hypot(np.fmax(within, between), base_error)),
@@ -253,8 +254,9 @@ class CopyEstimator:
             within_error=within,
             between_error=between,
             effective_size=size,
-            pareto_k=pareto_k(log_ratios[np.isfinite(log_ratios)]),
+            pareto_k=tail.shape,
             chain_log_z=tuple(float(value) for value in self.chain_log_z),
+            weight_share=tail.share,
         )
 
 
@@ -269,4 +271,5 @@ def _unknown(method: str, chain_log_z: Array) -> Evidence:
         effective_size=0.0,
         pareto_k=float("inf"),
         chain_log_z=tuple(float(value) for value in chain_log_z),
+        weight_share=0.0,
     )

@@ -21,8 +21,9 @@ from functools import cached_property
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.path import Curve, Evidence, between_error, with_rounding
+from stanct.estimates.tail import Tail
 from stanct.path.bridge import bridge_log_evidence
 
 WAYS = ("bridge", "forward", "backward")
@@ -112,6 +113,7 @@ class LadderEstimator:
         alone = self.chain_log_z(way)
         between = float(between_error(alone))
         log_z = float(self.steps[way].sum())
+        tail = self._tail(way)
         return Evidence(
             log_z=log_z,
             std_error=with_rounding(float(np.fmax(within[-1], between)), log_z),
@@ -119,19 +121,22 @@ class LadderEstimator:
             within_error=float(within[-1]),
             between_error=between,
             effective_size=size,
-            pareto_k=self._pareto_k(),
+            pareto_k=tail.shape,
             chain_log_z=tuple(float(value) for value in alone),
             warnings=warnings,
+            weight_share=tail.share,
         )
 
-    def _pareto_k(self) -> float:
-        """The largest Pareto k of the weights of any step, up or down."""
-        worst = -np.inf
-        for k, width in enumerate(np.diff(self.betas)):
-            up = -width * self.delta[..., k]
-            worst = max(worst, pareto_k(up[np.isfinite(up)]))
-            worst = max(worst, pareto_k(width * self.delta[..., k + 1]))
-        return worst
+    def _tail(self, way: str) -> Tail:
+        """The heaviest tail of the terms of any step; those of bridges are at most 1."""
+        found = []
+        for k, step in enumerate(self.steps[way]):
+            width = self.betas[k + 1] - self.betas[k]
+            up, down = -width * self.delta[..., k] - step, width * self.delta[..., k + 1] + step
+            if way == "bridge":
+                up, down = (-np.logaddexp(0.0, -terms) for terms in (up, down))
+            found += [Tail.of(up)] * (way != "backward") + [Tail.of(down)] * (way != "forward")
+        return max(found, key=lambda tail: (tail.is_heavy, tail.shape))
 
     def curve(self) -> Curve:
         """log z at the rungs, by bridges, with within-ladder errors."""

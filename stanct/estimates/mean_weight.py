@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import pareto_k
 from stanct.estimates.path import Evidence, with_rounding
+from stanct.estimates.tail import Tail
 
 BOOTSTRAPS = 500
 
 
-def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str) -> Evidence:
+class MeanWeightEvidence(Evidence):
+    """log Z of a mean weight, whose two errors are no parts of chains."""
+
+    part_names = ("by the delta method", "by bootstrap", "of rounding")
+
+
+def mean_weight_evidence(
+    log_weights: Array, island: int, seed: int, method: str
+) -> MeanWeightEvidence:
     """log Z from the mean weight, with errors over islands by delta method and bootstrap.
 
     Parameters
@@ -34,15 +42,17 @@ def mean_weight_evidence(log_weights: Array, island: int, seed: int, method: str
     weights = np.exp(log_weights - log_weights.max())
     by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
     log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
-    return Evidence(
+    tail = Tail.of(log_weights)
+    return MeanWeightEvidence(
         log_z=log_z,
         std_error=with_rounding(max(delta, bootstrap), log_z),
         method=f"{method}, importance weights",
         within_error=delta,
         between_error=bootstrap,
         effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
-        pareto_k=pareto_k(log_weights[np.isfinite(log_weights)]),
+        pareto_k=tail.shape,
         chain_log_z=tuple(float(value) for value in by_chain),
+        weight_share=tail.share,
     )
 
 

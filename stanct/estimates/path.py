@@ -20,15 +20,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
-from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.digits import decimals
+from stanct.estimates.tail import Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
@@ -59,11 +60,14 @@ class Evidence:
     effective_size
         Effective number of draws behind `log_z`, over all chains.
     pareto_k
-        Tail shape of the weights at β = 1. Above 0.7, the error is unreliable.
+        Tail shape of the weights at β = 1, or of the terms that the estimate averages; NaN where
+        there are none. Above 0.7 the error is unreliable, unless the weights are even; see `tail`.
     chain_log_z : shape (chains,)
         The estimate from each chain alone.
     warnings
         Names of the diagnostics that failed. `run.diagnostics` has their remedies.
+    weight_share
+        Effective share of the draws that these weights use, from 0 to 1; NaN where unknown.
     """
 
     log_z: float
@@ -75,6 +79,10 @@ class Evidence:
     pareto_k: float
     chain_log_z: tuple[float, ...]
     warnings: tuple[str, ...] = ()
+    weight_share: float = float("nan")
+
+    part_names: ClassVar[tuple[str, str, str]] = ("within chains", "between chains", "base")
+    """What `within_error`, `between_error` and `base_error` are called."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -96,11 +104,19 @@ class Evidence:
         doubt = f"\n  warnings: {', '.join(self.warnings)}" if self.warnings else ""
         # Chains that stayed where they began look well mixed.
         stuck = "round_trips" in self.warnings
-        size = "" if stuck else f"effective size {self.effective_size:.0f}, "
+        size = "" if stuck else f"effective size {self.effective_size:.0f}"
+        facts = ", ".join(fact for fact in (size, self.tail.in_words) if fact)
+        parts = ", ".join(f"{name} {value}" for name, value in self._parts_in_words)
         return (
             f"{self.in_words}   {self._interval_in_words}\n"
-            f"  {self.method}; {size}Pareto k {self.pareto_k:.2f}{doubt}"
+            f"  standard error: {parts}\n"
+            f"  {self.method}{'; ' if facts else ''}{facts}{doubt}"
         )
+
+    @property
+    def tail(self) -> Tail:
+        """`pareto_k` and `weight_share`, with the rule that says whether they matter."""
+        return Tail(self.pareto_k, self.weight_share)
 
     @property
     def base_error(self) -> float:
@@ -110,15 +126,20 @@ class Evidence:
         chains = np.fmax(self.within_error, self.between_error)
         return float(np.sqrt(max(self.std_error**2 - chains**2, 0.0)))
 
-    def _repr_html_(self) -> str:
+    @property
+    def _parts_in_words(self) -> list[tuple[str, str]]:
+        """Names and values of the parts of `std_error`; a single chain has no second part."""
         places = decimals(self.std_error)
-        parts = (
-            ("within chains", self.within_error),
-            ("between chains", self.between_error),
-            ("base", self.base_error),
-        )
+        values = self.within_error, self.between_error, self.base_error
+        return [
+            (name, f"{value:.{places}f}")
+            for name, value in zip(self.part_names, values, strict=True)
+            if not np.isnan(value)
+        ]
+
+    def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{name}</td><td>{value:.{places}f}</td></tr>" for name, value in parts
+            f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self._parts_in_words
         )
         doubt = f"<p>Warnings: {', '.join(self.warnings)}</p>" if self.warnings else ""
         return (
@@ -367,6 +388,7 @@ class PathEstimator:
         between = between_error(by_chain)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
         log_z = self.log_z(1.0)
+        tail = Tail.of(self.log_weights(1.0))
         return Evidence(
             log_z=log_z,
             std_error=_total(within, between, base, log_z),
@@ -374,9 +396,10 @@ class PathEstimator:
             within_error=within,
             between_error=float(between),
             effective_size=size,
-            pareto_k=pareto_k(self.log_weights(1.0)),
+            pareto_k=tail.shape,
             chain_log_z=tuple(float(value) for value in by_chain),
             warnings=warnings,
+            weight_share=tail.share,
         )
 
     def curve(self, beta: Array) -> Curve:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -19,6 +21,9 @@ from stanct.pages.page import (
 )
 from stanct.plots.canvas import CHAIN_COLOURS, INK, LETTERS, MAIN, drawing
 from stanct.runs.comparison import HALF_WIDTH, Comparison
+
+LEAST_FIXED = 1e-3
+"""Smaller probabilities are shown by their significant digits."""
 
 
 def comparison_page(found: Comparison) -> HtmlPage:
@@ -43,7 +48,12 @@ def comparison_page(found: Comparison) -> HtmlPage:
 def probability_words(found: Comparison, model: int) -> str:
     """Return a model's posterior probability with its 95 % interval as text."""
     low, high = found.probability_interval[model]
-    return f"{number(found.probability[model], 3)} ({number(low, 3)} to {number(high, 3)})"
+    value = found.probability[model]
+    if value < LEAST_FIXED or high == low:
+        return f"{number(value, 3)} ({number(low, 3)} to {number(high, 3)})"
+    # Two digits of half the interval, so that its ends differ from the value.
+    places = max(3, 1 - math.floor(math.log10((high - low) / 2)))
+    return f"{value:.{places}f} ({low:.{places}f} to {high:.{places}f})"
 
 
 def _model_table(found: Comparison) -> Table:
@@ -58,18 +68,31 @@ def _model_table(found: Comparison) -> Table:
             else Cell("0", 0.0),
             cell(found.prior[i], 3),
             Cell(probability_words(found, i), float(found.probability[i])),
-            Cell(", ".join(found.runs[i].warnings) or "none"),
+            *_loo_cells(found, found.names[i]),
+            Cell(", ".join(found.warnings_of(found.names[i])) or "none"),
         )
         rows.append(Row(found.names[i], cells))
     columns = (
         "model",
         "log Z",
-        f"log Bayes factor over {best}",
+        "log Bayes factor",
         "prior",
         "probability",
+        *(() if found.by_loo is None else ("elpd (LOO)", "stacking")),
         "warnings",
     )
-    return Table("Models, the largest evidence first", columns, tuple(rows))
+    caption = f"Models, the largest evidence first; Bayes factors are over {best}"
+    return Table(caption, columns, tuple(rows))
+
+
+def _loo_cells(found: Comparison, name: str) -> tuple[Cell, ...]:
+    """Cells of a model's leave-one-out, if there is one."""
+    if found.by_loo is None:
+        return ()
+    row = found.table.loc[name]
+    elpd, error = float(row["elpd_loo"]), float(row["elpd_loo_error"])
+    weight = float(row["stacking_weight"])
+    return Cell(with_error(elpd, error), elpd), Cell(f"{weight:.3f}", weight)
 
 
 def _factor_table(found: Comparison) -> Table:

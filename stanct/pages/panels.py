@@ -191,10 +191,11 @@ def _schedule_words(run: HasSchedule) -> str:
 def _weight_words(run: EvidenceRun) -> str:
     relative = relative_weights(run)
     kish = relative.size / np.square(relative).mean()
+    tail = run.evidence.tail.in_words
     return (
         f"Histogram of {relative.size} weights: the largest is {number(relative.max(), 3)} times "
-        f"the mean, they are worth {number(kish, 4)} equal ones, "
-        f"Pareto k is {run.evidence.pareto_k:.2f}."
+        f"the mean, they are worth {number(kish, 4)} equal ones"
+        f"{f', {tail}' if tail else ''}."
     )
 
 
@@ -351,7 +352,7 @@ PANELS: tuple[Panel[Any], ...] = (
         "weights",
         "Weights at β = 1",
         "Weights of the draws over their mean; those below a millionth stand at the left edge. A "
-        "long right tail (k above 0.7) means that a few draws decide everything.",
+        "long right tail (k above 0.7, unless weights are even) means that a few draws decide all.",
         plots.weight_histogram,
         _weight_words,
     ),

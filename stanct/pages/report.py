@@ -138,8 +138,10 @@ def _fixed(value: float, places: int) -> str:
     return f"{value:.{places}f}".replace("-", "−")
 
 
-def _limit(value: float) -> str:
-    return number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
+def _limit(check: Check) -> str:
+    value = check.threshold
+    words = number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
+    return f"{'at least' if check.bound == 'minimum' else 'at most'} {words}"
 
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
@@ -152,9 +154,15 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
     if evidence is not None:
         facts += [
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
-            ("Pareto k of the weights", number(evidence.pareto_k, 2)),
+            ("Pareto k of the weights", _tail_words(evidence)),
         ]
     return [*facts, *((label, number(value, 3)) for label, value in run.facts().items())]
+
+
+def _tail_words(evidence: Evidence) -> str:
+    """Pareto k, and why it does not matter where it is large and nothing depends on it."""
+    found = number(evidence.pareto_k, 2)
+    return found + evidence.tail.in_words.partition(f"{evidence.pareto_k:.2f}")[2]
 
 
 def _estimate_table(run: EvidenceRun) -> Table:
@@ -169,14 +177,13 @@ def _estimate_table(run: EvidenceRun) -> Table:
                 cell(e.std_error, 2),
                 cell(e.within_error, 2),
                 cell(e.between_error, 2),
+                cell(e.base_error, 2),
                 cell(e.effective_size, 4),
             ),
         )
         for label, e in named
     )
-    columns = (
-        "estimator", "log Z", "std. error", "within chains", "between chains", "effective size"
-    )  # fmt: skip
+    columns = ("estimator", "log Z", "std. error", *reported.part_names, "effective size")
     return Table("Estimates of log Z", columns, rows)
 
 

@@ -185,7 +185,7 @@ class AdiabaticRun(EvidenceRun):
                   "Use a smaller step, or a base inside the support."),
             *mean_weight_checks(evidence, "trajectories", MORE),
             check("hysteresis", *agreement(gap, gap_error),
-                  f"Cooling and heating differ by {gap:.3f} in log Z: "
+                  f"Cooling and heating differ by {gap:.3g} in log Z: "
                   f"{evidence.log_z:.3f} and {heated:.3f}.",
                   f"The flow met a metastability in one direction. {MORE}"),
             check("energy", energy, 0.3, energy <= 0.3,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from stanct.arrays import Array
 from stanct.errors import StanctError
 from stanct.estimates import weighted
-from stanct.estimates.arviz_bridge import compare_by_loo
+from stanct.estimates.arviz_bridge import compare_by_loo, inference_data
 from stanct.estimates.averages import Expectation
 from stanct.runs.run import EvidenceRun
 
@@ -80,12 +81,30 @@ def averaged_draws(
 
 def compared_by_loo(names: Sequence[str], runs: Sequence[EvidenceRun]) -> pd.DataFrame:
     """ArviZ's comparison by leave-one-out cross-validation; see `Comparison.loo`."""
-    containers = {}
-    for name, run in zip(names, runs, strict=True):
-        containers[name] = run.to_arviz()
-        if "log_likelihood" not in containers[name]:
+    containers = {name: run.to_arviz() for name, run in zip(names, runs, strict=True)}
+    sizes = {}
+    for name, container in containers.items():
+        if "log_likelihood" not in container:
             raise StanctError(
                 f"The run {name!r} has no log likelihood of each observation.",
                 remedy="Write `log_lik` in the program's generated quantities.",
             )
-    return compare_by_loo(containers)
+        found = container["log_likelihood"].data_vars
+        sizes[name] = {str(own): found[own][0, 0].size for own in found}
+    if all(len(own) == 1 for own in sizes.values()):
+        return compare_by_loo(containers)
+    if any(own != sizes[names[0]] for own in sizes.values()):
+        raise StanctError(
+            f"The models have log likelihoods of different data: {sizes}.",
+            remedy="Write one `log_lik` in the generated quantities of each program.",
+        )
+    return compare_by_loo({name: _as_one(container) for name, container in containers.items()})
+
+
+def _as_one(container: Any) -> Any:
+    """A container whose log likelihoods of several data are those of one, by name of the data."""
+    found = container["log_likelihood"].data_vars
+    parts = [np.asarray(found[name]) for name in sorted(map(str, found))]
+    flat = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=-1)
+    posterior = {str(n): np.asarray(v) for n, v in container["posterior"].data_vars.items()}
+    return inference_data({"posterior": posterior, "log_likelihood": {"observations": flat}}, {})

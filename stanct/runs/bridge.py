@@ -14,8 +14,9 @@ from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.bridge import Bridge, swapped_evidence
 from stanct.estimates.path import Evidence
+from stanct.estimates.tail import Tail
 from stanct.path.base import Base
-from stanct.runs.diagnostics import EVEN_WEIGHTS, Check, agreement, check
+from stanct.runs.diagnostics import Check, agreement, check, weights_check
 from stanct.runs.run import EvidenceRun
 
 ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."
@@ -30,6 +31,8 @@ MOST_SPREAD = 3
 MOST_DIVERGENT = 0.002
 # Written with six digits, draws give log densities back with errors well below this.
 LP_TOLERANCE = 0.1
+# lp__ itself is written with six digits.
+LP_ROUNDING = 5e-6
 PLAIN = "plain bridge"
 
 
@@ -121,13 +124,13 @@ class BridgeRun(EvidenceRun):
             check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
                   f"log Z rests on {evidence.effective_size:.0f} effective draws.", MORE_DRAWS),
             check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
-                  f"The standard error of log Z is {evidence.std_error:.2f}; above 0.5 the normal "
+                  f"The standard error of log Z is {evidence.std_error:.2g}; above 0.5 the normal "
                   "and the posterior hardly overlap, and the error itself is unknown.", ESCALATE),
             _gap_check("halves", [one.log_z for one in self._warp],
                        [float(np.hypot(*one.errors[:2])) for one in self._warp],
                        "Estimates with swapped halves", MORE_DRAWS),
             check("reshuffled", self.reshuffled_spread, allowed, self.reshuffled_spread <= allowed,
-                  f"log Z varies by {self.reshuffled_spread:.3f} with which draws fit the normal.",
+                  f"log Z varies by {self.reshuffled_spread:.2g} with which draws fit the normal.",
                   ESCALATE),
             _gap_check("estimators", [evidence.log_z, plain.log_z],
                        [evidence.std_error, plain.std_error],
@@ -161,8 +164,9 @@ class BridgeRun(EvidenceRun):
         if self.lp.size:
             gaps = self.log_density - self.lp
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
+            allowed = LP_TOLERANCE + LP_ROUNDING * float(np.median(np.abs(self.lp)))
             checks.append(
-                check("program", gap, LP_TOLERANCE, gap <= LP_TOLERANCE,
+                check("program", gap, allowed, gap <= allowed,
                       f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
                       "The fit is of another program or of other data: pass those of the fit.")
             )  # fmt: skip
@@ -194,13 +198,9 @@ def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:
 
 
 def _side_check(name: str, pair: list[Bridge], side: int, words: str, remedy: str) -> Check:
-    even = min(one.even_share for one in pair)
-    k = max(one.pareto_k[side] for one in pair)
-    return check(
-        name, k, 0.7, k <= 0.7 or even > EVEN_WEIGHTS,
-        f"The bridge's terms at the {words} have tail shape {k:.2f} and use {even:.0%} of them.",
-        f"A few of them dominate. {remedy}",
-    )  # fmt: skip
+    tail = Tail(max(one.pareto_k[side] for one in pair), min(one.even_share for one in pair))
+    terms = f"The bridge's terms at the {words}"
+    return weights_check(name, tail, terms, f"A few of them dominate. {remedy}")
 
 
 def _gap_check(
@@ -208,4 +208,4 @@ def _gap_check(
 ) -> Check:
     gap = abs(log_z[0] - log_z[1])
     verdict = agreement(gap if np.isfinite(gap) else np.inf, math.hypot(*errors))
-    return check(name, *verdict, f"{words} differ by {gap:.3f}.", remedy)
+    return check(name, *verdict, f"{words} differ by {gap:.3g}.", remedy)

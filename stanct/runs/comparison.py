@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,9 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
+from stanct.estimates.digits import decimals
 from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
+from stanct.runs.caveats import notes_of, notes_of_loo, pairs
 from stanct.runs.loading import load
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.same_data import declared_data, refuse_other_data
@@ -64,11 +66,17 @@ class BayesFactor:
         return next(words for limit, words in STRENGTHS if surely < limit)
 
     def __repr__(self) -> str:
-        low, high = self.interval
+        places = decimals(self.std_error)
         return (
-            f"log Bayes factor {self.log:.3f} ± {self.std_error:.3f} (95 %: {low:.2f} to "
-            f"{high:.2f}): evidence {self.strength}"
+            f"log Bayes factor {self.log:.{places}f} ± {self.std_error:.{places}f} "
+            f"(95 %: {self.interval_in_words}): evidence {self.strength}"
         )
+
+    @property
+    def interval_in_words(self) -> str:
+        """Both ends of the interval, with as many digits as the error has."""
+        low, high = (f"{end:.{decimals(self.std_error) - 1}f}" for end in self.interval)
+        return f"{low} to {high}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,12 +96,15 @@ class Comparison:
         Prior probabilities of the models.
     notes
         Caveats: failed diagnostics, and data that only some programs declare.
+    by_loo
+        What `loo` returns, where `compare` was asked for it; None elsewhere.
     """
 
     names: tuple[str, ...]
     runs: tuple[EvidenceRun, ...] = field(repr=False)
     prior: Array = field(repr=False)
     notes: tuple[str, ...] = ()
+    by_loo: pd.DataFrame | None = field(default=None, repr=False)
 
     @cached_property
     def log_z(self) -> Array:
@@ -216,14 +227,16 @@ class Comparison:
         """ArviZ's comparison by leave-one-out cross-validation, with stacking weights.
 
         One row for each model, the best first; see ``az.compare``. It asks which model predicts
-        held-out observations better, and does not depend on the width of vague priors.
+        held-out observations better, and does not depend on the width of vague priors. Where models
+        have several kinds of observations, each single one of any kind is left out.
 
         Raises
         ------
         StanctError
-            A run has no pointwise log likelihoods; see `Run.to_arviz`.
+            A run has no pointwise log likelihoods, see `Run.to_arviz`, or those of models are of
+            different observations.
         """
-        return compared_by_loo(self.names, self.runs)
+        return compared_by_loo(self.names, self.runs) if self.by_loo is None else self.by_loo
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -231,13 +244,16 @@ class Comparison:
 
         The columns are `log_z`, `std_error`, `log_bayes_factor` against the first row with
         `log_bayes_factor_error`, `prior`, `probability` with its 95 % interval `probability_low`
-        and `probability_high`, and `warnings`, the names of failed diagnostics.
+        and `probability_high`, and `warnings`, the names of failed diagnostics. Where `compare` was
+        asked for leave-one-out, `elpd_loo` with `elpd_loo_error` and `stacking_weight` come before
+        the warnings, among which is ``"loo"`` where ArviZ warns of the model.
         """
         best = self.names[self.order[0]]
         rows = {}
         for i in self.order:
-            factor = self.bayes_factor(self.names[i], best)
-            rows[self.names[i]] = {
+            name = self.names[i]
+            factor = self.bayes_factor(name, best)
+            rows[name] = {
                 "log_z": self.log_z[i],
                 "std_error": self.std_error[i],
                 "log_bayes_factor": factor.log,
@@ -246,9 +262,23 @@ class Comparison:
                 "probability": self.probability[i],
                 "probability_low": self.probability_interval[i, 0],
                 "probability_high": self.probability_interval[i, 1],
-                "warnings": ", ".join(self.runs[i].warnings),
+                **self._loo_columns(name),
+                "warnings": ", ".join(self.warnings_of(name)),
             }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def _loo_columns(self, name: str) -> dict[str, float]:
+        if self.by_loo is None:
+            return {}
+        row = self.by_loo.loc[name]
+        elpd = row["elpd_loo"] if "elpd_loo" in row else row["elpd"]  # ArviZ 0.x and 1.x
+        names = "elpd_loo", "elpd_loo_error", "stacking_weight"
+        return dict(zip(names, map(float, (elpd, row["se"], row["weight"])), strict=True))
+
+    def warnings_of(self, name: str) -> tuple[str, ...]:
+        """Failed diagnostics of a model's run, and ``"loo"`` where ArviZ warns of its LOO."""
+        doubtful = self.by_loo is not None and bool(self.by_loo.loc[name, "warning"])
+        return (*self.runs[self._position(name)].warnings, *["loo"] * doubtful)
 
     @property
     def is_reliable(self) -> bool:
@@ -261,7 +291,8 @@ class Comparison:
         first, second = (self.names[i] for i in self.order[:2])
         factor = self.bayes_factor(first, second)
         low, high = factor.interval
-        numbers = f"log Bayes factor {factor.log:.2f}, 95 % interval {low:.2f} to {high:.2f}"
+        value = f"{factor.log:.{decimals(factor.std_error) - 1}f}"
+        numbers = f"log Bayes factor {value}, 95 % interval {factor.interval_in_words}"
         if high < STRENGTHS[0][0]:
             words = f"The data hardly tell {first} from {second} ({numbers})."
         elif low <= 0:
@@ -327,6 +358,7 @@ def compare(
     prior: Sequence[float] | None = None,
     observed: str | Sequence[str] | None = None,
     improper: Literal["refuse", "allow"] = "refuse",
+    loo: bool = False,
 ) -> Comparison:
     """Compare models by the evidences of runs on the same data.
 
@@ -367,11 +399,12 @@ def compare(
         for label, run in zip(labels, loaded, strict=True):
             _refuse_improper(label, run)
     data = [declared_data(run) for run in loaded]
-    for i, j in _pairs(len(loaded)):
+    for i, j in pairs(len(loaded)):
         refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
-    return Comparison(
-        labels, loaded, _prior(prior, labels), tuple(_notes(labels, loaded, data, observed))
-    )
+    weights = _prior(prior, labels)
+    by_loo = compared_by_loo(labels, loaded) if loo else None
+    notes = [*notes_of(labels, loaded, data, observed), *notes_of_loo(by_loo)]
+    return Comparison(labels, loaded, weights, tuple(notes), by_loo)
 
 
 def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:
@@ -389,10 +422,6 @@ def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun
             remedy="See its diagnostics, and run it again as they advise.",
         )
     return found
-
-
-def _pairs(count: int) -> Iterator[tuple[int, int]]:
-    return ((i, j) for j in range(count) for i in range(j))
 
 
 def _labels(
@@ -433,41 +462,3 @@ def _refuse_improper(label: str, run: Run) -> None:
             remedy=f"Give {', '.join(names)} a proper prior and run again; or pass "
             'improper="allow" (--improper allow) if all models share the improper priors.',
         )
-
-
-def _notes(
-    labels: Sequence[str],
-    runs: Sequence[Run],
-    data: Sequence[Mapping[str, Any]],
-    observed: Sequence[str] | None,
-) -> Iterator[str]:
-    for label, run in zip(labels, runs, strict=True):
-        if run.warnings:
-            yield (
-                f"{label} has warnings ({', '.join(run.warnings)}): its log Z may be off by more "
-                "than its error."
-            )
-    for label, run in zip(labels, runs, strict=True):
-        for omission in run.provenance.get("omissions", ()):
-            if omission["kind"] != "missing_constant":
-                yield f"{label}, line {omission['line']}: {omission['sentence']}"
-    if not any(data):
-        yield (
-            "The programs declare no data, so that nothing could be compared: that they describe "
-            "the same observations is for you to know."
-        )
-    common = set(data[0]).intersection(*data[1:])
-    for label, own in zip(labels, data, strict=True):
-        rest = [name for name in own if name not in common]
-        if rest and observed is None:
-            yield (
-                f"{label} alone or with some others uses the data {', '.join(rest)}: if these are "
-                "observations and not covariates, the evidences cannot be compared."
-            )
-    for i, j in _pairs(len(runs)):
-        hashes = {run.provenance["program_sha256"] for run in (runs[i], runs[j])}
-        if len(hashes) == 1 and None not in hashes and runs[i].data == runs[j].data:
-            yield (
-                f"{labels[i]} and {labels[j]} are the same program on the same data: their log Z "
-                "must agree, and each counts as a model of its own."
-            )

@@ -11,6 +11,7 @@ import pandas as pd
 
 from stanct.arrays import Array
 from stanct.estimates.path import Evidence
+from stanct.estimates.tail import MOST_SHAPE, Tail
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -26,8 +27,17 @@ DECLARE = "Declare the target's support in the program, or pass a base inside it
 # Share of the base's draws at which the target may vanish before that is the first thing to mend.
 MOST_HOLES = 0.01
 
-# With at least this effective share of the draws, weights hardly vary and their tail is irrelevant.
-EVEN_WEIGHTS = 0.5
+# Checks whose threshold is the least value that is allowed, and those where it is the largest.
+MINIMA = frozenset((
+    "acceptance", "bias", "effective_size", "few_tours", "hand_overs", "interrupted", "max_seconds",
+    "mixing", "modes", "overlap", "patience", "plateau", "round_trips", "tempered", "trips",
+))  # fmt: skip
+MAXIMA = frozenset((
+    "base", "confirmed", "directions", "divergences", "energy", "estimators", "halves",
+    "hysteresis", "kinetic", "lost", "max_depth", "pareto_k", "pareto_k_base", "program", "r_hat",
+    "rejections", "resets", "reshuffled", "stalled", "std_error", "support", "swaps", "tails",
+    "target_se", "tempering_thermostat", "thermodynamic", "thermostat", "unseen",
+))  # fmt: skip
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
@@ -57,6 +67,16 @@ class Check:
     passed: bool
     message: str
     remedy: str
+
+    @property
+    def bound(self) -> str:
+        """Whether the threshold is a ``"minimum"`` or a ``"maximum"``.
+
+        For a check of a method of your own, the verdict tells.
+        """
+        if self.name in MINIMA or self.name in MAXIMA:
+            return "minimum" if self.name in MINIMA else "maximum"
+        return "minimum" if (self.value >= self.threshold) == self.passed else "maximum"
 
     def __repr__(self) -> str:
         verdict = "ok  " if self.passed else "FAIL"
@@ -187,7 +207,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
     return check(
         "thermodynamic",
         *agreement(gap, error),
-        f"log Z and its thermodynamic integral differ by {gap:.3f}.",
+        f"log Z and its thermodynamic integral differ by {gap:.3g}.",
         f"A stretch of the path has not converged. {remedy}",
     )
 
@@ -208,7 +228,7 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
         "confirmed",
         *agreement(gap, error),
         f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
-        f"differ by {gap:.3f}.",
+        f"differ by {gap:.3g}.",
         f"One of the two misses part of the target. {MORE}",
     )
     return (found,)
@@ -261,6 +281,26 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
     return (found,)
 
 
+def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
+    """Check that no few draws decide, by the rule of `Tail`.
+
+    Parameters
+    ----------
+    name
+        Name of the check, ``"pareto_k"`` where there is one such tail.
+    weights
+        What the weights are, as the subject of a sentence.
+    """
+    return check(
+        name,
+        tail.shape,
+        MOST_SHAPE,
+        not tail.is_heavy,
+        f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
+        remedy,
+    )
+
+
 def support_check(base_delta: Array) -> Check:
     """Check whether the target vanishes (δ = +inf) at too many draws of the base."""
     outside = float(np.mean(~np.isfinite(base_delta)))
@@ -286,14 +326,13 @@ def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Che
     remedy
         How to obtain more of them.
     """
-    size, shape, error = evidence.effective_size, evidence.pareto_k, evidence.std_error
+    size, error = evidence.effective_size, evidence.std_error
     return (
         check("effective_size", size, 100, size >= 100,
               f"The weights are worth {size:.0f} {draws}.", remedy),
-        check("pareto_k", shape, 0.7, shape <= 0.7,
-              f"The weights have tail shape {shape:.2f}.", remedy),
+        weights_check("pareto_k", evidence.tail, "The weights", remedy),
         check("std_error", error, 0.5, error <= 0.5,
-              f"The standard error of log Z is {error:.2f}; above 0.5 the log of the mean "
+              f"The standard error of log Z is {error:.2g}; above 0.5 the log of the mean "
               "weight is biased low and its error unreliable.", remedy),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -148,8 +149,36 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
         )
     x = np.array([part[:shortest] for part in parts])
     lost = 1 - sum(map(len, parts)) / (chains * draws)
-    lp = found.lp if shortest == draws else None
+    # A unit vector has lost its length, of which Stan's lp__ has a term.
+    has_lengths = "unit_vector" in types.values()
+    lp = found.lp if shortest == draws and not has_lengths else None
     return Unconstrained(x, lp, lost, found.origin, found.divergent)
+
+
+def sampled(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
+    """The draws of `unconstrained`, of chains and parameters that vary.
+
+    Raises
+    ------
+    StanctError
+        As `unconstrained`; or all draws of a parameter are the same, or those of two chains are.
+    """
+    found = unconstrained(target, fit, rng)
+    chains, _, dimension = found.x.shape
+    still = np.flatnonzero(np.ptp(found.x.reshape(-1, dimension), axis=0) == 0)
+    if still.size:
+        names = ", ".join(f"`{target.density.unconstrained_names[i]}`" for i in still[:5])
+        raise StanctError(
+            f"All draws of {names} in {found.origin} are the same.",
+            remedy="A parameter varies. What was fixed in the fit must be data of the program.",
+        )
+    for one, other in itertools.combinations(range(chains), 2):
+        if np.array_equal(found.x[one], found.x[other]):
+            raise StanctError(
+                f"The chains {one + 1} and {other + 1} of {found.origin} have the same draws.",
+                remedy="Pass each chain once. Does the folder hold a fit twice?",
+            )
+    return found
 
 
 def _why_outside(target: ProgramTarget, variables: Mapping[str, Array]) -> str:
@@ -179,8 +208,8 @@ def _mended(kind: str, values: Array) -> Array:
 
 
 def base_of(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> GaussianBase:
-    """The Gaussian base with the moments of a fit's draws; errors are those of `unconstrained`."""
-    x = unconstrained(target, fit, rng).x
+    """The Gaussian base with the moments of a fit's draws; errors are those of `sampled`."""
+    x = sampled(target, fit, rng).x
     return GaussianBase.from_covariance(*gaussian_moments(x.reshape(-1, x.shape[-1])))
 
 
@@ -207,7 +236,10 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
     variables = {name: _shaped(found, name, shape) for name, shape in shapes.items()}
     lead = {values.shape[:2] for values in variables.values()}
     if len(lead) != 1:
-        raise StanctError(f"Parameters of the fit have different numbers of draws: {sorted(lead)}.")
+        raise StanctError(
+            f"Parameters of the fit have different numbers of draws: {sorted(lead)}.",
+            remedy="Pass the same draws of every parameter.",
+        )
     lp = found.lp if found.lp is not None and found.lp.shape in lead else None
     for name, values in variables.items():
         if not np.isfinite(values).all():
@@ -352,7 +384,9 @@ def _read_cmdstanpy(fit: Any) -> ForeignFit:
         return values.reshape(chains, -1, *values.shape[1:])
 
     variables = {name: by_chain(values) for name, values in fit.stan_variables().items()}
-    own = fit.method_variables()
+    # Statistics have the draws of a warm-up too, where it was saved, and variables have not.
+    kept = int(fit.num_draws_sampling)
+    own = {name: np.asarray(values)[-kept:] for name, values in fit.method_variables().items()}
     return ForeignFit(variables, own["lp__"].T, "the CmdStanMCMC", _divergent_of(own))
 
 
@@ -376,9 +410,14 @@ def _read_dataset(posterior: Any, statistics: Any) -> ForeignFit:
         for name in posterior.data_vars
         if {"chain", "draw"} <= set(posterior[name].dims)
     }
-    found = [_chains_first(statistics[n]) for n in LP_NAMES if n in statistics]
-    lp = found[0] if found else None
-    return ForeignFit(variables, lp, "the group posterior of the fit", _divergent_of(statistics))
+    # ArviZ's `from_cmdstanpy` puts the statistics of a saved warm-up before those of the draws.
+    draws = max((values.shape[1] for values in variables.values()), default=0)
+    own = {
+        name: _chains_first(statistics[name])[:, -draws:]
+        for name in (*LP_NAMES, *DIVERGENT_NAMES)
+        if name in statistics
+    }
+    return ForeignFit(variables, _lp_of(own), "the group posterior of the fit", _divergent_of(own))
 
 
 def _chains_first(values: Any) -> Array:
@@ -386,10 +425,11 @@ def _chains_first(values: Any) -> Array:
 
 
 def _read_frame(frame: pd.DataFrame) -> ForeignFit:
+    frame = frame.rename(columns=_label)
     column = next((name for name in CHAIN_COLUMNS if name in frame.columns), None)
     parts = [frame] if column is None else [part for _, part in frame.groupby(column, sort=True)]
     shortest = min(len(part) for part in parts)
-    places = _elements(str(name) for name in frame.columns)
+    places = _elements(map(str, frame.columns))
     variables = {}
     for name, elements in places.items():
         least = min((i for index in elements for i in index), default=1)
@@ -402,6 +442,13 @@ def _read_frame(frame: pd.DataFrame) -> ForeignFit:
                 values[(chain, slice(None), *own)] = _numbers(part[label], label)[:shortest]
         variables[name] = values
     return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables))
+
+
+def _label(name: Any) -> Any:
+    """A column's name without blanks, or the variable of ArviZ's ``("posterior", "b[0]", 0)``."""
+    if isinstance(name, tuple) and len(name) > 1 and name[0] in ("posterior", "sample_stats"):
+        name = name[1]
+    return name.strip() if isinstance(name, str) else name
 
 
 def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], str]]:

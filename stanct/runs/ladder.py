@@ -25,6 +25,7 @@ from stanct.runs.diagnostics import (
     refit,
     support_check,
     tempered_check,
+    weights_check,
 )
 from stanct.runs.run import EvidenceRun, scans
 
@@ -198,13 +199,14 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
         check("swaps", worst_swap, 0.9, worst_swap <= 0.9,
               f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
               "Use more rungs (rungs=) or a longer warm-up."),
+        weights_check("pareto_k", evidence.tail, "The bridges' terms", rungs),
         tempered_check(run.barrier, 0.01,
                        f"The barrier between base and target is {run.barrier:.2f}.",
                        run.settings),
         *(mixed if trips else ()),
         check("directions", gap / gap_error if gap_error > 0 else 0.0, 3,
               gap <= 3 * gap_error or gap < 1e-9,
-              f"Stepping stones up and down differ by {gap:.3f} in log Z.",
+              f"Stepping stones up and down differ by {gap:.3g} in log Z.",
               rungs),
         agreement_check(evidence, run.thermodynamic_evidence, rungs),
         check("acceptance", low, 0.5, low >= 0.5,

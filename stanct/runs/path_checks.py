@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
-from stanct.arrays import Array, even_share, forget
+from stanct.arrays import Array, forget
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import FEWEST_TOURS
 from stanct.runs.diagnostics import (
     DECLARE,
-    EVEN_WEIGHTS,
     MORE,
     MOST_HOLES,
     Check,
@@ -23,6 +22,7 @@ from stanct.runs.diagnostics import (
     check,
     refit,
     support_check,
+    weights_check,
 )
 
 # A round trip goes from β below the first bound to β above the second and back.
@@ -219,18 +219,14 @@ def _estimate_checks(
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
     gap_error = float(np.hypot(evidence.std_error, other.std_error))
-    kept = even_share(estimator.log_weights(1.0))
     support = support_check(estimator.base_delta)
     # Where the target vanishes there are no draws, however long the chains are.
     remedy = DECLARE if support.value > MOST_HOLES else more
     return (
-        Check(
+        weights_check(
             "pareto_k",
-            evidence.pareto_k,
-            0.7,
-            evidence.pareto_k <= 0.7 or kept > EVEN_WEIGHTS,
-            f"The weights at β = 1 have tail shape {evidence.pareto_k:.2f} and use {kept:.0%} of "
-            "the draws.",
+            evidence.tail,
+            "The weights at β = 1",
             f"A few draws dominate: {refit(settings)}",
         ),
         Check(
@@ -245,7 +241,7 @@ def _estimate_checks(
         Check(
             "estimators",
             *agreement(gap, gap_error),
-            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3f}.",
+            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3g}.",
             remedy,
         ),
         support,

@@ -6,17 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size, pareto_k, r_hat
+from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.path import Curve, Evidence
+from stanct.estimates.tail import Tail
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
 from stanct.path.base import Base
 from stanct.runs.diagnostics import (
@@ -25,6 +26,7 @@ from stanct.runs.diagnostics import (
     agreement,
     agreement_check,
     check,
+    weights_check,
 )
 from stanct.runs.run import EvidenceRun, scans
 
@@ -153,9 +155,9 @@ class PowerRun(EvidenceRun):
         Returns
         -------
         DataFrame
-            For each power: `log_z`; its `change`, in nats, with the `std_error` of the change; and
-            `pareto_k`, the larger tail shape of the weights of both ends. Where that is above 0.7,
-            the power is too far from 1 for these draws.
+            For each power: `log_z`; its `change`, in nats, with the `std_error` of the change;
+            `pareto_k`, the larger tail shape of the weights of both ends; and `reliable`, which is
+            False where a few draws decide, so that the power is too far from 1 for these draws.
 
         Raises
         ------
@@ -174,7 +176,8 @@ class PowerRun(EvidenceRun):
                     "log_z": self.bare_evidence.log_z + change,
                     "change": change,
                     "std_error": math.hypot(ends[0][1], ends[1][1]),
-                    "pareto_k": max(ends[0][2], ends[1][2]),
+                    "pareto_k": max(tail.shape for _, _, tail in ends),
+                    "reliable": not any(tail.is_heavy for _, _, tail in ends),
                 }
             )
         return pd.DataFrame(rows, index=pd.Index(list(powers), name="power"))
@@ -218,8 +221,10 @@ class PowerRun(EvidenceRun):
             check("effective_size", size, 100, size >= 100,
                   f"The log likelihoods of the slowest β are worth {size:.0f} draws.", MORE),
             check("directions", *agreement(gap, math.hypot(up.std_error, down.std_error)),
-                  f"Stepping stones up and down differ by {gap:.3f} in log Z.",
+                  f"Stepping stones up and down differ by {gap:.3g} in log Z.",
                   "Use more powers (rungs=)."),
+            weights_check("pareto_k", evidence.tail, "The bridges' terms",
+                          "Use more powers (rungs=)."),
             agreement_check(evidence, self.thermodynamic_evidence, "Use more powers (rungs=)."),
             check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
                   f"Up to {divergent:.1%} of the transitions of a chain diverged.",
@@ -229,6 +234,13 @@ class PowerRun(EvidenceRun):
                   "The prior reaches places that floating-point numbers do not: narrow it."),
         )  # fmt: skip
 
+    def _joined(self, more: PowerRun) -> dict[str, Any]:
+        share = more.draws / (self.draws + more.draws)
+        return {
+            "divergent": (1 - share) * self.divergent + share * more.divergent,
+            "lost": (1 - share) * self.lost + share * more.lost,
+        }
+
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}
 
@@ -236,9 +248,9 @@ class PowerRun(EvidenceRun):
         return f"{self.chains} chains of {self.draws} draws at {self.betas.size} powers"
 
 
-def _log_mean(logs: Array) -> tuple[float, float, float]:
-    """Log of the mean of exp(logs), shape (chains, draws), its standard error and tail shape."""
+def _log_mean(logs: Array) -> tuple[float, float, Tail]:
+    """Log of the mean of exp(logs), shape (chains, draws), its standard error and tail."""
     values = np.exp(logs - logs.max())
     relative = values / values.mean()
     error = float(relative.std() / np.sqrt(effective_size(relative)))
-    return float(log_sum_exp(logs)) - math.log(logs.size), error, pareto_k(logs)
+    return float(log_sum_exp(logs)) - math.log(logs.size), error, Tail.of(logs)

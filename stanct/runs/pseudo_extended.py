@@ -26,12 +26,17 @@ from stanct.runs.diagnostics import (
     tempered_check,
     transition_checks,
     transition_counts,
+    weights_check,
 )
 from stanct.runs.run import EvidenceRun
 from stanct.runs.storage import Stored
 
 LEAST_OVERLAP = 0.01
 """Least overlap with which error bars of log Z were honest, over bases ever farther away."""
+REACH = (
+    "Pass a base that reaches the target, such as base='pilot', which is fitted, or use "
+    "method='joint'."
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -250,8 +255,9 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
               f"The least effective size, of log Z, δ and the coordinates, is {size:.0f}.", MORE),
         check("overlap", overlap, LEAST_OVERLAP, overlap >= LEAST_OVERLAP,
               f"Copies and draws of the base overlap by {overlap:.2g}, of at most 1.",
-              "log Z and its error mean little. Pass a base that reaches the target, such as "
-              "base='pilot', which is fitted, or use method='joint'."),
+              f"log Z and its error mean little. {REACH}"),
+        weights_check("pareto_k", evidence.tail, "The estimate's terms",
+                      f"A few draws dominate. {REACH}"),
         tempered_check(spread, 1e-6, f"δ of the base's draws spreads over {spread:.3g}.",
                        run.settings),
         support_check(run.base_delta),

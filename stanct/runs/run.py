@@ -149,11 +149,14 @@ class Run(ABC):
         survey = self.provenance.get("survey")
         if survey is None or not survey["starts"]:
             return {}
+        # Where every mode was found twice, one in so many starts is as much as can be said.
+        chance = "chance that another start finds a new mode"
+        known = bool(survey["unseen"])
         return {
             "modes found": len(survey["log_evidence"]),
             "starts of the search": survey["starts"],
             "largest radius searched": survey["radius"],
-            "chance that another start finds a new mode": survey["unseen"],
+            chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
         }
 
     def chain_counts(self) -> dict[str, Array]:
@@ -440,8 +443,9 @@ class Run(ABC):
         Base, bias, ladder and step sizes stay as they are, and the estimates use all draws. Chains
         go on from their last draws. Those of ``joint`` and ``pseudo_extended`` first warm up again,
         because their metric is not stored. All rungs of ``parallel_tempering`` start at the last
-        draw at β = 1, and the scans of a warm-up are left out. ``ais`` anneals new particles. Runs
-        of ``adiabatic``, ``tact`` and ``stanct.bridge`` cannot be extended. The random streams
+        draw at β = 1, and the scans of a warm-up are left out. ``power_posterior`` warms up at each
+        power again. ``ais`` anneals new particles. Runs of ``adiabatic``, ``tact`` and
+        ``stanct.bridge`` cannot be extended. The random streams
         follow from the run's seed, so a loaded run gets the same draws as the saved one.
 
         Parameters

@@ -20,20 +20,23 @@ class Checks(tuple[Check, ...]):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each check: `passed`, `value`, `threshold`, `message`, `remedy`."""
-        rows = [(c.passed, c.value, c.threshold, c.message, c.remedy) for c in self]
-        columns = ["passed", "value", "threshold", "message", "remedy"]
+        """One row for each check: its fields, and whether the threshold is a minimum (`bound`)."""
+        rows = [(c.passed, c.value, c.threshold, c.bound, c.message, c.remedy) for c in self]
+        columns = ["passed", "value", "threshold", "bound", "message", "remedy"]
         return pd.DataFrame(rows, index=[c.name for c in self], columns=columns)
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self))
 
     def _repr_html_(self) -> str:
+        columns = ["check", "verdict", "what was seen", "what to do"]
         rows = [
-            (c.name, "ok" if c.passed else "failed", c.message, "" if c.passed else c.remedy)
+            [c.name, "ok" if c.passed else "failed", c.message, "" if c.passed else c.remedy]
             for c in self
         ]
-        return html_table(("check", "verdict", "what was seen", "what to do"), rows)
+        if all(c.passed for c in self):
+            columns, rows = columns[:-1], [row[:-1] for row in rows]
+        return html_table(columns, rows)
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -6,12 +6,27 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
+import numpy as np
+
+from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import Moves
 from stanct.samplers._job import Job, Plan
 from stanct.settings import Real, Whole, check_fields, refuse_unknown
 
 Result = TypeVar("Result", covariant=True)
+
+# Relative difference of log densities at a run's draws that another machine's rounding explains.
+TOLERANCE = 1e-6
+
+
+def refuse_other_densities(own: Array, stored: Array) -> None:
+    """Raise `SamplingError` if a target's log densities are not those that a run has stored."""
+    if not np.allclose(own, stored, rtol=TOLERANCE, atol=TOLERANCE):
+        raise SamplingError(
+            "The target has other log densities at the last draws than the run has stored.",
+            remedy="Pass the program and the data of the run, or the same function.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

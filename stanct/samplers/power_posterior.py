@@ -26,7 +26,7 @@ from stanct.runs.power import PowerRun
 from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import until_precise
-from stanct.samplers._method import Method
+from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers._precision import Precision
 from stanct.seeds import stan_seed
 from stanct.settings import Ladder, Real, Whole
@@ -87,13 +87,23 @@ class PowerPosterior(Method[PowerRun]):
 
     def run(self, job: Job) -> PowerRun:
         """Fit a base, and run the chains of every power, from the posterior to the prior."""
-        start = job.start()
-        target = job.target
-        assert isinstance(target, ProgramTarget)
-        base = start.base
-        parts = _Parts.of(target)
+        base = job.start().base
+        parts = _Parts.of(job.target)
+        return self._kept(job, base, parts, base.unwhiten(job.places(base)))
+
+    def resume(self, job: Job, run: PowerRun) -> PowerRun:
+        """Run the chains of every power again, with a warm-up of their own.
+
+        A run has the draws of the posterior alone. The chains at β = 1 start at the last of them.
+        """
+        parts = _Parts.of(job.target)
+        last = run.base.unwhiten(run.z[:, -1])
+        refuse_other_densities(-parts.log_likelihood(last), run.delta[:, -1, -1])
+        return self._kept(job, run.base, parts, last)
+
+    def _kept(self, job: Job, base: Base, parts: _Parts, start_at: Array) -> PowerRun:
+        """Run the chains of every power, which at β = 1 start at points of shape (chains, D)."""
         precision = self._precision(job)
-        start_at = base.unwhiten(job.places(base))
         passes: list[list[_Rung]] = []
 
         def fields() -> dict[str, Any]:
@@ -129,7 +139,7 @@ class PowerPosterior(Method[PowerRun]):
             interrupted=early,
             x=np.concatenate([one[-1].x for one in passes], axis=1),
             **found,
-            programs={**target.programs, "weighted": target.code("weighted")},
+            programs={**parts.target.programs, "weighted": parts.target.code("weighted")},
             facts={"stopping": precision.record()},
         )
 
@@ -303,8 +313,9 @@ class _Parts:
     whole: Density = field(repr=False)
 
     @classmethod
-    def of(cls, target: ProgramTarget) -> _Parts:
-        """Compile the programs."""
+    def of(cls, target: Any) -> _Parts:
+        """Compile the programs of a `ProgramTarget`; see `PowerPosterior.check`."""
+        assert isinstance(target, ProgramTarget)
         prior, posterior = (
             make_density(_recipe(target, beta), target.program, target.data) for beta in (0.0, 1.0)
         )

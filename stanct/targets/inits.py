@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.targets.program_target import ProgramTarget
@@ -77,6 +79,15 @@ def _place(target: ProgramTarget, values: Mapping[str, Any], number: int) -> Arr
         raise SamplingError(
             f"Init {number} has no value of `{'`, `'.join(lacking)}`.", remedy=_REMEDY
         )
+    for name in target.program.parameter_names:
+        try:
+            numbers = np.asarray(values.get(name, []), float)
+        except (TypeError, ValueError):
+            continue  # the density says what is wrong with it
+        if not np.isfinite(numbers).all():
+            raise SamplingError(
+                f"Init {number} has a value of `{name}` that is not finite.", remedy=_REMEDY
+            )
     try:
         own = {name: values.get(name, []) for name in target.program.parameter_names}
         return target.density.unconstrain(own)

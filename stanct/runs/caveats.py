@@ -1,0 +1,64 @@
+"""What a comparison of models cannot know, or can know only in part, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from stanct.runs.run import Run
+
+
+def pairs(count: int) -> Iterator[tuple[int, int]]:
+    """All pairs of different positions."""
+    return ((i, j) for j in range(count) for i in range(j))
+
+
+def notes_of(
+    labels: Sequence[str],
+    runs: Sequence[Run],
+    data: Sequence[Mapping[str, Any]],
+    observed: Sequence[str] | None,
+) -> Iterator[str]:
+    """Failed checks, what programs leave out, and data that only some programs declare."""
+    for label, run in zip(labels, runs, strict=True):
+        if run.warnings:
+            yield (
+                f"{label} has warnings ({', '.join(run.warnings)}): its log Z may be off by more "
+                "than its error."
+            )
+    for label, run in zip(labels, runs, strict=True):
+        for omission in run.provenance.get("omissions", ()):
+            if omission["kind"] != "missing_constant":
+                yield f"{label}, line {omission['line']}: {omission['sentence']}"
+    if not any(data):
+        yield (
+            "The programs declare no data, so that nothing could be compared: that they describe "
+            "the same observations is for you to know."
+        )
+    common = set(data[0]).intersection(*data[1:])
+    for label, own in zip(labels, data, strict=True):
+        rest = [name for name in own if name not in common]
+        if rest and observed is None:
+            yield (
+                f"{label} alone or with some others uses the data {', '.join(rest)}: if these are "
+                "observations and not covariates, the evidences cannot be compared."
+            )
+    for i, j in pairs(len(runs)):
+        hashes = {run.provenance["program_sha256"] for run in (runs[i], runs[j])}
+        if len(hashes) == 1 and None not in hashes and runs[i].data == runs[j].data:
+            yield (
+                f"{labels[i]} and {labels[j]} are the same program on the same data: their log Z "
+                "must agree, and each counts as a model of its own."
+            )
+
+
+def notes_of_loo(by_loo: pd.DataFrame | None) -> Iterator[str]:
+    """Models of whose leave-one-out ArviZ warns."""
+    warned = {} if by_loo is None else by_loo["warning"].to_dict()
+    for name in (name for name, doubtful in warned.items() if doubtful):
+        yield (
+            f"{name}: ArviZ warns of a large Pareto k of single observations, so that its elpd may "
+            "be off. `az.loo(run.to_arviz(), pointwise=True)` shows which."
+        )
