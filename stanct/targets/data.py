@@ -121,10 +121,18 @@ def _wanted(program: Program, data: StanData) -> str:
 
 
 def _type(declaration: Declaration, program: Program) -> str:
-    """The declared type as it is written."""
+    """The declared type as it is written; only its name where the file must not be quoted."""
+    if not _is_quoted(declaration, program):
+        return declaration.type
     sizes = declaration.array_dims
     array = f"array[{', '.join(sizes)}] " if sizes else ""
     return array + " ".join(program.syntax.text(declaration.spec.base_range).split())
+
+
+def _is_quoted(declaration: Declaration, program: Program) -> bool:
+    """Whether errors may quote the file that declares a variable."""
+    first = program.syntax.start(declaration.spec.base_range.first)
+    return program.syntax.source.place(first).excerpt is not None
 
 
 def explain(message: str, program: Program, data: StanData) -> DataError:
@@ -134,6 +142,7 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     names = {declaration.name: declaration for declaration in program.data}
     # The engine writes bounds with six decimals even for integers.
     text = re.sub(r"(\d)\.000000\b", r"\1", message).strip().rstrip(".")
+    text = program.syntax.source.told(text)[0].rstrip(".")
     remedy = f"Correct {data.origin} or the declaration."
     for name in mentioned:
         if name in names:
@@ -332,6 +341,8 @@ def _check_shape(
             text if size is None or text == f"{size:g}" else f"{text} = {size:g}"
             for text, size in pairs
         )
+        if not _is_quoted(declaration, program):
+            wanted = ", ".join("?" if size is None else f"{size:g}" for size in expected)
         shape = " x ".join(str(n) for n in array.shape)
         raise error_at(
             declaration,
