@@ -127,7 +127,9 @@ def test_a_fault_of_ours_says_so() -> None:
 
 
 PAIR = "functions {\n  tuple(real, real) f(real x) { return (x, x); }\n}\nparameters { real x; }\n"
-NORMAL = "parameters { simplex[2] x; }\nmodel { x ~ dirichlet([1, 1]'); }\ngenerated quantities {\n  "
+NORMAL = (
+    "parameters { simplex[2] x; }\nmodel { x ~ dirichlet([1, 1]'); }\ngenerated quantities {\n  "
+)
 LACKING = [
     (
         "qr_thin_Q",

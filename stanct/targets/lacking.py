@@ -39,7 +39,7 @@ def lacking(program: Program, message: str) -> LackingError | None:
 
 
 def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> LackingError:
-    """Return the error for a message; the construct stands in one of the blocks, if any is given."""
+    """Return the error for a message; the construct stands in one of these blocks, if any."""
     found = _culprit(program, message, blocks)
     place: dict[str, Any] = {"path": program.label}
     what = "this program"
