@@ -184,7 +184,18 @@ def test_how_a_density_is_compiled(scripted: Home) -> None:
     assert told.startswith("-fPIC -shared") and "main.o" not in told
     assert "-O3 TRUE -Wl,-rpath,a b libx.a" in told and "-DBS_MAJOR=" in told
     assert native._library.__wrapped__("parameters { real x; }", scripted) == library
-    assert sorted(path.name for path in library.parent.iterdir()) == ["model.so", "model.stan"]
+    assert sorted(path.name for path in library.parent.iterdir()) == [
+        "model.so",
+        "model.so.sha256",
+        "model.stan",
+    ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="scripts of a shell")
+def test_a_density_that_cannot_be_loaded_is_deleted(scripted: Home) -> None:
+    with pytest.raises(EngineError, match=r"cannot be loaded: .*\. It was deleted: run again"):
+        native.compiled_model("parameters { real x; }", "{}", scripted)
+    assert list(Path(os.environ[CACHE_VARIABLE]).iterdir()) == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="scripts of a shell")

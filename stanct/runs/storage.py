@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
+from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError, shortened
 from stanct.path.base import Base, base_from_arrays
 from stanct.runs.members import check_types
@@ -156,33 +156,37 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
     """Write a folder beside `final` and put it in its place.
 
     A folder cannot replace another in one step, so the old one is moved aside in between. Whenever
-    the process is killed, `_standing` finds a whole run.
+    the process is killed, `_standing` finds a whole run. The next save removes what the killed one
+    left.
     """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-        try:
+        with draft_folder(final.parent, final.name) as draft:
             write(draft)
             draft.chmod(0o755)
             for path in (*draft.iterdir(), draft):
                 _synchronise(path)
-            aside = _aside(final)
-            if final.exists():
-                shutil.rmtree(aside, ignore_errors=True)
-                final.rename(aside)
-            draft.rename(final)
-            _synchronise(final.parent)
-            shutil.rmtree(aside, ignore_errors=True)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            if _aside(final).exists() and not final.exists():
-                _aside(final).rename(final)
-            raise
+            _exchange(draft, final)
     except OSError as cause:
         raise SavedRunError(
             f"The run cannot be saved in {final}: {cause}.",
             remedy="Save it in a folder that you can write.",
         ) from cause
+
+
+def _exchange(draft: Path, final: Path) -> None:
+    aside = _aside(final)
+    try:
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            final.rename(aside)
+        draft.rename(final)
+        _synchronise(final.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        if aside.exists() and not final.exists():
+            aside.rename(final)
+        raise
 
 
 def _synchronise(path: Path) -> None:
