@@ -130,7 +130,7 @@ class Auto(Method[TemperedRun]):
                 "std_error": run.bare_evidence.std_error,
             }
             if run.ended_early and kept is not None:
-                run = _better(kept, run, job)
+                run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
             stop = not failed or len(steps) == MOST_STEPS
             # How many times the last run the rest of the budget would pay for.
@@ -212,13 +212,22 @@ def _failed(run: TemperedRun) -> list[str]:
     return [check for check in run.warnings if check not in BEYOND]
 
 
-def _better(kept: TemperedRun, run: TemperedRun, job: Job) -> TemperedRun:
+def _better(
+    kept: TemperedRun, known: list[str], run: TemperedRun, failed: list[str], job: Job
+) -> TemperedRun:
     """The run that ended early, or the one before it if fewer of that one's checks failed.
 
-    Where as many failed, the run with more draws is better.
+    Where as many failed, the run with more draws is better. Who waits for the end of an interrupted
+    run does not wait for the checks of the kept one again.
+
+    Parameters
+    ----------
+    known, failed
+        The failed checks of both runs.
     """
-    other = _ended_early(kept, job)
-    return min(run, other, key=lambda one: (len(_failed(one)), -one.draws))
+    if (len(failed), -run.draws) <= (len(known), -kept.draws):
+        return run
+    return _ended_early(kept, job)
 
 
 def _stopped(stop: BaseException, run: TemperedRun, job: Job) -> TemperedRun:
