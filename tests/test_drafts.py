@@ -54,7 +54,8 @@ def test_without_locks_age_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     young, old = (tmp_path / f".run-{k}bcd1234.draft" for k in "ab")
     young.mkdir()
     old.mkdir()
-    os.utime(old, (time.time() - 1e6,) * 2)
+    then = time.time() - 1e6
+    os.utime(old, (then, then))
     with draft_folder(tmp_path, "run") as draft:
         assert draft.is_dir()
     assert [path.name for path in tmp_path.iterdir()] == [young.name]

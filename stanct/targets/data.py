@@ -217,7 +217,7 @@ def _check_finite(values: Mapping[str, Any], program: Program, origin: str) -> N
         fault = fault_in(value, complex_too=kind == "tuple" or kind.startswith("complex"))
         if fault is None:
             continue
-        message = f"`{_indexed(name, fault.index)}` is {fault.words} in {origin}."
+        message = f"`{_indexed(name, fault.place)}` is {fault.words} in {origin}."
         if declaration is not None:
             raise error_at(declaration, program, message, fault.remedy)
         leave = f"Leave `{name}` out; the program does not declare it."

@@ -25,9 +25,9 @@ Index = tuple[Any, ...]
 
 
 class Fault(NamedTuple):
-    """What is wrong with a value: the index where it is, what stands there, and the remedy."""
+    """What is wrong with a value: where, as indices, what stands there, and the remedy."""
 
-    index: Index
+    place: Index
     words: str
     remedy: str
 
