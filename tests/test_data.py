@@ -100,6 +100,8 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({"w": np.array(["1", "x"])}, 7, r"`w\[1\]` is the text '1' in data"),
         ({"w": np.array(["2020-01-01"], "M8[D]")}, 7, r"`w` is of the type 'datetime64'"),
         ({"w": pd.Series([1.0, np.nan])}, 7, r"`w\[2\]` is NaN in data"),
+        ({"w": np.ones(2, np.longdouble)}, 7, r"`w` is of the type 'longdouble'"),
+        ({"w": [1, np.longdouble(1)]}, 7, r"`w\[2\]` is of the type 'longdouble'"),
         ({"w": pd.Series([1, pd.NA])}, 7, r"`w\[2\]` is of the type 'NAType'"),
         ({"w": nested(2000)}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
         ({"w": nested(100_000)}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
@@ -160,6 +162,7 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
         ),
         ('{"other": {"1": 2, "1": 3}}', r"`other\[1\]` is given twice"),
         ('{"N": "2"}', r"`N` is the text '2'"),
+        ('{"y": [0, true]}', r"`y\[2\]` is true, and not a number, in .*\n(?s:.)*Write 1 for true"),
         ('{"N": ' + "[" * 900 + "]" * 900 + "}", r"counts.stan:2:.*`N\[1,1,1\]` is a list nested"),
         ('{"N": ' + "[" * 100_000 + "]" * 100_000 + "}", "`N` is a list nested too deeply"),
         (

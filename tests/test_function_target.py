@@ -47,6 +47,9 @@ def test_a_function_that_fails_tells_why_before_any_work(method: str) -> None:
         (lambda x: ("a", x), r"could not convert string to float: 'a'\. Let it return the log"),
         (lambda x: (1.0, x, x), "too many values to unpack"),
         (lambda x: None, "returns None, which is no number"),
+        (lambda x: (1.0, x * 1j), "the gradient is complex"),
+        (lambda x: (1.0, ["a", "b"]), "could not convert string to float"),
+        (lambda x: (1.0, [object(), 2]), "which is no number with a gradient"),
     ],
 )
 def test_what_it_returns_is_checked(returned, words: str) -> None:

@@ -19,7 +19,7 @@ import stanio
 from stanct.errors import DataError, shortened
 from stanct.settings import near
 from stanct.stan.program import Declaration, Program
-from stanct.targets.values import fault_in, ragged, read_json
+from stanct.targets.values import booleans_in, fault_in, ragged, read_json
 
 _LARGEST_INT = 2**31 - 1
 _MOST_LISTED = 20  # variables that one message names
@@ -194,7 +194,7 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy='Write {"N": 3, "y": [1, 2, 3]}.',
         )
-    _check_finite(loaded, program, str(path))
+    _check_finite(loaded, program, str(path), booleans="true" in text or "false" in text)
     return StanData(text, str(path))
 
 
@@ -203,8 +203,13 @@ def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _check_finite(values: Mapping[str, Any], program: Program, origin: str) -> None:
-    """Refuse what is no finite number; the engine reads none, and no density is finite there."""
+def _check_finite(
+    values: Mapping[str, Any], program: Program, origin: str, *, booleans: bool = False
+) -> None:
+    """Refuse what is no finite number; the engine reads none, and no density is finite there.
+
+    With `booleans`, these are refused too, which JSON has and Stan does not read.
+    """
     declared = {declaration.name: declaration for declaration in program.data}
     for name, value in values.items():
         if not isinstance(name, str):
@@ -215,6 +220,8 @@ def _check_finite(values: Mapping[str, Any], program: Program, origin: str) -> N
         declaration = declared.get(name)
         kind = "tuple" if declaration is None else declaration.type
         fault = fault_in(value, complex_too=kind == "tuple" or kind.startswith("complex"))
+        if fault is None and booleans and declaration is not None:
+            fault = booleans_in(value)
         if fault is None:
             continue
         message = f"`{_indexed(name, fault.place)}` is {fault.words} in {origin}."

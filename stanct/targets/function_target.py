@@ -122,10 +122,11 @@ class FunctionDensity:
             except Exception as failure:
                 if first is None:
                     first = failure
-                    first.add_note(
+                    BaseException.add_note(
+                        first,
                         f"stanct called the target's function at {np.array2string(x, threshold=9)},"
                         f" a draw of the base, and it raised at all of {len(points)} draws. Where "
-                        "the density is zero, let it return -inf."
+                        "the density is zero, let it return -inf.",
                     )
                 continue
             self._check_returned(returned)
@@ -138,6 +139,9 @@ class FunctionDensity:
         try:
             value, gradient = returned
             value = float(value)
+            if np.iscomplexobj(gradient):
+                raise TypeError("the gradient is complex")
+            np.asarray(gradient, float)
         except (TypeError, ValueError) as cause:
             told = shortened(repr(returned), 60)
             raise SamplingError(
@@ -156,13 +160,11 @@ class FunctionDensity:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
         try:
             value, gradient = self.function(np.array(x, float))
-            value = float(value)
+            value, gradient = float(value), np.asarray(gradient, float)
         except Exception as failure:
             self._note(failure)
             return -np.inf, np.zeros(self.dimension)
-        if not value < np.inf:
-            return -np.inf, np.zeros(self.dimension)
-        return value, np.asarray(gradient, float)
+        return (value, gradient) if value < np.inf else (-np.inf, np.zeros(self.dimension))
 
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x` of shape (D,); −inf at a rejected point."""

@@ -77,6 +77,18 @@ def ragged(value: Any, index: Index = ()) -> tuple[Index, str, Index, str] | Non
     return None
 
 
+def booleans_in(value: Any, index: Index = ()) -> Fault | None:
+    """Return the first true or false in what was read from JSON, which Stan takes for no number."""
+    if isinstance(value, bool):
+        words = f"{str(value).lower()}, and not a number,"
+        return Fault(index, words, "Write 1 for true and 0 for false.")
+    if not isinstance(value, dict | list):
+        return None
+    items = value.items() if isinstance(value, dict) else enumerate(value, 1)
+    parts = (booleans_in(item, (*index, key)) for key, item in items)
+    return next((part for part in parts if part is not None), None)
+
+
 def read_json(text: str) -> Any:
     """Read JSON; an `Unreadable` stands for an integer too long, a key that comes twice, and depth.
 
@@ -107,6 +119,8 @@ def _faults(value: Any, index: Index, complex_too: bool) -> Iterator[Fault]:
         if not _sound(value):
             for key, item in enumerate(value, 1):
                 yield from _faults(item, (*index, key), complex_too)
+    elif isinstance(value, np.longdouble | np.clongdouble):
+        yield _no_json(value, index)
     elif isinstance(value, _SCALARS) or value is None or isinstance(value, complex | str):
         yield from _faults_of_one(value, index, complex_too)
     elif type(value).__module__.split(".")[0] in _ARRAYS:
@@ -121,16 +135,17 @@ def _sound(values: list[Any] | tuple[Any, ...]) -> bool:
         array = np.asarray(values)
     except (TypeError, ValueError, OverflowError):
         return False
-    return array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
+    regular = array.dtype.kind in "iuf" and array.dtype.char != "g"
+    return regular and bool(np.isfinite(array).all())
 
 
 def _faults_of_array(array: np.ndarray, index: Index, complex_too: bool) -> Iterator[Fault]:
     kind = array.dtype.kind
-    if kind in "biuf" and not np.ma.is_masked(array):
+    if kind in "biuf" and array.dtype.char != "g" and not np.ma.is_masked(array):
         for place in np.argwhere(~np.isfinite(array)):
             here = (*index, *(int(k) + 1 for k in place))
             yield from _faults_of_one(array[tuple(place)], here, complex_too)
-    elif kind in "Mm":
+    elif kind in "Mm" or array.dtype.char in "gG":  # times, and long doubles
         yield _no_json(array.flat[0] if array.size else array, index)
     else:
         inside = array.tolist()
