@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 from runs import KINDS, line_run
 
+import stanct
 from stanct import load
-from stanct.errors import SavedRunError
+from stanct.errors import SavedRunError, StanctError
 from stanct.runs.run import Run
 
 
@@ -424,6 +425,22 @@ def test_a_kill_at_any_step_of_saving_leaves_a_whole_run(folder: Path) -> None:
     assert isinstance(load(folder), Run)
     # Neither what killed processes had begun is left, nor what they had put aside.
     assert [path.name for path in folder.parent.iterdir()] == ["line"]
+
+
+@pytest.mark.parametrize("path", ["a" * 300, "a\0b", b"x", 3, None])
+def test_what_no_file_can_be_called(folder: Path, path: Any, tmp_path: Path) -> None:
+    run = load(folder)
+    uses: list[Callable[[Any], object]] = [run.save, load, type(run).load, stanct.salvage]
+    if path is not None:
+        uses.append(run.report)
+    for use in uses:
+        with pytest.raises(StanctError, match=r"cannot be a path: |is the path of a folder, not"):
+            use(path)
+    model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
+    for name in ("store", "checkpoint") if path is not None else ():
+        option: dict[str, Any] = {name: path}
+        with pytest.raises(StanctError, match=f"{name} must be the path of a folder, or None"):
+            model.sample(None, "gibbs", **option)
 
 
 def test_what_is_saved_is_synchronised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from stanct.errors import SavedRunError, shortened
 from stanct.path.base import Base, base_from_arrays
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
+from stanct.settings import usable_path
 
 LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
@@ -212,7 +213,7 @@ def _standing(folder: Path) -> Path:
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
-    path = Path(folder)
+    path = usable_path(folder, SavedRunError)
     if path.is_dir() and not any(path.iterdir()):
         return path
     if path.exists() and _head(path) is None:
@@ -241,7 +242,7 @@ def check_store_folder(folder: str | os.PathLike[str]) -> None:
 
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
-    head = _head(_standing(Path(folder)))
+    head = _head(_standing(usable_path(folder, SavedRunError)))
     if head is None:
         checkpoint = (Path(folder) / "checkpoint.json").is_file()
         raise SavedRunError(
@@ -269,7 +270,7 @@ def reading(
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    path = _standing(Path(folder))
+    path = _standing(usable_path(folder, SavedRunError))
     head = saved_head(path)
     if head["format"] != file_format:
         found = shortened(repr(head["format"]), 60)
