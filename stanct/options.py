@@ -11,7 +11,7 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.names import BASES, ENGINES
 from stanct.path.base import Base
 from stanct.runs.foreign import Fit, is_fit
-from stanct.settings import Choice, Flag, Instance, Real, Whole
+from stanct.settings import Choice, Flag, Folder, Instance, Real, Whole
 from stanct.targets.inits import INITS, Inits
 from stanct.work.pools import FORMS
 
@@ -119,14 +119,10 @@ class Options(TypedDict, total=False):
     engine: Annotated[str | CmdStan, Choice(*ENGINES, fits=_is_cmdstan, called="a CmdStan")]
     threads: Annotated[int | None, Whole(1)]
     executor: Annotated[Executor | str | None, Instance(Executor | str, EXECUTOR)]
-    checkpoint: Annotated[
-        str | os.PathLike[str] | None, Instance(str | os.PathLike, "the path of a folder")
-    ]
+    checkpoint: Annotated[str | os.PathLike[str] | None, Folder()]
     thin: Annotated[int, Whole(1)]
     keep: Annotated[Sequence[str] | None, Instance(list | tuple, "a list of names of variables")]
-    store: Annotated[
-        str | os.PathLike[str] | None, Instance(str | os.PathLike, "the path of a folder")
-    ]
+    store: Annotated[str | os.PathLike[str] | None, Folder()]
     max_seconds: Annotated[float | None, Real(0, closed=True)]
     progress: Annotated[bool, Flag()]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from stanct.errors import StanctError
+
+_MOST_LINKS = 40
 
 
 def resource_folder(name: str) -> Path:
@@ -23,12 +26,28 @@ def resource_folder(name: str) -> Path:
     )
 
 
-def is_private(path: Path) -> bool:
-    """Return whether nobody but this user and the administrator can have written a path.
+def exposed(path: Path) -> Path | None:
+    """Return what lets someone but this user and the administrator have written a file or folder.
 
-    Links are not followed. What is not private must not be run.
+    That is the path itself, or a folder above it in which it could be replaced, or a link on the
+    way; None if there is no such part. What is exposed must not be run.
     """
     if os.name != "posix":
-        return True
-    found = path.lstat()
-    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
+        return None
+    here, *rest = (Path(part) for part in path.absolute().parts)
+    links = 0
+    while True:
+        found = here.lstat()
+        link = stat.S_ISLNK(found.st_mode)
+        # In a folder such as /tmp, users can only replace what is theirs.
+        shared = rest and found.st_mode & stat.S_ISVTX
+        writable = found.st_mode & 0o022 and not (link or shared)
+        links += link
+        if found.st_uid not in (0, os.geteuid()) or writable or links > _MOST_LINKS:
+            return here
+        if link:
+            rest = [*map(Path, here.readlink().parts), *rest]
+            here = here.parent
+        if not rest:
+            return None
+        here, rest = Path(os.path.normpath(here / rest[0])), rest[1:]

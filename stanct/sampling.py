@@ -94,6 +94,8 @@ def sample(
         Stan refuses the data.
     CheckpointError
         The folder belongs to another run, is in use, or cannot be written.
+    Exception
+        The user's own, where the function of a `FunctionTarget` raises it at all draws of the base.
     KeyboardInterrupt
         The run was interrupted before every chain had finished draws. A later interrupt returns the
         finished draws.

@@ -12,18 +12,21 @@ that is allowed.
 from __future__ import annotations
 
 import difflib
+import errno
 import functools
 import inspect
 import math
+import os
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from stanct.errors import SamplingError
+from stanct.errors import SamplingError, StanctError, shortened
 
 
 class Rule(ABC):
@@ -45,6 +48,40 @@ class Rule(ABC):
     def convert(self, value: Any) -> Any:
         """Return an accepted value in the type that the rest of the package expects."""
         return value
+
+
+@dataclass(frozen=True)
+class Folder(Rule):
+    """The path of a folder, which need not exist."""
+
+    @property
+    def wanted(self) -> str:
+        return "the path of a folder"
+
+    def accepts(self, value: Any) -> bool:
+        return _unusable(value) is None
+
+
+def usable_path(given: Any, error: type[StanctError] = StanctError) -> Path:
+    """Return what a user gave as a path; raise `error` if no file can have it."""
+    why = _unusable(given)
+    if why is not None:
+        told = shortened(repr(given), 80)
+        raise error(f"{told} cannot be a path: {why}.", remedy="Pass the path as a text.")
+    return Path(given)
+
+
+def _unusable(given: Any) -> str | None:
+    """Return why no file can have a path; None if one can."""
+    if not isinstance(given, str | os.PathLike):
+        return f"it is of the type {type(given).__name__!r}"
+    try:
+        os.lstat(Path(given))
+    except (TypeError, ValueError) as cause:  # bytes, or a null character
+        return str(cause)
+    except OSError as cause:
+        return cause.strerror if cause.errno in (errno.ENAMETOOLONG, errno.ELOOP) else None
+    return None
 
 
 @dataclass(frozen=True)

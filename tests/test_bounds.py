@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from conftest import target_of
 
@@ -9,13 +11,15 @@ from stanct.audit.verify import verify
 from stanct.errors import UnsupportedError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
+from stanct.targets.program_target import check_generated
 
-DATA = "data { vector[3] v; matrix[3, 3] M; vector[9] l; array[3] real a; }"
+DATA = "data { vector[3] v; matrix[3, 3] M; vector[9] l; array[3] real a; array[2] vector[3] b; }"
 VALUES = {
     "v": [0.5, 1.0, 2.0],
     "M": [[2.0, 0.1, 0.2], [0.1, 3.0, 0.3], [0.2, 0.3, 4.0]],
     "l": [0.1 * k for k in range(1, 10)],
     "a": [0.3, 0.2, 0.1],
+    "b": [[0.1, 0.2, 0.3], [-1.0, 0.0, 1.0]],
 }
 CONTAINERS = (
     *("sqrt(v)", "v .* v", "-v ./ (1 + l[1 : 3])", "head(l, 3)", "segment(l, 2, 3)", "v' * v"),
@@ -40,24 +44,51 @@ def test_bounds_of_vectors(bound: str, kind: str) -> None:
         "matrix<lower=crossprod(M)>[3, 3] x;",
         "array[3] real<lower=head(a, 3)> x;",
         "vector[3] mu; vector<offset=head(mu, 3), multiplier=reverse(v)>[3] x;",
+        "array[2] vector<lower=v' * v>[3] x;",
+        "array[2] vector<upper=quad_form(M, v), lower=-max(v)>[3] x;",
+        "array[2] vector<lower=head(append_array(b, b), 2)>[3] x;",
+        "array[2] row_vector<upper=reverse({v', 2 * v'})>[3] x;",
+        "array[2] matrix<lower=reverse({M, 2 * M}), upper=9>[3, 3] x;",
+        "array[2] matrix<lower=v' * v>[3, 3] x;",
+        "array[1, 2] vector<lower=reverse({b})>[3] x;",
+        "array[1, 2] vector<lower=v' * v>[3] x;",
+        "array[2, 1] real<lower=v' * v> x;",
+        "array[2, 1] real<lower=reverse({{0.1}, {0.2}}), upper=quad_form(M, v)> x;",
+        "array[1, 2, 1] real<upper=reverse({{{0.1}, {0.2}}})> x;",
+        "array[1, 2, 1] vector<upper=reverse({{{v}, {2 * v}}})>[3] x;",
+        "array[1, 1, 2] vector<multiplier=quad_form(M, v), offset=v' * v>[3] x;",
     ],
 )
 def test_other_types(declared: str) -> None:
     """Also of bounds that depend on parameters, for which there is no earlier block."""
-    prior = "mu ~ normal(0, 1);" if "mu" in declared else ""
-    x = "to_vector(x)"
-    source = f"{DATA} parameters {{ {declared} }} model {{ {prior} {x} ~ normal(0, 9); }}"
+    prior = "mu ~ normal(0, 1);" if " mu;" in declared else ""
+    sizes = re.search(r"array\[([^]]*)\] (real)?", declared)
+    depth = sizes[1].count(",") + 1 if sizes else 0
+    loops = "".join(f"for (e{k + 1} in {f'e{k}' if k else 'x'}) " for k in range(depth))
+    x = f"e{depth}" if depth else "x"
+    x = x if sizes and sizes[2] else f"to_vector({x})"
+    source = f"{DATA} parameters {{ {declared} }} model {{ {prior} {loops} {x} ~ normal(0, 9); }}"
     comparison = verify(target_of(source, VALUES), "joint")
     assert comparison.passed and comparison.points
 
 
 def test_the_remedy_for_the_rest_works() -> None:
-    source = "data {{ array[2] vector[3] v; }} parameters {{ array[2] vector<lower={}>[3] x; }}"
+    source = "data {{ array[1, 1, 1, 2] vector[3] v; }} parameters {{ array[1, 1, 1, 2] "
+    source += "vector<lower={}>[3] x; }}"
     with pytest.raises(UnsupportedError, match="Let a function of your own return it"):
         generate(Program.from_source(source.format("reverse(v)")), "joint")
-    function = "functions { array[] vector b(array[] vector v) { return reverse(v); } } "
+    function = "functions { array[,,,] vector b(array[,,,] vector v) { return reverse(v); } } "
     target = target_of(
-        function + source.format("b(v)") + " model { x[1] ~ normal(0, 9); x[2] ~ normal(0, 9); }",
-        {"v": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]},
+        function + source.format("b(v)") + " model { for (e in x[1, 1, 1]) e ~ normal(0, 9); }",
+        {"v": [[[[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]]]]},
     )
     assert verify(target, "joint").passed
+
+
+@pytest.mark.parametrize("kind", ["joint", "pseudo_extended", "extended_hamiltonian"])
+@pytest.mark.parametrize("declared", ["vector", "array[2] vector", "array[2, 3] row_vector"])
+def test_bounds_that_the_engine_cannot_compute_are_legal(declared: str, kind: str) -> None:
+    bounds = "lower=quantile(l, 0.5), upper=9 + quantile(l, 0.9)"
+    source = f"{DATA} parameters {{ {declared}<{bounds}>[3] x; }} model {{ target += 0; }}"
+    program = Program.from_source(source)
+    check_generated(program, generate(program, kind))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from analytic import gaussian
-from conftest import ROOT, target_of
+from conftest import target_of
+from killing import survived
 from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same, draws
 
@@ -46,17 +46,7 @@ def short(target) -> Any:
 
 
 def test_a_run_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path) -> None:
-    script = str(ROOT / "tests" / "killing.py")
-    methods = ["gibbs", "parallel_tempering", "smc", "joint"]
-    done = subprocess.run(
-        [sys.executable, script, str(tmp_path), *methods],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    kills = dict(line.split() for line in done.stdout.splitlines())
-    assert list(kills) == methods and all(int(count) >= 3 for count in kills.values()), kills
+    survived(tmp_path, "gibbs", "parallel_tempering", "smc", "joint")
 
 
 def test_values_come_back_as_they_were(rng) -> None:

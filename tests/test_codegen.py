@@ -164,8 +164,8 @@ def test_reserved_prefix() -> None:
         ("parameters { array[] real x; }", r"bad\.stan:1:27: `x` is declared without its sizes"),
         (
             "functions { vector f() { return [1]'; } real f(int x) { return 1; } }\n"
-            "parameters { array[2] vector<lower=f()>[1] x; }",
-            r"bad\.stan:2:36: Whether the bound `f\(\)` is a scalar(?s:.)*Let a function",
+            "parameters { array[1, 1, 1, 1] real<lower=f()> x; }",
+            r"bad\.stan:2:43: Whether the bound `f\(\)` is a scalar(?s:.)*Let a function",
         ),
     ],
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from stanct.errors import DataError, ProgramError
@@ -48,6 +50,17 @@ def test_good_data_from_mapping_and_file(tmp_path: Path) -> None:
     assert len(from_file.sha256) == 64
 
 
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = [1]
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+HOLDS_ITSELF: list[Any] = []
+HOLDS_ITSELF.append(HOLDS_ITSELF)
+
+
 @pytest.mark.parametrize(
     ("change", "line", "words"),
     [
@@ -58,14 +71,42 @@ def test_good_data_from_mapping_and_file(tmp_path: Path) -> None:
         ({"y": [0, 3, 1]}, 4, r"size \[N = 2\], but data has an array of 3"),
         ({"y": [0, 4]}, 4, r"`y\[2\]` is 4 in data, above the declared upper bound 3"),
         ({"X": [[1, 2]]}, 5, r"size \[N = 2, K \+ 1 = 2\], but data has an array of 1 x 2"),
-        ({"X": [[1, 2], [3]]}, 5, "not a rectangular array"),
+        (
+            {"X": [[1, 2], [3]]},
+            5,
+            r"not a rectangular array of numbers: `X\[2\]` has 1 element, and `X\[1\]` 2 elements",
+        ),
+        ({"X": [[1, 2], 3]}, 5, r"`X\[2\]` has no elements of its own, and `X\[1\]` 2 elements"),
         ({"S": [[1, 0, 0]]}, 6, r"size \[2, 2\], but data has an array of 1 x 3"),
-        ({"w": [1, "a"]}, 7, "array of numbers"),
+        ({"w": [1, "a"]}, 7, r"`w\[2\]` is the text 'a' in data"),
+        ({"w": [1, "2.5"]}, 7, r"`w\[2\]` is the text '2.5' in data"),
         ({"w": [1, -0.5]}, 7, r"`w\[2\]` is -0.5"),
         ({"w": [1, np.nan]}, 7, r"`w\[2\]` is NaN in data"),
         ({"w": np.array([np.inf, 1])}, 7, r"`w\[1\]` is infinite in data"),
         ({"w": ["-Infinity", 1]}, 7, r"`w\[1\]` is infinite in data"),
         ({"w": [1, 10**400]}, 7, r"`w\[2\]` is a number too large"),
+        ({"w": [1, 10**4999]}, 7, r"`w\[2\]` is a number too large(?s:.)*end at 1.8e308"),
+        ({"y": [0, 10**4999]}, 4, r"`y\[2\]` is a number too large"),
+        ({"y": [0, 2.5]}, 4, r"`y\[2\]` is declared int, but data has 2.5"),
+        ({"y": [0, 2**40]}, 4, r"`y\[2\]` is declared int, but data has 1099511627776"),
+        ({"w": 1j}, 7, r"`w` is the complex number 1j in data(?s:.)*real part"),
+        ({"w": [1, 2 + 1j]}, 7, r"`w\[2\]` is the complex number \(2\+1j\) in data"),
+        ({"w": np.array([1, 1j])}, 7, r"`w\[1\]` is the complex number"),
+        ({"w": [1, {2}]}, 7, r"`w\[2\]` is of the type 'set', which cannot be written as JSON"),
+        ({"w": [1, Decimal(1)]}, 7, r"`w\[2\]` is of the type 'Decimal'"),
+        ({"w": range(2)}, 7, r"`w` is of the type 'range'(?s:.)*numbers, lists"),
+        ({"w": np.array([1, None])}, 7, r"`w\[2\]` is null in data"),
+        ({"w": np.ma.masked_invalid([1.0, np.nan])}, 7, r"`w\[2\]` is null in data"),
+        ({"w": np.array(["1", "x"])}, 7, r"`w\[1\]` is the text '1' in data"),
+        ({"w": np.array(["2020-01-01"], "M8[D]")}, 7, r"`w` is of the type 'datetime64'"),
+        ({"w": pd.Series([1.0, np.nan])}, 7, r"`w\[2\]` is NaN in data"),
+        ({"w": np.ones(2, np.longdouble)}, 7, r"`w` is of the type 'longdouble'"),
+        ({"w": [1, np.longdouble(1)]}, 7, r"`w\[2\]` is of the type 'longdouble'"),
+        ({"w": pd.Series([1, pd.NA])}, 7, r"`w\[2\]` is of the type 'NAType'"),
+        ({"w": nested(2000)}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
+        ({"w": nested(100_000)}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
+        ({"w": [1, nested(100_000)]}, 7, r"`w\[2,1,1\]` is a list nested too deeply"),
+        ({"w": HOLDS_ITSELF}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
         ({"N": np.nan}, 2, "`N` is NaN in data"),
         ({"N": 3_000_000_000}, 2, "`N` is declared int, but data has 3000000000.*(?s:.)*end at"),
         ({"X": [[1, 2], [3, None]]}, 5, r"`X\[2,2\]` is null in data"),
@@ -113,9 +154,21 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
         ("[1, 2]", "holds a JSON list, not an object"),
         ('{"N": 2, "other": [1, NaN]}', r"`other\[2\]` is NaN.*\nLeave `other` out"),
         ('{"N": 2, "other": {"a": null}}', r"`other\[a\]` is null"),
-        ('{"N": ' + "9" * 5000 + "}", "an integer of thousands of digits"),
+        ('{"N": ' + "9" * 5000 + "}", r"counts.stan:2:.*`N` is a number too large"),
+        ('{"other": [1, ' + "9" * 5000 + "]}", r"`other\[2\]` is a number too large"),
+        (
+            '{"N": 2, "y": [0, 3], "N": 2}',
+            r"counts.stan:2:.*`N` is given twice in .*\n(?s:.)*Leave",
+        ),
+        ('{"other": {"1": 2, "1": 3}}', r"`other\[1\]` is given twice"),
+        ('{"N": "2"}', r"`N` is the text '2'"),
+        ('{"y": [0, true]}', r"`y\[2\]` is true, and not a number, in .*\n(?s:.)*Write 1 for true"),
         ('{"N": ' + "[" * 900 + "]" * 900 + "}", r"counts.stan:2:.*`N\[1,1,1\]` is a list nested"),
-        ('{"N": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+        ('{"N": ' + "[" * 100_000 + "]" * 100_000 + "}", "`N` is a list nested too deeply"),
+        (
+            '{"N": 2, "a\\"[": [1, "]"], "y": [' + "[" * 100_000 + "]" * 100_000 + "]}",
+            r"counts.stan:4:.*`y` is a list nested too deeply",
+        ),
     ],
 )
 def test_bad_file(tmp_path: Path, text: str, words: str) -> None:
@@ -192,8 +245,16 @@ def test_the_mark_of_windows_editors_is_no_part_of_a_text(tmp_path: Path) -> Non
 
 def test_what_cannot_be_json_is_named() -> None:
     program = Program.from_source("data { int n; real y; } parameters { real x; }", name="m")
-    with pytest.raises(DataError, match="`y` of the data cannot be written as JSON"):
+    with pytest.raises(DataError, match="`y` is of the type 'object', which cannot be written"):
         read_data({"n": 1, "y": object()}, program)
+    with pytest.raises(DataError, match="1 cannot be the name of a variable of data"):
+        read_data({"n": 1, 1: 2}, program)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_sound_is_read() -> None:
+    whole = GOOD | {"other": [1 + 2j, {"a": 3}], "w": pd.Series([0.5, 1])}
+    whole |= {"y": np.array([False, True]), "N": np.int8(2), "K": True}
+    assert read_data(whole, PROGRAM).values["other"] == [[1, 2], {"a": 3}]
 
 
 @pytest.mark.parametrize(

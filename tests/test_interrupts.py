@@ -22,6 +22,8 @@ from test_execution import PROGRAM
 from stanct import sample
 from stanct.arrays import Later
 from stanct.engines import cmdstan
+from stanct.runs.tempered import TemperedRun
+from stanct.samplers import auto
 from stanct.samplers._alternation import DOUBLING
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import executing
@@ -213,6 +215,20 @@ def test_nobody_waits_for_checks_after_an_interrupt(
     assert "diagnostics" not in vars(cut) and cut.provenance["interrupted"]
     (step,) = cut.provenance["steps"]
     assert "failed" not in step and step["method"] == cut.method
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_interrupt_of_the_checks_keeps_the_draws(
+    target, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first run of the default, and after a further one."""
+    made = auto._failed
+    monkeypatch.setattr(auto, "_failed", lambda run: [*made(run), "effective_size"])
+    interrupting(monkeypatch, TemperedRun, "_checks", call)
+    cut = asked(target, "auto", 150)
+    assert cut.provenance["interrupted"] and cut.draws >= 600
+    assert len(cut.provenance["steps"]) == call and "failed" not in cut.provenance["steps"][-1]
+    assert cut.diagnostics
 
 
 @pytest.mark.parametrize("listed", ["proc", "ps"])

@@ -24,14 +24,27 @@ from stanct.errors import EngineError
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
-TUPLE = """data { real y; }
-parameters { real mu; real<lower=0> t; tuple(real, vector[2]) p; }
+TUPLE = """functions { tuple(real, real) both(real a, real b) { return (a, b); } }
+data { real y; }
+parameters {
+  real mu; real<lower=0> t; tuple(real, vector[2]) p; array[2] tuple(real, real<lower=0>) q;
+}
+transformed parameters { real m; real s; (m, s) = both(mu, t); }
 model {
   mu ~ normal(0, 2);
   t ~ gamma(3, 2);
-  y ~ normal(mu, t);
+  y ~ normal(m, s);
+  q[1].1 ~ normal(0, 1);
+  q[2].1 ~ normal(q[1].1, 1);
+  q[1].2 ~ exponential(1);
+  q[2].2 ~ exponential(2);
   p.1 ~ normal(0, 1);
   p.2 ~ normal(p.1, 1);
+}
+generated quantities {
+  tuple(real, real) g = both(s, m);
+  complex z = to_complex(m, s);
+  row_stochastic_matrix[1, 2] r = [[0.25, 0.75]];
 }"""
 TRUNCATED = """data { vector[3] y; }
 parameters { real mu; real<lower=0> s; }
@@ -110,6 +123,9 @@ def test_what_the_embedded_engine_cannot_run_is_run(cmdstan: Home, tmp_path: Pat
         assert isinstance(run, stanct.EvidenceRun) and "cmdstan" in run.engine
         assert abs(run.evidence.log_z - exact) < 4 * run.evidence.std_error < 0.08
         assert abs(run.expect("p:1").value) < 4 * run.expect("p:1").std_error
+        assert abs(run.expect("q.2:2").value - 0.5) < 4 * run.expect("q.2:2").std_error < 0.1
+        assert run.expect("g:1").value == run.expect("z.imag").value == run.expect("t").value
+        assert np.allclose(run.expect("r").value, [[0.25, 0.75]])
     with pytest.raises(stanct.SamplingError, match=r"'laplace' .* cannot run .*base='pilot'"):
         model.sample({"y": 1.5}, method="gibbs", base="laplace", progress=False)
 
@@ -168,7 +184,18 @@ def test_how_a_density_is_compiled(scripted: Home) -> None:
     assert told.startswith("-fPIC -shared") and "main.o" not in told
     assert "-O3 TRUE -Wl,-rpath,a b libx.a" in told and "-DBS_MAJOR=" in told
     assert native._library.__wrapped__("parameters { real x; }", scripted) == library
-    assert sorted(path.name for path in library.parent.iterdir()) == ["model.so", "model.stan"]
+    assert sorted(path.name for path in library.parent.iterdir()) == [
+        "model.so",
+        "model.so.sha256",
+        "model.stan",
+    ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="scripts of a shell")
+def test_a_density_that_cannot_be_loaded_is_deleted(scripted: Home) -> None:
+    with pytest.raises(EngineError, match=r"cannot be loaded: .*\. It was deleted: run again"):
+        native.compiled_model("parameters { real x; }", "{}", scripted)
+    assert list(Path(os.environ[CACHE_VARIABLE]).iterdir()) == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="scripts of a shell")

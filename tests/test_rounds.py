@@ -162,8 +162,8 @@ def test_draws_of_the_base_after_an_interrupt_take_no_longer_than_they_may(
     draws._pace = pace
     make, now, spent = BaseDraws._make, [0.0], [0.0]
 
-    def slow(self: BaseDraws) -> None:
-        make(self)
+    def slow(self: BaseDraws, **given: Any) -> None:
+        make(self, **given)
         spent[0] += pace
 
     monkeypatch.setattr(BaseDraws, "_make", slow)
@@ -181,7 +181,7 @@ def test_an_interrupt_of_the_draws_of_the_base_keeps_what_is_made(
     run: Any = _Record()
     draws = BaseDraws(target, base_of(0.0, 1.0), np.random.SeedSequence(1))
 
-    def stopped(self: BaseDraws) -> None:
+    def stopped(self: BaseDraws, **_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -222,8 +222,30 @@ def test_draws_of_the_base_end_in_time() -> None:
 
     target = stanct.FunctionTarget(stanct.FunctionDensity(slow, 1))
     made = BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7))
-    with deadline(0.1):
-        found, cut = made.kept(10**6, Execution(0, threads=2, progress=False))
+    execution = Execution(0, threads=2, progress=False)
+    made.begin(execution)
+    with deadline(0.3):
+        found, cut = made.kept(10**6, execution)
     assert cut and 0 < found.size < 10**6
     again = BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7))
     assert np.array_equal(found[:1000], again.first(1000))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_deadline_is_heard_within_a_portion(threads: int) -> None:
+    """Slow evaluations do not delay the end, and the draws that were given up come again."""
+    calls = [0]
+
+    def slow(x: np.ndarray) -> tuple[float, np.ndarray]:
+        calls[0] += 1
+        time.sleep(0.002 if calls[0] <= 2000 else 0)
+        return -0.5 * float(x @ x), -x
+
+    target = stanct.FunctionTarget(stanct.FunctionDensity(slow, 1))
+    made, same = (BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7)) for _ in range(2))
+    execution = Execution(0, threads=threads, progress=False)
+    with deadline(0.1), pytest.raises(KeyboardInterrupt):
+        made.kept(2000, execution)
+    assert calls[0] < 450
+    calls[0] = 2000
+    assert np.array_equal(made.first(1000), same.first(1000))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
+import itertools
 import json
 import math
 import os
@@ -11,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ import numpy as np
 import pytest
 from runs import KINDS, line_run
 
+import stanct
 from stanct import load
-from stanct.errors import SavedRunError
+from stanct.errors import SavedRunError, StanctError
 from stanct.runs.run import Run
 
 
@@ -45,6 +48,15 @@ def test_every_kind_comes_back(method: str, tmp_path: Path) -> None:
     for name in run.arrays:
         np.testing.assert_array_equal(getattr(again, name), getattr(run, name))
     assert [check.name for check in again.diagnostics] == [check.name for check in run.diagnostics]
+    # Where draws are whitened, nothing can be said without a base.
+    base = run.base.arrays()
+    arrays: dict[str, Any] = {k: v for k, v in _arrays(tmp_path / "run").items() if k not in base}
+    np.savez(tmp_path / "run" / "draws.npz", **arrays)
+    if run.needs_base:
+        with pytest.raises(SavedRunError, match="the arrays of its base are missing"):
+            load(tmp_path / "run")
+    else:
+        assert load(tmp_path / "run").diagnostics
 
 
 # Names in run.json
@@ -131,19 +143,72 @@ def _keys(value: Any, *above: str) -> Iterator[tuple[str, ...]]:
         yield from _keys(value[key], *above, key)
 
 
+WRONG = ("../x", [], math.nan, 10**30, None, {"a": [1]}, -math.inf, True, [None], [[10**400]], "\0")
+
+
+def _in_turn(values: Sequence[Any], count: int) -> Iterator[list[Any]]:
+    """So many of the values, others each time."""
+    endless = itertools.cycle(values)
+    while True:
+        yield list(itertools.islice(endless, count))
+
+
+def _use(run: Any) -> None:
+    assert run.evidence.log_z and str(run.diagnostics) and run.warnings is not None
+    assert repr(run) and run.facts() and len(run.timing) and len(run.forecast)
+    assert run.modes is None or len(run.modes)
+    assert len(run.draws_pd(draws=2)) and len(run.summary())
+
+
 def test_any_wrong_value_is_an_error_of_the_saved_run_or_none(folder: Path) -> None:
     _change(folder, lambda head: head["provenance"].update(survey=SURVEY))
     text = (folder / "run.json").read_text()
+    some = _in_turn(WRONG, 3)
     for key in _keys(json.loads(text)):
-        for wrong in ("../x", [], math.nan):
+        for wrong in next(some):
             head = found = json.loads(text)
             for name in key[:-1]:
                 found = found[name]
             found[key[-1]] = wrong
             (folder / "run.json").write_text(json.dumps(head))
             with contextlib.suppress(SavedRunError):
-                run = load(folder)
-                assert str(run.diagnostics) and run.warnings is not None
+                _use(load(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (
+            lambda h: h["provenance"]["survey"]["log_evidence"].append("x"),
+            r"survey.log_evidence\[1\]",
+        ),
+        (
+            lambda h: h["provenance"]["survey"].update(spread=[[1.0, 0.0]]),
+            r"survey.spread\[0\]\[1\]",
+        ),
+        (lambda h: h["provenance"]["survey"].update(log_evidence=[10**400]), "survey.log_evidence"),
+        (lambda h: h.update(method=["gibbs"]), "run.json.method"),
+        (lambda h: h.update(engine="a\nb"), "run.json.engine"),
+        (lambda h: h.update(atom="much"), "run.json.atom"),
+        (lambda h: h["provenance"].pop("seconds"), "provenance.seconds is missing"),
+        (lambda h: h["provenance"]["settings"].update(seed=-1), "provenance.settings.seed"),
+        (lambda h: h["provenance"].update(versions=[1]), "provenance.versions"),
+        (lambda h: h["provenance"]["forecasts"][0].pop("at"), r"forecasts\[0\].at is missing"),
+    ],
+)
+def test_what_is_wrong_in_a_text_is_named(
+    folder: Path, change: Callable[[dict], object], place: str
+) -> None:
+    _change(folder, lambda head: head["provenance"].update(survey=copy.deepcopy(SURVEY)))
+    _change(folder, change)
+    with pytest.raises(SavedRunError, match=rf"damaged run: .*{place}.*Restore the folder"):
+        load(folder)
+
+
+def test_long_integers_are_numbers(folder: Path) -> None:
+    survey = SURVEY | {"place": [[10**30, 0]], "spread": [[10**30, 1]], "log_evidence": [10**30]}
+    _change(folder, lambda head: head["provenance"].update(survey=survey))
+    assert len(load(folder).modes) == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +260,20 @@ def _arrays(folder: Path) -> dict[str, np.ndarray]:
         ("statistic accept_stat__", lambda s: s[:, :5]),
         ("z", lambda z: z.astype(str)),
         ("z", None),
+        ("base_mean", None),
+        ("kept", lambda kept: kept[::-1]),
+        ("statistic divergent__", None),
+        ("delta", lambda delta: np.where(delta > 0, np.inf, delta)),
+        ("delta", lambda delta: -np.inf * np.ones(delta.shape)),
+        ("base_delta", lambda delta: np.full(delta.shape, -np.inf)),
+        ("base_mean", lambda mean: np.full(mean.shape, np.inf)),
+        ("base_mean", lambda mean: mean.astype(complex)),
+        ("base_scale", lambda scale: 0 * scale),
+        ("bias_value", lambda value: value + 1j),
+        ("bias_beta", lambda beta: beta[::-1]),
+        ("beta", lambda beta: beta + 0.5),
+        ("beta", lambda beta: 0 * beta),
+        ("z", lambda z: z > 0),
     ],
 )
 def test_arrays_that_do_not_belong_together(
@@ -206,6 +285,40 @@ def test_arrays_that_do_not_belong_together(
         arrays[name] = change(found)
     np.savez(folder / "draws.npz", allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(SavedRunError, match="damaged run"):
+        load(folder)
+
+
+CHANGES: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+    lambda a: np.full(a.shape, np.inf),
+    lambda a: np.full(a.shape, 1e308),
+    lambda a: a.astype(">f8"),
+    lambda a: a[1:],
+    lambda a: np.full(a.shape, 1j),
+    lambda a: a[..., :0],
+    lambda a: -np.asarray(a, float),
+    lambda a: np.zeros(a.shape, np.float16),
+    lambda a: np.asarray(2.0),
+    lambda a: np.full(a.shape, -np.inf),
+    lambda a: a.T,
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_any_wrong_array_is_an_error_of_the_saved_run_or_none(folder: Path) -> None:
+    arrays, some = _arrays(folder), _in_turn(CHANGES, 4)
+    for name, found in arrays.items():
+        for change in next(some):
+            changed: dict[str, Any] = arrays | {name: change(found)}
+            np.savez(folder / "draws.npz", **changed)
+            with contextlib.suppress(SavedRunError):
+                _use(load(folder))
+
+
+@pytest.mark.parametrize("name", ["strange", "base_weights", "log_prior", "variable ", "a\nb"])
+def test_arrays_of_no_run(folder: Path, name: str) -> None:
+    arrays: dict[str, Any] = _arrays(folder) | {name: np.ones(3)}
+    np.savez(folder / "draws.npz", **arrays)
+    with pytest.raises(SavedRunError, match=r"which no run of its kind has|damaged run"):
         load(folder)
 
 
@@ -310,7 +423,24 @@ def test_a_kill_at_any_step_of_saving_leaves_a_whole_run(folder: Path) -> None:
     assert seen == sorted(seen, key=lambda engine: engine != old)
     load(folder).save(folder)
     assert isinstance(load(folder), Run)
-    assert not (folder.parent / ".line.old").exists()
+    # Neither what killed processes had begun is left, nor what they had put aside.
+    assert [path.name for path in folder.parent.iterdir()] == ["line"]
+
+
+@pytest.mark.parametrize("path", ["a" * 300, "a\0b", b"x", 3, None])
+def test_what_no_file_can_be_called(folder: Path, path: Any, tmp_path: Path) -> None:
+    run = load(folder)
+    uses: list[Callable[[Any], object]] = [run.save, load, type(run).load, stanct.salvage]
+    if path is not None:
+        uses.append(run.report)
+    for use in uses:
+        with pytest.raises(StanctError, match=r"cannot be a path: |is the path of a folder, not"):
+            use(path)
+    model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
+    for name in ("store", "checkpoint") if path is not None else ():
+        option: dict[str, Any] = {name: path}
+        with pytest.raises(StanctError, match=f"{name} must be the path of a folder, or None"):
+            model.sample(None, "gibbs", **option)
 
 
 def test_what_is_saved_is_synchronised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

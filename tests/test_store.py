@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, SEED, target_of
+from conftest import SEED, target_of
+from killing import survived
 from sampled import sampled
 from test_execution import assert_same
 
@@ -238,21 +237,8 @@ def test_where_links_cannot_be_made_files_are_copied(
     assert_same(stanct.load(tmp_path / "other"), run)
 
 
-@pytest.mark.skipif(
-    "STANCT_TEST_KILLS" not in os.environ, reason="takes minutes: STANCT_TEST_KILLS"
-)
 def test_a_killed_run_is_read_and_goes_on(tmp_path: Path) -> None:
-    script = str(ROOT / "tests" / "killing.py")
-    methods = ["stored_gibbs", "stored_joint"]
-    done = subprocess.run(
-        [sys.executable, script, str(tmp_path), *methods],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    kills = dict(line.split() for line in done.stdout.splitlines())
-    assert list(kills) == methods and all(int(count) >= 3 for count in kills.values()), kills
+    survived(tmp_path, "stored_gibbs", "stored_joint")
 
 
 def test_an_early_end_leaves_a_checkpoint(

@@ -126,27 +126,54 @@ def test_a_fault_of_ours_says_so() -> None:
         make_density(broken, target.program, target.data)
 
 
-LACKING = {
-    "qr_thin_Q": "transformed data { matrix[2, 2] Q = qr_thin_Q([[1, 2], [3, 5]]); }\n"
-    "parameters { real x; } model { x ~ normal(Q[1, 1], 1); }",
-    "tuple": "parameters {\n  tuple(real, real) t;\n} model { t.1 ~ normal(0, 1); }",
-    "complex": "parameters {\n  complex z;\n} model { get_real(z) ~ normal(0, 1); }",
-    "complex_vector": "parameters {\n  complex_vector[2] z;\n} model { }",
-    "column_stochastic_matrix": "parameters {\n  column_stochastic_matrix[2, 2] S;\n} model { }",
-    "row_stochastic_matrix": "parameters {\n  row_stochastic_matrix[2, 2] S;\n} model { }",
-    "hmm_marginal": "parameters {\n  simplex[2] p;\n} model {\n  target += "
-    "hmm_marginal(rep_matrix(-1, 2, 3), rep_matrix(0.5, 2, 2), p);\n}",
-    "jacobian": "functions {\n  real up_jacobian(real x) { jacobian += x; return exp(x); }\n}\n"
-    "parameters { real x; } transformed parameters { real y = up_jacobian(x); }\n"
-    "model { y ~ lognormal(0, 1); }",
-}
+PAIR = "functions {\n  tuple(real, real) f(real x) { return (x, x); }\n}\nparameters { real x; }\n"
+NORMAL = (
+    "parameters { simplex[2] x; }\nmodel { x ~ dirichlet([1, 1]'); }\ngenerated quantities {\n  "
+)
+LACKING = [
+    (
+        "qr_thin_Q",
+        "transformed data { matrix[2, 2] Q = qr_thin_Q([[1, 2], [3, 5]]); }\n"
+        "parameters { real x; } model { x ~ normal(Q[1, 1], 1); }",
+    ),
+    ("tuple", "parameters {\n  tuple(real, real) t;\n} model { t.1 ~ normal(0, 1); }"),
+    ("tuple", "parameters {\n  array[2] tuple(real, real) t;\n} model { t[1].1 ~ normal(0, 1); }"),
+    ("tuple", PAIR + "model {\n  real a; real b;\n  (a, b) = f(x);\n  a ~ normal(b, 1);\n}"),
+    ("tuple", PAIR + "transformed parameters { real a; real b; (a, b) = f(x); } model { }"),
+    ("complex", "parameters {\n  complex z;\n} model { get_real(z) ~ normal(0, 1); }"),
+    ("complex_vector", "parameters {\n  complex_vector[2] z;\n} model { }"),
+    ("column_stochastic_matrix", "parameters {\n  column_stochastic_matrix[2, 2] S;\n} model { }"),
+    ("row_stochastic_matrix", "parameters {\n  row_stochastic_matrix[2, 2] S;\n} model { }"),
+    (
+        "hmm_marginal",
+        "parameters {\n  simplex[2] p;\n} model {\n  target += "
+        "hmm_marginal(rep_matrix(-1, 2, 3), rep_matrix(0.5, 2, 2), p);\n}",
+    ),
+    (
+        "jacobian",
+        "functions {\n  real up_jacobian(real x) { jacobian += x; return exp(x); }\n}\n"
+        "parameters { real x; } transformed parameters { real y = up_jacobian(x); }\n"
+        "model { y ~ lognormal(0, 1); }",
+    ),
+    # The engine would run these without the variables that it cannot compute.
+    ("tuple", NORMAL + "tuple(real, vector[2]) g = (1, x);\n}"),
+    ("complex", NORMAL + "real w = x[1]; complex z = to_complex(w, 2);\n}"),
+    ("complex_matrix", NORMAL + "complex_matrix[1, 1] z = [[1i]];\n}"),
+    ("row_stochastic_matrix", NORMAL + "row_stochastic_matrix[2, 2] r = append_row(x', x');\n}"),
+    ("get_real", NORMAL + "real w = get_real(eigenvalues(diag_matrix(x))[1]);\n}"),
+]
 
 
-@pytest.mark.parametrize("construct", LACKING)
-def test_what_the_engine_lacks_is_an_error_before_any_work(construct: str) -> None:
+def test_variables_without_elements_are_not_taken_for_lost_ones() -> None:
+    target = target_of(NORMAL + "vector[0] t;\n}")
+    assert target.density.variable_names == ("x",)
+
+
+@pytest.mark.parametrize(("construct", "source"), LACKING)
+def test_what_the_engine_lacks_is_an_error_before_any_work(construct: str, source: str) -> None:
     """It names the construct and its place, and blames neither the data nor the starts."""
-    target = target_of(LACKING[construct])
-    line = next(k for k, row in enumerate(LACKING[construct].split("\n"), 1) if construct in row)
+    target = target_of(source)
+    line = next(k for k, row in enumerate(source.split("\n"), 1) if construct in row)
     words = rf"model\.stan:{line}:\d+: The embedded engine cannot run `{construct}`(?s:.)*CmdStan"
     with pytest.raises(EngineError, match=words):
         _ = target.density

@@ -6,14 +6,14 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from stanct.drafts import draft_folder
 from stanct.errors import EngineError
-from stanct.resources import is_private
+from stanct.resources import exposed
 
 CACHE_VARIABLE = "STANCT_CACHE"
 
@@ -29,7 +29,8 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
     """Return a compiled file from the cache; it is built if it is not there.
 
     The file is built beside its final place, so that it exists only when it is finished. If two
-    processes build the same file at the same time, the first to finish wins.
+    processes build the same file at the same time, the first to finish wins. A file that is not as
+    it was built, because a disk was full or a power cut came, is built again.
 
     Parameters
     ----------
@@ -47,29 +48,59 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
     """
     folder = cache_folder().absolute() / hashlib.sha256("\0".join(told).encode()).hexdigest()[:24]
     file = folder / name
+    if file.exists() and exposed(file) is None and not _is_whole(file):
+        shutil.rmtree(folder, ignore_errors=True)
     if not file.exists():
         _build(folder, name, build)
-    if not (is_private(folder) and is_private(file)):
+    found = exposed(file)
+    if found in (file, folder):
         raise EngineError(
             f"{file} is not run, because another user could have written it.",
             remedy=f"Delete {folder}, or set {CACHE_VARIABLE} to a folder of your own.",
         )
+    if found is not None:
+        raise EngineError(
+            f"{file} is not run, because another user could have replaced it: {found} is theirs, "
+            "or they can write it.",
+            remedy=f"Set {CACHE_VARIABLE} to a folder of your own, or take that right away.",
+        )
     return file
 
 
+def discard(file: Path) -> None:
+    """Remove a compiled file that turned out not to work, with its folder."""
+    shutil.rmtree(file.parent, ignore_errors=True)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a file is as it was when it was built."""
+    told = file.with_name(f"{file.name}.sha256")
+    try:
+        if not told.exists():  # of an earlier version
+            told.write_text(_digest(file), encoding="utf-8")
+        return told.read_text(encoding="utf-8") == _digest(file)
+    except OSError:
+        return True  # in a folder that can be read only
+
+
 def _build(folder: Path, name: str, build: Callable[[Path], None]) -> None:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-    except OSError as error:
-        raise EngineError(
-            f"The cache of compiled programs cannot be written: {error}.",
-            remedy=f"Set {CACHE_VARIABLE} to a folder that you can write.",
-        ) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            workshop = stack.enter_context(draft_folder(folder.parent, "building"))
+        except OSError as error:
+            raise EngineError(
+                f"The cache of compiled programs cannot be written: {error}.",
+                remedy=f"Set {CACHE_VARIABLE} to a folder that you can write.",
+            ) from error
         build(workshop)
-        (workshop / name).chmod(0o700)
+        file = workshop / name
+        file.chmod(0o700)
+        file.with_name(f"{name}.sha256").write_text(_digest(file), encoding="utf-8")
         with contextlib.suppress(OSError):  # another build of the same program was faster
             workshop.rename(folder)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)

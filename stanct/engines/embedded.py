@@ -172,6 +172,23 @@ def compile_program(source: str) -> str:
         return _compiled[source]
 
 
+def warning(recipe: Recipe) -> str:
+    """Return what the engine says of a program that it can run in part; empty if it runs all.
+
+    Raises
+    ------
+    CompilerMessageError
+        The program is not legal Stan.
+    RuntimeError
+        The engine cannot run the program, or rejects the data.
+    """
+    mir = compile_program(recipe.source)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        stanli.Model(mir=mir, data=recipe.data)
+    return "\n".join(str(one.message) for one in caught)
+
+
 class _Models(threading.local):
     """The last four models of this thread; a handle must not be used by two calls at once."""
 

@@ -34,7 +34,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
-from stanct.resources import is_private
+from stanct.resources import exposed
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
@@ -62,7 +62,7 @@ def _prepared_folder() -> Path | None:
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(folder):
+        if exposed(folder) is not None:
             return None
         tempfile.TemporaryFile(dir=folder).close()
         os.utime(folder)

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from stanct.errors import StanctError
 from stanct.plots.canvas import INK, QUIET, RULE
 from stanct.resources import resource_folder
+from stanct.settings import usable_path
 from stanct.stan.highlight import highlighted
 
 # The page's colours replace those of a picture, so that it follows light and dark mode.
@@ -63,7 +64,7 @@ class HtmlPage(str):
 
 def check_page_file(file: str | os.PathLike[str]) -> Path:
     """Return the file as a path; raise `StanctError` if a page cannot be written there."""
-    path = Path(file)
+    path = usable_path(file)
     parent = next(p for p in path.absolute().parents if p.exists())
     if path.is_dir() or not parent.is_dir():
         raise StanctError(

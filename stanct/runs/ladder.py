@@ -27,6 +27,7 @@ from stanct.runs.diagnostics import (
     tempered_check,
     weights_check,
 )
+from stanct.runs.members import check_path
 from stanct.runs.run import EvidenceRun, scans
 
 
@@ -55,9 +56,10 @@ class LadderRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct ladder 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "betas": "k", "delta": "c n k", "rejection": "c *", "counts": "c 4 k",
-        "round_trips": "c",
+        "z": "c n d", "betas": "k [0,1]", "delta": "c n k +", "rejection": "c * [0,1]",
+        "counts": "c 4 k [0,]", "round_trips": "c [0,]",
     }  # fmt: skip
+    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     betas: Array = field(repr=False)
@@ -162,6 +164,14 @@ class LadderRun(EvidenceRun):
             "counts": self.counts + more.counts,
             "round_trips": self.round_trips + more.round_trips,
         }
+
+    def _check_rows(self) -> None:
+        super()._check_rows()
+        check_path(self.betas)
+        if not np.isfinite(self.delta[..., 1:]).all():
+            raise ValueError("'delta' is infinite where β is not 0")
+        if self.rejection.shape[1] != self.betas.size - 1:
+            raise ValueError("'rejection' has not one number for each pair of rungs")
 
     def _shape(self) -> str:
         return (

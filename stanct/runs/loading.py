@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from stanct.errors import SavedRunError
+from stanct.errors import SavedRunError, shortened
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.ladder import LadderRun
@@ -40,8 +40,9 @@ def load(folder: str | os.PathLike[str]) -> Run:
         )
     found = saved_head(folder)["format"]
     if not isinstance(found, str) or found not in _KINDS:
+        told = shortened(repr(found), 60)
         raise SavedRunError(
-            f"{folder} holds a run of the format {found!r}, which this version does not know.",
+            f"{folder} holds a run of the format {told}, which this version does not know.",
             remedy="Load it by the class that saved it (Kind.load), or by a newer version.",
         )
     return _KINDS[found].load(folder)

@@ -28,6 +28,7 @@ from stanct.runs.diagnostics import (
     check,
     weights_check,
 )
+from stanct.runs.members import check_path
 from stanct.runs.run import EvidenceRun, scans
 
 # NUTS on an ordinary density should hardly diverge.
@@ -60,9 +61,10 @@ class PowerRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct powers 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "betas": "k", "delta": "c n k", "log_prior": "c n 2", "divergent": "c k",
-        "lost": "c k",
+        "z": "c n d", "betas": "k [0,1]", "delta": "c n k +", "log_prior": "c n 2 + -",
+        "divergent": "c k [0,1]", "lost": "c k [0,1]",
     }  # fmt: skip
+    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     betas: Array = field(repr=False)
@@ -243,6 +245,12 @@ class PowerRun(EvidenceRun):
 
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}
+
+    def _check_rows(self) -> None:
+        super()._check_rows()
+        check_path(self.betas)
+        if not np.isfinite(self.delta[..., 1:]).all():
+            raise ValueError("'delta' is infinite where β is not 0")
 
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws at {self.betas.size} powers"

@@ -29,6 +29,7 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.run import EvidenceRun
+from stanct.runs.schema import ONE_OR_MORE, SHARE, Many, Maybe, Needed, Rule
 from stanct.runs.storage import Stored
 
 LEAST_OVERLAP = 0.01
@@ -67,8 +68,12 @@ class PseudoExtendedRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct copies 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n k d", "beta": "c n k", "delta": "c n k", "base_delta": "*"
+        "z": "c n k d", "beta": "c n k [0,1]", "delta": "c n k +", "base_delta": "* +"
     }  # fmt: skip
+    settings_rules: ClassVar[Mapping[str, Rule]] = {
+        "fixed_beta": Needed(Maybe(Many(SHARE))), "max_depth": Needed(ONE_OR_MORE)
+    }  # fmt: skip
+    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     beta: Array = field(repr=False)
@@ -190,6 +195,18 @@ class PseudoExtendedRun(EvidenceRun):
             "base_delta": np.concatenate([self.base_delta, more.base_delta]),
             "statistics": joined_rows(self.statistics, more.statistics),
         }
+
+    def _check_rows(self) -> None:
+        if np.any(~np.isfinite(self.delta) & (self.beta > 0)):
+            raise ValueError("'delta' is infinite where β is not 0")
+        if not np.isfinite(self.base_delta).any():
+            raise ValueError("'base_delta' has no finite numbers")
+        fixed = self.method_settings["fixed_beta"]
+        if fixed is not None and len(fixed) != self.copies:
+            raise ValueError("provenance.method_settings.fixed_beta has not one β for each copy")
+        if "divergent__" not in self.statistics:
+            raise ValueError("'statistic divergent__' is missing among its arrays")
+        super()._check_rows()
 
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws of {self.copies} copies"

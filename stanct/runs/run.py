@@ -23,14 +23,9 @@ from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, length_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
-from stanct.runs.storage import (
-    Stored,
-    check_save_folder,
-    check_shapes,
-    reading,
-    save_run,
-    understood,
-)
+from stanct.runs.members import check_members, check_shapes
+from stanct.runs.schema import Rule
+from stanct.runs.storage import Stored, check_save_folder, reading, save_run, understood
 from stanct.runs.tables import Checks, in_html
 
 if TYPE_CHECKING:
@@ -65,6 +60,9 @@ class Run(ABC):
     file_format: ClassVar[str]
     # The arrays of a saved run beside those of the base, and their axes; see `check_shapes`.
     arrays: ClassVar[Mapping[str, str]] = {"z": "c n d"}
+    # Rules for the settings of its methods in a saved run, and whether its draws are whitened.
+    settings_rules: ClassVar[Mapping[str, Rule]] = {}
+    needs_base: ClassVar[bool] = False
 
     method: str
     engine: str
@@ -495,9 +493,11 @@ class Run(ABC):
         SavedRunError
             The folder is missing, incomplete, or of another format.
         """
-        with reading(folder, cls.file_format) as stored:
+        with reading(folder, cls.file_format, cls.settings_rules) as stored:
             check_shapes(cls._completed(stored.arrays), cls.arrays, stored.statistics)
             run = cls(**cls._restored(stored), **stored.common)
+            own = {} if run.base is None else run.base.arrays()
+            check_members(stored.arrays, {*own, *run._stored_arrays()})
             run._check_rows()
             return run
 
@@ -509,8 +509,12 @@ class Run(ABC):
     def _check_rows(self) -> None:
         """Raise `ValueError` if the arrays of a saved run do not belong together."""
         shape = self.target_log_weights.shape
+        if not self.variables:
+            raise ValueError("it has no variables")
         if any(values.shape[:2] != shape for values in self.variables.values()):
             raise ValueError("a variable has not one value for each draw")
+        if self.base is None and self.needs_base:
+            raise ValueError("the arrays of its base are missing")
         if self.base is not None and self.base.dimension != self.z.shape[-1]:
             raise ValueError("the base is not of the draws' dimension")
 
@@ -531,7 +535,8 @@ class EvidenceRun(Run):
     @cached_property
     def bare_evidence(self) -> Evidence:
         """The evidence without the warnings of the diagnostics, which need it."""
-        return self._estimate()
+        with understood(self.provenance):
+            return self._estimate()
 
     @cached_property
     def evidence(self) -> Evidence:

@@ -7,11 +7,9 @@ their own, ``array-N.npy``. They are linked into the folder and mapped when the 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,9 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
-from stanct.errors import SavedRunError
+from stanct.drafts import draft_folder
+from stanct.errors import SavedRunError, shortened
 from stanct.path.base import Base, base_from_arrays
-from stanct.runs.forecast import COLUMNS
+from stanct.runs.members import check_types
+from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
+from stanct.settings import usable_path
 
 LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
@@ -156,33 +157,37 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
     """Write a folder beside `final` and put it in its place.
 
     A folder cannot replace another in one step, so the old one is moved aside in between. Whenever
-    the process is killed, `_standing` finds a whole run.
+    the process is killed, `_standing` finds a whole run. The next save removes what the killed one
+    left.
     """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-        try:
+        with draft_folder(final.parent, final.name) as draft:
             write(draft)
             draft.chmod(0o755)
             for path in (*draft.iterdir(), draft):
                 _synchronise(path)
-            aside = _aside(final)
-            if final.exists():
-                shutil.rmtree(aside, ignore_errors=True)
-                final.rename(aside)
-            draft.rename(final)
-            _synchronise(final.parent)
-            shutil.rmtree(aside, ignore_errors=True)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            if _aside(final).exists() and not final.exists():
-                _aside(final).rename(final)
-            raise
+            _exchange(draft, final)
     except OSError as cause:
         raise SavedRunError(
             f"The run cannot be saved in {final}: {cause}.",
             remedy="Save it in a folder that you can write.",
         ) from cause
+
+
+def _exchange(draft: Path, final: Path) -> None:
+    aside = _aside(final)
+    try:
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            final.rename(aside)
+        draft.rename(final)
+        _synchronise(final.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        if aside.exists() and not final.exists():
+            aside.rename(final)
+        raise
 
 
 def _synchronise(path: Path) -> None:
@@ -208,7 +213,7 @@ def _standing(folder: Path) -> Path:
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
-    path = Path(folder)
+    path = usable_path(folder, SavedRunError)
     if path.is_dir() and not any(path.iterdir()):
         return path
     if path.exists() and _head(path) is None:
@@ -237,7 +242,7 @@ def check_store_folder(folder: str | os.PathLike[str]) -> None:
 
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
-    head = _head(_standing(Path(folder)))
+    head = _head(_standing(usable_path(folder, SavedRunError)))
     if head is None:
         checkpoint = (Path(folder) / "checkpoint.json").is_file()
         raise SavedRunError(
@@ -250,35 +255,47 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
+def reading(
+    folder: str | os.PathLike[str], file_format: str, settings: Mapping[str, Rule]
+) -> Iterator[Stored]:
     """Read a saved run of one format; errors while the body builds the run count as damage.
+
+    Parameters
+    ----------
+    settings
+        Rules for the settings of the methods that make such runs.
 
     Raises
     ------
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    path = _standing(Path(folder))
+    path = _standing(usable_path(folder, SavedRunError))
     head = saved_head(path)
     if head["format"] != file_format:
-        raise SavedRunError(f"{path} holds a {head['format']!r}, not a {file_format!r}.")
+        found = shortened(repr(head["format"]), 60)
+        raise SavedRunError(f"{path} holds a {found}, not a {file_format!r}.")
     try:
+        checked(head, HEAD, "run.json")
         for kind in head["programs"]:
             _check_name(kind)
         stored = read_archive(_inside(path, "draws.npz"))
         for name, (file, swapped) in dict(head.get("files", {})).items():
+            if name in stored:
+                raise ValueError(f"{name!r} is in an archive and in a file")
             stored[name] = _mapped(path, file, swapped)
+        stored = check_types(stored)
         data = _text(path, "data.json")
         if not isinstance(json.loads(data), dict):
             raise ValueError("data.json is not an object")
         common = {
-            "method": str(head["method"]),
-            "engine": str(head["engine"]),
+            "method": head["method"],
+            "engine": head["engine"],
             "variables": _part(stored, "variable "),
             "base": base_from_arrays(stored) if "base_mean" in stored else None,
             "programs": {kind: _text(path, f"{kind}.stan") for kind in head["programs"]},
             "data": data,
-            "provenance": _provenance(head["provenance"]),
+            "provenance": _provenance(head["provenance"], settings),
         }
         yield Stored(head, common, stored, _part(stored, "statistic "))
     except SavedRunError:
@@ -306,87 +323,38 @@ def understood(provenance: Mapping[str, Any]) -> Iterator[None]:
         if not isinstance(provenance, _Told):
             raise
         raise SavedRunError(
-            f"The settings or records of the saved run are damaged: {str(cause).rstrip('.')}.",
+            f"The saved run is damaged: {str(cause).rstrip('.') or type(cause).__name__}.",
             remedy="Restore the folder or run again.",
         ) from cause
 
 
-def _provenance(found: Any) -> Mapping[str, Any]:
-    told = _Told(found)
-    gradients = told["gradients"]
-    counted = isinstance(gradients, int | float) and math.isfinite(gradients)
-    if not isinstance(told["program"], str) or not counted:
-        raise ValueError("its provenance is not a run's")
-    for name in {"settings", "method_settings"} & (told.keys() | {"settings"}):
-        told[name] = _Told(told[name])
-    for name, numbers in _RECORDS.items():
-        record = told.get(name)
-        if record is None:
-            continue
-        if not isinstance(record, dict):
-            raise ValueError(f"its {name!r} is no record")
-        told[name] = _Told(record)
-        sizes: dict[str, int] = {}
-        for key, axes in numbers.items():
-            shape = np.asarray(told[name][key], float).shape
-            known = [sizes.setdefault(*pair) for pair in zip(axes, shape, strict=False)]
-            if len(shape) != len(axes) or list(shape) != known or 0 in shape:
-                raise ValueError(f"{key!r} of its {name!r} has the shape {shape}")
-    for one in told.get("forecasts") or ():
-        np.asarray([one[key] for key in COLUMNS], float)
-    return told
-
-
-# Records of the provenance that checks and tables read, what must be numbers in them, and their
-# axes: modes and dimensions. Python's None counts as NaN.
-_RECORDS: dict[str, dict[str, str]] = {
-    "stopping": {"target_se": ""},
-    "survey": {
-        **{"place": "md", "spread": "md", "log_evidence": "m"},
-        **{"starts": "", "radius": "", "unseen": ""},
-    },
-    "confirmed": {"log_z": "", "std_error": ""},
-}
-
-
-def check_shapes(
-    arrays: Mapping[str, Array], shapes: Mapping[str, str], statistics: Mapping[str, Array]
-) -> None:
-    """Check the arrays of a saved run against each other, and that none in memory holds NaN.
-
-    Parameters
-    ----------
-    shapes
-        Axes of each array, such as ``"c n d"``. Axes of one name have one length, and ``"*"`` any.
-        An array may hold NaN if ``"?"`` follows its axes.
-
-    Raises
-    ------
-    ValueError
-        An array has another shape, or holds NaN.
-    """
-    known: dict[str, int] = {}
-    named = [(name, arrays[name], axes.strip("?").split()) for name, axes in shapes.items()]
-    named += [(name, values, ["c", "n"]) for name, values in statistics.items()]
-    for name, values, axes in named:
-        fits = values.ndim == len(axes) and all(
-            size == (int(axis) if axis.isdigit() else known.setdefault(axis, size)) or axis == "*"
-            for axis, size in zip(axes, values.shape, strict=True)
+def _provenance(found: Any, settings: Mapping[str, Rule]) -> Mapping[str, Any]:
+    told = _Told(checked(found, PROVENANCE, "provenance"))
+    # Older saved runs hold the settings of the method among those of every method.
+    own = "method_settings" if "method_settings" in told else "settings"
+    told[own] = checked(told[own], settings, f"provenance.{own}")
+    for name in ("settings", "method_settings", "stopping", "survey", "confirmed"):
+        if isinstance(told.get(name), dict):
+            told[name] = _Told(told[name])
+    survey = told.get("survey")
+    if survey is not None:
+        places, spreads, masses = (
+            np.asarray(survey[name], float) for name in ("place", "spread", "log_evidence")
         )
-        if np.iscomplexobj(values):
-            raise ValueError(f"{name!r} holds complex numbers")
-        if not fits or 0 in (known.get("c"), known.get("n")):
-            raise ValueError(f"{name!r} has the shape {values.shape}")
-        # To read all of a file would take the time and the memory that mapping saves.
-        unread = shapes.get(name, "?").endswith("?") or is_mapped(values)
-        if not unread and np.isnan(values).any():
-            raise ValueError(f"{name!r} holds NaN")
+        if places.ndim != 2 or places.shape != spreads.shape or masses.shape != places.shape[:1]:
+            raise ValueError("provenance.survey has not one place and one spread for each mode")
+        if 0 in places.shape:
+            raise ValueError("provenance.survey has no modes")
+    rates = told.get("acceptance")
+    if rates is not None and len(rates["transitions"]) != len(rates["acceptance"]):
+        raise ValueError("provenance.acceptance has not one rate for each stretch of β")
+    return told
 
 
 def _check_name(kind: Any) -> None:
     """Raise an error unless a program's name is a plain word, which cannot lead to a folder."""
     if not (isinstance(kind, str) and re.fullmatch(r"[A-Za-z]\w{0,63}", kind, re.ASCII)):
-        raise SavedRunError(f"{kind!r} cannot be the name of a run's program.")
+        raise SavedRunError(f"{shortened(repr(kind), 80)} cannot be the name of a run's program.")
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -61,8 +61,9 @@ class TemperedRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct run 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c m d", "beta": "c n", "delta": "c n", "base_delta": "*", "kept": "m"
+        "z": "c m d", "beta": "c n [0,1]", "delta": "c n +", "base_delta": "* +", "kept": "m"
     }  # fmt: skip
+    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     beta: Array = field(repr=False)
@@ -330,6 +331,13 @@ class TemperedRun(EvidenceRun):
             raise ValueError("the kept draws are none of the run's")
         if np.any(np.diff(kept.astype(np.int64)) <= 0):
             raise ValueError("the kept draws are not in order")
+        if not np.any(self.beta > 0):
+            raise ValueError("'beta' is 0 at every draw")
+        lost = ~np.isfinite(self.delta)
+        if np.any(lost & (self.beta > 0)) or (lost.any() and not regenerates(self.bias)):
+            raise ValueError("'delta' is infinite where β is not 0")
+        if "divergent__" not in self.statistics:
+            raise ValueError("'statistic divergent__' is missing among its arrays")
         super()._check_rows()
 
     @classmethod

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.fits import LEAST_SHRINKAGE
-from stanct.deadline import heed, nobody_waits
+from stanct.deadline import heed, nobody_waits, result
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base
@@ -98,6 +100,8 @@ class BaseDraws:
     """
 
     portion = 500
+    # Of these, so many are evaluated before the deadline is heeded.
+    piece = 50
     # Portions that threads evaluate at once, at most.
     together = 8
 
@@ -112,19 +116,34 @@ class BaseDraws:
     def first(self, count: int) -> Array:
         """δ at the first `count` draws, +inf where the target vanishes, shape (count,).
 
-        The deadline is heeded after each portion, and what is made by then stays.
+        The deadline is heeded all the time, and the portions that are made by then stay.
         """
         while self._delta.size < count:
-            self._make()
+            self._make(heeding=True)
             heed()
         return self._delta[:count]
 
-    def _make(self) -> None:
+    def _make(self, *, heeding: bool = False) -> None:
         began = time.perf_counter()
-        z = self._base.draw(self._rng, self.portion)
-        log_density = self._target.density.log_densities(self._base.unwhiten(z))
-        self._delta = np.append(self._delta, self._base.delta(z, log_density))
+        before = self._rng.bit_generator.state
+        try:
+            z = self._base.draw(self._rng, self.portion)
+            delta = self._deltas(z, self._target.density, heed if heeding else None)
+        except BaseException:  # so that these draws come again
+            self._rng.bit_generator.state = before
+            raise
+        self._delta = np.append(self._delta, delta)
         self._pace = min(self._pace, time.perf_counter() - began)
+
+    def _deltas(self, z: Array, density: Any, between: Callable[[], None] | None) -> Array:
+        """δ at whitened points; `between` is called between pieces of them."""
+        x = self._base.unwhiten(z)
+        found = np.empty(len(x))
+        for first in range(0, len(x), self.piece):
+            found[first : first + self.piece] = density.log_densities(x[first : first + self.piece])
+            if between is not None:
+                between()
+        return self._base.delta(z, found)
 
     def _first_in_threads(self, count: int, execution: Execution) -> Array:
         """The same as `first`, by as many threads as the chains have.
@@ -138,16 +157,31 @@ class BaseDraws:
         with Threads(threads) as pool:
             while self._delta.size < count:
                 left = -(-(count - self._delta.size) // self.portion)
-                draws = [self._base.draw(self._rng, self.portion) for _ in range(left)[:threads]]
-                futures = [pool.submit(self._borrowed, z) for z in draws]
-                self._delta = np.concatenate([self._delta, *[one.result() for one in futures]])
+                stopped, states, draws = threading.Event(), [], []
+                for _ in range(left)[:threads]:
+                    states.append(self._rng.bit_generator.state)
+                    draws.append(self._base.draw(self._rng, self.portion))
+                futures = [pool.submit(self._borrowed, z, stopped) for z in draws]
+                for future, before in zip(futures, states, strict=True):
+                    try:
+                        made = result(future)
+                    except BaseException:  # what comes in order stays, and the rest comes again
+                        stopped.set()
+                        self._rng.bit_generator.state = before
+                        raise
+                    self._delta = np.append(self._delta, made)
                 heed()
         return self._delta[:count]
 
-    def _borrowed(self, z: Array) -> Array:
-        """δ at whitened points, by a density of the thread's own."""
+    def _borrowed(self, z: Array, stopped: threading.Event) -> Array:
+        """δ at whitened points, by a density of the thread's own; cut short once it is stopped."""
+
+        def between() -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+
         with self._target.density.borrow() as density:
-            return self._base.delta(z, density.log_densities(self._base.unwhiten(z)))
+            return self._deltas(z, density, between)
 
     def begin(self, execution: Execution) -> None:
         """Make the first portion, stored by a checkpoint as a step of the run.

@@ -121,16 +121,22 @@ class Auto(Method[TemperedRun]):
                     "gradients": run.gradients,
                 }
             )
-            if run.ended_early and kept is None:
+            if run.provenance["interrupted"] or (run.ended_early and kept is None):
+                run = _longer(kept, run, job)
                 break  # who ends a run early does not wait for its checks
-            failed = _failed(run)
+            try:
+                failed = _failed(run)
+                evidence = run.bare_evidence
+            except KeyboardInterrupt as stop:  # finished draws do not need their checks
+                run = _longer(kept, _stopped(stop, run, job), job)
+                break
             steps[-1] |= {
                 "failed": failed,
-                "log_z": run.bare_evidence.log_z,
-                "std_error": run.bare_evidence.std_error,
+                "log_z": evidence.log_z,
+                "std_error": evidence.std_error,
             }
             if run.ended_early and kept is not None:
-                run = _better(kept, run, job)
+                run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
             stop = not failed or len(steps) == MOST_STEPS
             # How many times the last run the rest of the budget would pay for.
@@ -212,13 +218,27 @@ def _failed(run: TemperedRun) -> list[str]:
     return [check for check in run.warnings if check not in BEYOND]
 
 
-def _better(kept: TemperedRun, run: TemperedRun, job: Job) -> TemperedRun:
-    """The run that ended early, or the one before it if fewer of that one's checks failed.
+def _longer(kept: TemperedRun | None, run: TemperedRun, job: Job) -> TemperedRun:
+    """The run that the user ended, or the one before it if that has more draws."""
+    return run if kept is None or run.draws >= kept.draws else _ended_early(kept, job)
 
-    Where as many failed, the run with more draws is better.
+
+def _better(
+    kept: TemperedRun, known: list[str], run: TemperedRun, failed: list[str], job: Job
+) -> TemperedRun:
+    """The run that the deadline ended, or the one before it if fewer of that one's checks failed.
+
+    Where as many failed, the run with more draws is better. The checks of the kept one are not made
+    again.
+
+    Parameters
+    ----------
+    known, failed
+        The failed checks of both runs.
     """
-    other = _ended_early(kept, job)
-    return min(run, other, key=lambda one: (len(_failed(one)), -one.draws))
+    if (len(failed), -run.draws) <= (len(known), -kept.draws):
+        return run
+    return _ended_early(kept, job)
 
 
 def _stopped(stop: BaseException, run: TemperedRun, job: Job) -> TemperedRun:

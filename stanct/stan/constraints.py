@@ -38,6 +38,8 @@ _PLAIN = {
 _SQUARE = frozenset({"cholesky_factor_corr", "corr_matrix", "cov_matrix"})
 _COMPLEX = frozenset({"complex", "complex_vector", "complex_row_vector", "complex_matrix"})
 # The Jacobian of these transforms is constant, and Stan leaves it out.
+# Array dimensions for which there are functions of bounds of unknown shape.
+_MOST_INDICES = 3
 _WITHOUT_JACOBIAN = frozenset({"sum_to_zero_vector", "sum_to_zero_matrix"})
 _FUNCTION = {"sum_to_zero_vector": "sum_to_zero"}
 
@@ -407,17 +409,20 @@ class ParameterWriter:
         shape = self.shapes.shape(bound, self.scope)
         if spec.rank == 0:
             return text, 0
-        if shape is None and own_rank > 0 and not indices:
-            return self.call("spread", [text, self.element_size(spec)]), own_rank
-        if shape is None and own_rank == 0 and len(indices) == 1:
-            return self.call("element", [text, *indices]), 0
-        if shape is None:
+        if shape is None and len(indices) > _MOST_INDICES:
             raise self.syntax.source.refusal(
                 self.syntax.start(bound.first),
                 "a bound of unknown shape",
                 f"Whether the bound `{text}` is a scalar or a container cannot be told.",
                 "Let a function of your own return it, whose type then tells.",
             )
+        if shape is None:
+            # Functions for both types let Stan decide. It takes a scalar, or one bound for each.
+            if indices:
+                text = self.call("layer" if own_rank > 0 else "element", [text, *indices])
+            if own_rank > 0:
+                text = self.call("spread", [text, self.element_size(spec)])
+            return text, own_rank
         outer = shape.rank - own_rank
         if outer <= 0 or not indices:
             return text, shape.rank

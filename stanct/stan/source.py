@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stanct.errors import ProgramError, UnsupportedError
@@ -31,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the program. Errors quote only files in the folders that the user named."""
+    """A file of the program; `quoted` tells whether it lies in the folders that the user named."""
 
     path: str
     text: str
@@ -96,15 +97,35 @@ class SourceText:
         piece = self._pieces[max(bisect_right(self._starts, offset) - 1, 0)]
         return piece.file.place(piece.file_start + offset - piece.start)
 
+    @cached_property
+    def outside(self) -> str | None:
+        """Path of the first included file that lies outside the program's folders, if any does."""
+        return next((piece.file.path for piece in self._pieces if not piece.file.quoted), None)
+
+    def told(self, message: str, remedy: str | None = None) -> tuple[str, str | None]:
+        """Return the message and the remedy of an error about this text.
+
+        Both may quote the text, and Stan's own messages do. Where a part of it comes from outside
+        the program's folders, another message and remedy stand for them, which quote nothing.
+        """
+        if self.outside is None:
+            return message, remedy
+        return (
+            f"There is an error here, or it was noticed here. `{self.outside}` is included, and "
+            "lies outside the program's folders, so no word of it is quoted.",
+            "To see the whole message, pass the folder of that file in include_paths=.",
+        )
+
     def error(self, offset: int, message: str, remedy: str | None = None) -> ProgramError:
         """Build the error that points at `offset` of the expanded text."""
-        return _error_at(self.place(offset), message, remedy)
+        return _error_at(self.place(offset), *self.told(message, remedy))
 
     def refusal(
         self, offset: int, reason: str, message: str, remedy: str | None = None
     ) -> UnsupportedError:
         """Build the error for legal code at `offset` that cannot be transformed."""
         place = self.place(offset)
+        message, remedy = self.told(message, remedy)
         return UnsupportedError(message, reason=reason, remedy=remedy, **asdict(place))
 
 
@@ -149,7 +170,12 @@ class _Expander:
                     continue
                 text = candidate.read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as cause:
-                raise _error_at(place, f"`{candidate}` cannot be read: {cause}.", None) from cause
+                # What Python says of a byte that is no UTF-8 quotes it.
+                is_text = isinstance(cause, OSError) or self._is_users(candidate)
+                told = str(cause) if is_text else "it is not in UTF-8"
+                raise _error_at(place, f"`{candidate}` cannot be read: {told}.", None) from (
+                    cause if is_text else None
+                )
             return candidate, _File(str(candidate), text, self._is_users(candidate))
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
         raise _error_at(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import json
-import math
 import operator
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,11 @@ from typing import Any
 import numpy as np
 import stanio
 
-from stanct.errors import DataError
+from stanct.errors import DataError, shortened
 from stanct.settings import near
 from stanct.stan.program import Declaration, Program
+from stanct.targets.values import booleans_in, fault_in, ragged, read_json
 
-_DEEPEST = 64  # dimensions of an array
 _LARGEST_INT = 2**31 - 1
 _MOST_LISTED = 20  # variables that one message names
 
@@ -83,12 +81,9 @@ def read_data(source: DataSource, program: Program) -> StanData:
         holds something that is not a finite number, or lies outside its declared bounds. An error
         about a variable has the line of its declaration.
     """
-    data = _load(source, {d.name for d in program.data if d.type == "tuple"})
+    data = _load(source, program)
     values = data.values
     known: dict[str, Any] = {}
-    declared = {declaration.name: declaration for declaration in program.data}
-    for name, value in values.items():
-        _check_finite(name, value, declared.get(name), program, data.origin)
     for declaration in program.data:
         if declaration.name not in values:
             nearest = near(declaration.name, data.unused(program))
@@ -121,10 +116,18 @@ def _wanted(program: Program, data: StanData) -> str:
 
 
 def _type(declaration: Declaration, program: Program) -> str:
-    """The declared type as it is written."""
+    """The declared type as it is written; only its name where the file must not be quoted."""
+    if not _is_quoted(declaration, program):
+        return declaration.type
     sizes = declaration.array_dims
     array = f"array[{', '.join(sizes)}] " if sizes else ""
     return array + " ".join(program.syntax.text(declaration.spec.base_range).split())
+
+
+def _is_quoted(declaration: Declaration, program: Program) -> bool:
+    """Whether errors may quote the file that declares a variable."""
+    first = program.syntax.start(declaration.spec.base_range.first)
+    return program.syntax.source.place(first).excerpt is not None
 
 
 def explain(message: str, program: Program, data: StanData) -> DataError:
@@ -134,6 +137,7 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     names = {declaration.name: declaration for declaration in program.data}
     # The engine writes bounds with six decimals even for integers.
     text = re.sub(r"(\d)\.000000\b", r"\1", message).strip().rstrip(".")
+    text = program.syntax.source.told(text)[0].rstrip(".")
     remedy = f"Correct {data.origin} or the declaration."
     for name in mentioned:
         if name in names:
@@ -143,31 +147,15 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
 
 
-_NO_JSON = (TypeError, ValueError, OverflowError, RecursionError)
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        stanio.dump_stan_json({"value": _listed(value)})
-    except _NO_JSON:
-        return False
-    return True
-
-
-def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
-    """Read data. Python's tuples are arrays, but for the variables that are tuples in Stan."""
+def _load(source: DataSource, program: Program) -> StanData:
+    """Read data and check their values. Python's tuples are arrays, but for Stan's tuples."""
     if source is None:
         return StanData("{}", "data")
     if isinstance(source, Mapping):
-        try:
-            own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
-            return StanData(stanio.dump_stan_json(own), "data")
-        except _NO_JSON as cause:
-            name = next((name for name, value in source.items() if not _is_json(value)), "?")
-            raise DataError(
-                f"`{name}` of the data cannot be written as JSON: {cause}.",
-                remedy="Use numbers, lists and NumPy arrays.",
-            ) from cause
+        _check_finite(source, program, "data")
+        tuples = {d.name for d in program.data if d.type == "tuple"}
+        own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
+        return StanData(stanio.dump_stan_json(own), "data")
     if not isinstance(source, str | os.PathLike):
         raise DataError(
             f"Data of the type {type(source).__name__!r} cannot be read.",
@@ -188,7 +176,7 @@ def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
             remedy=f"Check the path; it is looked up from {Path.cwd()}.",
         ) from cause
     try:
-        loaded = json.loads(text)
+        loaded = read_json(text)
     except json.JSONDecodeError as cause:
         lines = text.splitlines() or [""]
         excerpt = lines[min(cause.lineno, len(lines)) - 1]
@@ -200,18 +188,13 @@ def _load(source: DataSource, tuples: Collection[str] = ()) -> StanData:
             excerpt=excerpt if len(excerpt) <= 120 else None,
             remedy="Write the data as one JSON object, variable name to value.",
         ) from cause
-    except (ValueError, RecursionError) as cause:
-        deep = isinstance(cause, RecursionError)
-        seen = "lists nested too deeply" if deep else "an integer of thousands of digits"
-        raise DataError(
-            f"The file holds {seen}.", path=str(path), remedy="Correct the file."
-        ) from cause
     if not isinstance(loaded, dict):
         raise DataError(
             f"The file holds a JSON {type(loaded).__name__}, not an object.",
             path=str(path),
             remedy='Write {"N": 3, "y": [1, 2, 3]}.',
         )
+    _check_finite(loaded, program, str(path), booleans="true" in text or "false" in text)
     return StanData(text, str(path))
 
 
@@ -221,43 +204,42 @@ def _listed(value: Any) -> Any:
 
 
 def _check_finite(
-    name: str, value: Any, declaration: Declaration | None, program: Program, origin: str
+    values: Mapping[str, Any], program: Program, origin: str, *, booleans: bool = False
 ) -> None:
-    """Refuse NaN, infinities and null; the engine reads none, and no density is finite there."""
-    found = _not_finite(value)
-    if found is None:
-        return
-    index, words = found
-    where = f"[{','.join(map(str, index))}]" if index else ""
-    message = f"`{name}{where}` is {words} in {origin}."
-    if declaration is None:
-        raise DataError(message, remedy=f"Leave `{name}` out; the program does not declare it.")
-    remedy = "Data are finite numbers: leave missing values out, or declare them as parameters."
-    raise error_at(declaration, program, message, remedy)
+    """Refuse what is no finite number; the engine reads none, and no density is finite there.
+
+    With `booleans`, these are refused too, which JSON has and Stan does not read.
+    """
+    declared = {declaration.name: declaration for declaration in program.data}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise DataError(
+                f"{name!r} cannot be the name of a variable of {origin}.",
+                remedy="Names are texts, as in {'N': 3}.",
+            )
+        declaration = declared.get(name)
+        kind = "tuple" if declaration is None else declaration.type
+        fault = fault_in(value, complex_too=kind == "tuple" or kind.startswith("complex"))
+        if fault is None and booleans and declaration is not None:
+            fault = booleans_in(value)
+        if fault is None:
+            continue
+        message = f"`{_indexed(name, fault.place)}` is {fault.words} in {origin}."
+        if declaration is not None:
+            raise error_at(declaration, program, message, fault.remedy)
+        leave = f"Leave `{name}` out; the program does not declare it."
+        raise DataError(message, remedy=leave)
 
 
-def _not_finite(value: Any, index: tuple[Any, ...] = ()) -> tuple[tuple[Any, ...], str] | None:
-    """Return the place of the first value that is no finite number, and what it is; or None."""
-    if value is None:
-        return index, "null"
-    if len(index) > _DEEPEST:
-        return index[:3], "a list nested too deeply"
-    if isinstance(value, dict | list):
-        # Most variables are regular arrays of finite numbers, for which this is quick.
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            if isinstance(value, list) and np.isfinite(np.asarray(value, dtype=float)).all():
-                return None
-        items = value.items() if isinstance(value, dict) else enumerate(value, 1)
-        parts = (_not_finite(item, (*index, key)) for key, item in items)
-        return next((part for part in parts if part is not None), None)
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    except OverflowError:
-        return index, "a number too large for a computer's"
-    words = "NaN" if number != number else "infinite"
-    return None if math.isfinite(number) else (index, words)
+def _indexed(name: str, index: Sequence[Any]) -> str:
+    """The name of an element of a variable, with indices from 1."""
+    name = shortened(name, 60)
+    return f"{name}[{','.join(shortened(str(k), 40) for k in index)}]" if index else name
+
+
+def _first(name: str, wrong: np.ndarray) -> str:
+    """The name of the first element of a variable at which this array holds."""
+    return _indexed(name, [int(k) + 1 for k in np.argwhere(wrong)[0]])
 
 
 def _check_value(
@@ -270,28 +252,19 @@ def _check_value(
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
+        found = ragged(value)
+        where = ""
+        if found is not None:
+            here, seen, other, there = found
+            where = f": `{_indexed(name, here)}` has {seen}, and `{_indexed(name, other)}` {there}"
         raise error_at(
             declaration,
             program,
-            f"`{name}` of {origin} is not a rectangular array of numbers.",
+            f"`{name}` of {origin} is not a rectangular array of numbers{where}.",
             "Give all rows the same length and write numbers only.",
         ) from None
-    fractions = array[array != np.round(array)]
-    if declaration.type == "int" and fractions.size:
-        raise error_at(
-            declaration,
-            program,
-            f"`{name}` is declared int, but {origin} has {fractions[0]}.",
-            "Write whole numbers, or declare it real.",
-        )
-    large = array[np.abs(array) > _LARGEST_INT]
-    if declaration.type == "int" and large.size:
-        raise error_at(
-            declaration,
-            program,
-            f"`{name}` is declared int, but {origin} has {large[0]:.0f}.",
-            f"Stan's integers end at {_LARGEST_INT}: declare it real.",
-        )
+    if declaration.type == "int":
+        _check_integers(declaration, array, program, origin)
     _check_shape(declaration, array, known, program, origin)
     for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
         limit = _evaluate(declaration.constraints.get(side, ""), known)
@@ -299,13 +272,33 @@ def _check_value(
             continue
         wrong = fails(array, limit)
         if wrong.any():
-            where = "" if array.ndim == 0 else str([int(i[0]) + 1 for i in np.nonzero(wrong)])
             raise error_at(
                 declaration,
                 program,
-                f"`{name}{where.replace(' ', '')}` is {array[wrong].flat[0]:g} in {origin}, "
+                f"`{_first(name, wrong)}` is {array[wrong].flat[0]:g} in {origin}, "
                 f"{words} the declared {side} bound {limit:g}.",
                 f"Correct {origin} or the bound.",
+            )
+
+
+def _check_integers(
+    declaration: Declaration, array: np.ndarray, program: Program, origin: str
+) -> None:
+    for wrong, remedy in (
+        (array != np.round(array), "Write whole numbers, or declare it real."),
+        (
+            np.abs(array) > _LARGEST_INT,
+            f"Stan's integers end at {_LARGEST_INT}: declare it real.",
+        ),
+    ):
+        if wrong.any():
+            value = array[wrong].flat[0]
+            raise error_at(
+                declaration,
+                program,
+                f"`{_first(declaration.name, wrong)}` is declared int, but {origin} has "
+                f"{int(value) if value == round(value) else value}.",
+                remedy,
             )
 
 
@@ -332,6 +325,8 @@ def _check_shape(
             text if size is None or text == f"{size:g}" else f"{text} = {size:g}"
             for text, size in pairs
         )
+        if not _is_quoted(declaration, program):
+            wanted = ", ".join("?" if size is None else f"{size:g}" for size in expected)
         shape = " x ".join(str(n) for n in array.shape)
         raise error_at(
             declaration,

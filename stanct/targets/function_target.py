@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.errors import SamplingError, shortened
 from stanct.kernels import SIGNATURE
 
 
@@ -109,42 +109,62 @@ class FunctionDensity:
 
         Raises
         ------
+        Exception
+            The function's own, from the first point, if it raises one at every point. A note says
+            where it was called.
         SamplingError
-            The function raises an exception at every point, the first of which is the cause of this
-            one, or does not return a number and a gradient of shape (D,).
+            The function does not return a number and a gradient of shape (D,).
         """
         first: Exception | None = None
         for x in points:
             try:
-                value, gradient = self.function(np.array(x, float))
-                value = float(value)
+                returned = self.function(np.array(x, float))
             except Exception as failure:
-                first = first or failure
+                if first is None:
+                    first = failure
+                    BaseException.add_note(
+                        first,
+                        f"stanct called the target's function at {np.array2string(x, threshold=9)},"
+                        f" a draw of the base, and it raised at all of {len(points)} draws. Where "
+                        "the density is zero, let it return -inf.",
+                    )
                 continue
-            if np.isfinite(value) and np.shape(gradient) != (self.dimension,):
-                raise SamplingError(
-                    f"The target's function returns a gradient of shape {np.shape(gradient)}, not "
-                    f"{(self.dimension,)}.",
-                    remedy="Let it return the log density and its gradient.",
-                )
+            self._check_returned(returned)
             return
-        raise SamplingError(
-            f"The target's function fails at all of {len(points)} draws of the base: "
-            f"{type(first).__name__}: {first}.",
-            remedy="Where the density is zero, let it return -inf. Its traceback is above.",
-        ) from first
+        if first is not None:
+            raise first
+
+    def _check_returned(self, returned: Any) -> None:
+        remedy = "Let it return the log density and its gradient."
+        try:
+            value, gradient = returned
+            value = float(value)
+            if np.iscomplexobj(gradient):
+                raise TypeError("the gradient is complex")
+            np.asarray(gradient, float)
+        except (TypeError, ValueError) as cause:
+            told = shortened(repr(returned), 60)
+            raise SamplingError(
+                f"The target's function returns {told}, which is no number with a gradient: "
+                f"{cause}.",
+                remedy=remedy,
+            ) from cause
+        if np.isfinite(value) and np.shape(gradient) != (self.dimension,):
+            raise SamplingError(
+                f"The target's function returns a gradient of shape {np.shape(gradient)}, not "
+                f"{(self.dimension,)}.",
+                remedy=remedy,
+            )
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
         try:
             value, gradient = self.function(np.array(x, float))
-            value = float(value)
+            value, gradient = float(value), np.asarray(gradient, float)
         except Exception as failure:
             self._note(failure)
             return -np.inf, np.zeros(self.dimension)
-        if not value < np.inf:
-            return -np.inf, np.zeros(self.dimension)
-        return value, np.asarray(gradient, float)
+        return (value, gradient) if value < np.inf else (-np.inf, np.zeros(self.dimension))
 
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x` of shape (D,); −inf at a rejected point."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from stanct.errors import EngineError, ProgramError
+from stanct.engines import embedded
+from stanct.engines.embedded import Recipe
+from stanct.errors import EngineError, ProgramError, shortened
 from stanct.stan.program import Program
+from stanct.stan.syntax import Declare
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
@@ -20,6 +24,9 @@ _CONSTRUCTS = (
     ("Jacobian", "jacobian"),
     ("Complex|parameter read|to_complex|FnMakeComplex", r"complex\w*|to_complex"),
 )
+# The blocks without which the engine goes on where it cannot run them, and what it then says.
+_DERIVED = ("transformed parameters", "generated quantities")
+_INSIDE = re.compile(r"\((stanli \w+: [^()]*)")
 
 
 class LackingError(EngineError, ProgramError):
@@ -28,19 +35,81 @@ class LackingError(EngineError, ProgramError):
 
 def lacking(program: Program, message: str) -> LackingError | None:
     """Return the error for an engine's message that says what the engine lacks; None for others."""
-    if not _LACKS.match(message):
-        return None
-    word, tokens = program.syntax.word, range(len(program.syntax.tokens))
-    patterns = [words for told, words in _CONSTRUCTS if re.search(told, message)]
-    patterns += _FUNCTION.findall(message)
-    found = [t for pattern in patterns for t in tokens if re.fullmatch(pattern, word(t))]
+    return _error(program, message) if _LACKS.match(message) else None
+
+
+def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> LackingError:
+    """Return the error for a message; the construct stands in one of these blocks, if any."""
+    found = _culprit(program, message, blocks)
     place: dict[str, Any] = {"path": program.label}
-    if found:
-        place = asdict(program.syntax.source.place(program.syntax.start(found[0])))
-    what = f"`{word(found[0])}`" if found else "this program"
-    told = message if len(message) < 120 else f"{message[:120]}..."
+    what = "this program"
+    if found is not None:
+        place = asdict(program.syntax.source.place(program.syntax.start(found)))
+        what = f"`{program.syntax.word(found)}`"
+    told = shortened(message.split(" | in:")[0], 120)
+    quoted = f" ({told})" if program.syntax.source.outside is None else ""
     return LackingError(
-        f"The embedded engine cannot run {what} ({told}).",
+        f"The embedded engine cannot run {what}{quoted}.",
         remedy="CmdStan runs it, and stanct uses a CmdStan that is there: stanct install-cmdstan.",
         **place,
     )
+
+
+def refuse_losses(program: Program, recipe: Recipe) -> None:
+    """Raise an error where the embedded engine would leave out the user's variables.
+
+    Of a program whose transformed parameters or generated quantities it cannot run, the engine
+    computes the parameters alone, and says so in a warning.
+
+    Raises
+    ------
+    LackingError
+        The engine would leave out all variables but the parameters.
+    """
+    message = embedded.warning(recipe)
+    if "unavailable" in message:
+        inside = _INSIDE.search(message)
+        told = inside[1] if inside else "stanli compile: its generated quantities"
+        raise _error(program, told, _DERIVED)
+
+
+def may_lose(program: Program) -> bool:
+    """Whether the embedded engine might leave out variables, by the words of the program."""
+    words = {token.text for token in program.syntax.tokens}
+    pattern = re.compile("|".join(words for _, words in _CONSTRUCTS))
+    return bool(_derived(program)) and any(map(pattern.fullmatch, words))
+
+
+def lost_all(program: Program, computed: Collection[str]) -> bool:
+    """Whether all transformed parameters and generated quantities miss among what is computed."""
+    names = _derived(program)
+    return bool(names) and not any(name.split(":")[0] in names for name in computed)
+
+
+def _derived(program: Program) -> set[str]:
+    """Names of the transformed parameters and the generated quantities."""
+    blocks = (program.blocks[name] for name in _DERIVED if name in program.blocks)
+    statements = (one for block in blocks for one in block.statements if isinstance(one, Declare))
+    return {program.syntax.word(token) for one in statements for token, _ in one.names}
+
+
+def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | None:
+    """Return the token of the construct that a message means; None if it is none of the known."""
+    word, everywhere = program.syntax.word, range(len(program.syntax.tokens))
+    there = [
+        token
+        for name in blocks
+        if (block := program.blocks.get(name)) is not None
+        for token in range(block.opening, block.closing)
+    ]
+    meant = [words for told, words in _CONSTRUCTS if re.search(told, message)]
+    meant += _FUNCTION.findall(message)
+    # Some messages name nothing: the first of all that the engine lacks is then the best guess.
+    anything = [] if "nesting" in message else [words for _, words in _CONSTRUCTS]
+    for patterns in (meant, anything):
+        pattern = re.compile("|".join(patterns) or r"(?!)")
+        for tokens in (there, everywhere):
+            found = next((t for t in tokens if pattern.fullmatch(word(t))), None)
+            if found is not None:
+                return found
+    return None

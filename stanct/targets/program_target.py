@@ -26,7 +26,7 @@ from stanct.stan.program import Program
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
-from stanct.targets.lacking import LackingError, lacking
+from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
 _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
@@ -306,11 +306,16 @@ def whitening_data(mean: Array, scale: Array) -> dict[str, Any]:
 def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     """Build a density; Stan's errors are translated into the user's terms."""
     try:
+        if not recipe.home and may_lose(program):
+            refuse_losses(program, recipe)
         density = Density(recipe)
+        if not recipe.home and lost_all(program, density.variable_names):
+            refuse_losses(program, recipe)
     except CompilerMessageError as cause:
-        raise _unacceptable(program, cause) from cause
-    except ValueError as cause:
-        raise lacking(program, str(cause)) or explain(str(cause), program, data) from cause
+        raise _unacceptable(program, cause) from _shown(program, cause)
+    except (ValueError, RuntimeError) as cause:
+        found = lacking(program, str(cause)) or explain(str(cause), program, data)
+        raise found from _shown(program, cause)
     if density.dimension == 0:
         raise SamplingError(
             f"With {data.origin}, {program.label} has no unconstrained parameters.",
@@ -324,18 +329,23 @@ def check_program(program: Program) -> None:
     try:
         embedded.compile_program(program.expanded)
     except CompilerMessageError as cause:
-        raise _placed(program, str(cause)) from cause
+        raise _placed(program, str(cause)) from _shown(program, cause)
+
+
+def _shown(program: Program, cause: Exception) -> Exception | None:
+    """Return the cause, which tracebacks show, or None where it could quote what none may quote."""
+    return cause if program.syntax.source.outside is None else None
 
 
 def _placed(program: Program, message: str) -> ProgramError:
     """Find the place that stanc reports in the user's own file, which may be an included one."""
     place = _STANC_PLACE.search(message)
     if place is None:
-        return ProgramError(
+        told, remedy = program.syntax.source.told(
             f"Stan does not accept this program.\n{message}",
-            path=program.label,
-            remedy="Correct the program; the message above is Stan's own.",
+            "Correct the program; the message above is Stan's own.",
         )
+        return ProgramError(told, path=program.label, remedy=remedy)
     lines = program.expanded.split("\n")
     line = min(int(place["line"]), len(lines))
     # stanc counts columns in bytes.
@@ -369,12 +379,13 @@ def check_generated(program: Program, code: str) -> None:
     try:
         embedded.compile_program(code)
     except CompilerMessageError as cause:
-        raise _unacceptable(program, cause) from cause
+        raise _unacceptable(program, cause) from _shown(program, cause)
 
 
 def _unacceptable(program: Program, cause: CompilerMessageError) -> EngineError:
     check_program(program)
+    told, _ = program.syntax.source.told(str(cause))
     return EngineError(
-        f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
+        f"{program.label} is legal Stan, but the program generated from it is not:\n{told}",
         remedy="This is a fault of stanct; please report it with the program.",
     )

@@ -32,6 +32,7 @@ from filelock import FileLock, Timeout
 
 from stanct.arrays import read_archive
 from stanct.errors import CheckpointError
+from stanct.settings import usable_path
 
 FORMAT = "stanct checkpoint 2"
 HEAD = "checkpoint.json"
@@ -224,7 +225,7 @@ def recorded_call(folder: str | os.PathLike[str]) -> Any:
     CheckpointError
         The folder is no checkpoint, or is damaged.
     """
-    path = Path(folder)
+    path = usable_path(folder, CheckpointError)
     if not (path / HEAD).is_file():
         raise CheckpointError(
             f"{path} is not a checkpoint: it has no {HEAD}.",

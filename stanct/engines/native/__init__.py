@@ -15,7 +15,7 @@ from pathlib import Path
 import bridgestan
 
 from stanct.engines.assemble import processor_flags
-from stanct.engines.cache import kept
+from stanct.engines.cache import discard, kept
 from stanct.engines.homes import Home
 from stanct.errors import EngineError
 
@@ -38,7 +38,15 @@ def compiled_model(source: str, data: str, home: Home) -> bridgestan.StanModel:
         Stan rejects the data.
     """
     library = _library(source, home)
-    return bridgestan.StanModel(library, data, capture_stan_prints=False, warn=False)
+    try:
+        return bridgestan.StanModel(library, data, capture_stan_prints=False, warn=False)
+    except OSError as error:
+        discard(library)
+        _library.cache_clear()
+        raise EngineError(
+            f"The compiled program {library} cannot be loaded: {error}.",
+            remedy="It was deleted: run again, and it is compiled anew.",
+        ) from error
 
 
 @functools.lru_cache(64)
