@@ -107,7 +107,8 @@ def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | Non
     meant = [words for told, words in _CONSTRUCTS if re.search(told, message)]
     meant += _FUNCTION.findall(message)
     called = {word(token) for token in everywhere if word(token + 1) == "("}
-    named = [rf"{w}(_l\w+)?" for w in re.findall(r"\w+", message.split(" | in:")[0])]
+    told = re.sub(r"_lp[dm]f\b", "", message.split(" | in:")[0])
+    named = [rf"{w}(_l\w+)?" for w in re.findall(r"\w+", told)]
     meant += [w for w in named if any(re.fullmatch(w, name) for name in called)]
     # Some messages name nothing: the first of all that the engine lacks is then the best guess.
     anything = [] if "nesting" in message else [words for _, words in _CONSTRUCTS]
