@@ -108,7 +108,7 @@ _SETTINGS: dict[str, Rule] = {
     "seed": Needed(SEED),
     "draws": Needed(ONE_OR_MORE),
     "chains": ONE_OR_MORE,
-    "warmup": Maybe(COUNT),
+    "warmup": COUNT,
     "target_se": Maybe(POSITIVE),
     "max_draws": Maybe(ONE_OR_MORE),
     "max_seconds": Maybe(NOT_NEGATIVE),
