@@ -28,6 +28,9 @@ import numpy as np
 
 from stanct.errors import SamplingError, StanctError, shortened
 
+MOST_COUNTED = 10**9
+"""Largest setting that compiled loops count to."""
+
 
 class Rule(ABC):
     """A condition that the value of a setting must satisfy."""
@@ -86,9 +89,10 @@ def _unusable(given: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Whole(Rule):
-    """A whole number of at least `least`."""
+    """A whole number of at least `least`, and of at most `most` where compiled code counts it."""
 
     least: int = 0
+    most: float = math.inf
 
     @property
     def wanted(self) -> str:
@@ -96,11 +100,13 @@ class Whole(Rule):
 
     def accepts(self, value: Any) -> bool:
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        return whole and bool(value >= self.least)
+        return whole and bool(self.least <= value <= self.most)
 
     def nearest(self, value: Any) -> int:
         number = _number(value)
-        return self.least if number is None else max(self.least, round(number))
+        if number is None:
+            return self.least
+        return max(self.least, round(min(number, self.most)))
 
     def convert(self, value: Any) -> int:
         return int(value)

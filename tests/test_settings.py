@@ -501,3 +501,9 @@ def test_constants_on_the_command_line(
     arguments = ["evidence", str(program), "--method", "parallel_tempering", "--quiet"]
     assert main([*arguments, "--set", text]) == 1
     assert found == [value]
+
+
+def test_numbers_that_compiled_code_cannot_count() -> None:
+    words = r"transitions must be a whole number .* not 10000000000.* transitions=1000000000"
+    with pytest.raises(SamplingError, match=words):
+        stanct.Gibbs(transitions=10**19)

@@ -155,6 +155,16 @@ LACKING = [
         "parameters { real x; } transformed parameters { real y = up_jacobian(x); }\n"
         "model { y ~ lognormal(0, 1); }",
     ),
+    (
+        "gaussian_dlm_obs_lpdf",
+        "parameters { real x; } model {\n  target += gaussian_dlm_obs_lpdf([[x]] | [[1]], [[1]], "
+        "[[1]], [[1]], [1]', [[1]]);\n}",
+    ),
+    (
+        "gaussian_dlm_obs",
+        "parameters { matrix[1, 1] x; } model {\n  x ~ gaussian_dlm_obs([[1]], [[1]], [[1]], "
+        "[[1]], [1]', [[1]]);\n}",
+    ),
     # The engine would run these without the variables that it cannot compute.
     ("tuple", NORMAL + "tuple(real, vector[2]) g = (1, x);\n}"),
     ("complex", NORMAL + "real w = x[1]; complex z = to_complex(w, 2);\n}"),
@@ -162,6 +172,14 @@ LACKING = [
     ("row_stochastic_matrix", NORMAL + "row_stochastic_matrix[2, 2] r = append_row(x', x');\n}"),
     ("get_real", NORMAL + "real w = get_real(eigenvalues(diag_matrix(x))[1]);\n}"),
 ]
+
+
+def test_sizes_may_be_what_is_wrong() -> None:
+    source = "data { int N; array[N] int y; } parameters { real a; vector[2] b; } model { y ~ "
+    source += "bernoulli_logit_glm(rep_matrix(1, 2, 2), a, b); }"
+    words = r"`bernoulli_logit_glm` .*does not match.*(?s:.)*sizes are right\. If they are, CmdStan"
+    with pytest.raises(EngineError, match=words):
+        _ = target_of(source, {"N": 3, "y": [0, 1, 0]}).density
 
 
 def test_variables_without_elements_are_not_taken_for_lost_ones() -> None:

@@ -43,9 +43,10 @@ class Needed:
 
 @dataclass(frozen=True)
 class Many:
-    """A list of values of one rule."""
+    """A list of values of one rule, of which there are at least so many."""
 
     rule: Rule
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,20 @@ SHARE = Kind("a number between 0 and 1", lambda value: 0 <= _float(value) <= 1)
 REAL = Kind("a number", lambda value: _number(value) and (value != value or _known(value)))
 
 
+_FLOATS = (NUMBER, NOT_NEGATIVE, POSITIVE, REAL)
+# Seeds may be of any length.
+SEED = Kind(COUNT.words, lambda value: isinstance(value, int) and value >= 0 and value is not True)
+
+
 def _known(value: float) -> bool:
     return not isinstance(value, int) or math.isfinite(_float(value))
 
 
 _SETTINGS: dict[str, Rule] = {
-    "seed": Needed(COUNT),
+    "seed": Needed(SEED),
     "draws": Needed(ONE_OR_MORE),
     "chains": ONE_OR_MORE,
-    "warmup": Maybe(COUNT),
+    "warmup": COUNT,
     "target_se": Maybe(POSITIVE),
     "max_draws": Maybe(ONE_OR_MORE),
     "max_seconds": Maybe(NOT_NEGATIVE),
@@ -163,7 +169,7 @@ PROVENANCE: dict[str, Rule] = {
         "transitions": Needed(Many(NOT_NEGATIVE)),
         "acceptance": Needed(Many(Maybe(SHARE))),
     },
-    "log_step": Many(NUMBER),
+    "log_step": Many(NUMBER, 1),
     "survey": _MODES,
     "confirmed": {
         "method": Needed(TEXT),
@@ -215,14 +221,15 @@ def checked(value: Any, rule: Rule, place: str) -> Any:
             if not holds(value):
                 raise ValueError(f"{place} is {shortened(repr(value), 60)}, and not {words}")
             long = isinstance(value, int) and abs(value) > _LONGEST_INT
-            return float(value) if long and rule is not COUNT else value
+            return float(value) if long and rule in _FLOATS else value
         case Maybe(inner):
             return None if value is None else checked(value, inner, place)
         case Needed(inner):
             return checked(value, inner, place)
-        case Many(inner):
-            if not isinstance(value, list):
-                raise ValueError(f"{place} is {shortened(repr(value), 60)}, and not a list")
+        case Many(inner, least):
+            if not isinstance(value, list) or len(value) < least:
+                wanted = "a list" if not least else f"a list of {least} or more"
+                raise ValueError(f"{place} is {shortened(repr(value), 60)}, and not {wanted}")
             return [checked(one, inner, f"{place}[{k}]") for k, one in enumerate(value)]
         case Named(inner):
             return {k: checked(v, inner, f"{place}.{k}") for k, v in _record(value, place).items()}

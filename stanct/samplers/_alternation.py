@@ -44,7 +44,7 @@ from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, Round, acceptance_by_beta, course_under, refit_base
 from stanct.samplers._watch import Watch
-from stanct.settings import Whole
+from stanct.settings import MOST_COUNTED, Whole
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 from stanct.work.shelf import Shelf
@@ -76,7 +76,7 @@ class Alternation(HmcMethod[TemperedRun]):
     thins: ClassVar[bool] = True
 
     bootstrap: Annotated[int, Whole(0)] = 0
-    transitions: Annotated[int, Whole(1)] = 5
+    transitions: Annotated[int, Whole(1, MOST_COUNTED)] = 5
 
     @property
     @abstractmethod

@@ -26,7 +26,7 @@ from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
 from stanct.samplers._nuts import NutsDraws, NutsSampler
 from stanct.seeds import stan_seed
-from stanct.settings import Real, Whole
+from stanct.settings import MOST_COUNTED, Real, Whole
 from stanct.work.execution import warn_of
 from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
@@ -69,7 +69,7 @@ class NutsMethod(Method[Result]):
 
     bootstrap: Annotated[int, Whole(0)] = 1
     target_accept: Annotated[float, Real(0, 1)] = 0.9
-    max_depth: Annotated[int, Whole(1)] = 10
+    max_depth: Annotated[int, Whole(1, MOST_COUNTED)] = 10
 
     def nuts(self, job: Job) -> Nuts:
         """Settings of NUTS for the chains."""

@@ -12,7 +12,7 @@ from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.kernels import Moves
 from stanct.samplers._job import Job, Plan
-from stanct.settings import Real, Whole, check_fields, refuse_unknown
+from stanct.settings import MOST_COUNTED, Real, Whole, check_fields, refuse_unknown
 
 Result = TypeVar("Result", covariant=True)
 
@@ -155,9 +155,9 @@ class HmcMethod(Method[Result]):
 
     least_warmup: ClassVar[int] = 32
 
-    transitions: Annotated[int, Whole(1)] = 1
+    transitions: Annotated[int, Whole(1, MOST_COUNTED)] = 1
     path_length: Annotated[float, Real(0)] = 1.5
-    max_steps: Annotated[int, Whole(1)] = 64
+    max_steps: Annotated[int, Whole(1, MOST_COUNTED)] = 64
     target_accept: Annotated[float, Real(0, 1)] = 0.8
 
     def moves(self, *, learn: bool) -> Moves:

@@ -37,7 +37,7 @@ from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method
 from stanct.samplers._precision import Precision
-from stanct.settings import Real, Whole
+from stanct.settings import MOST_COUNTED, Real, Whole
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import in_threads
 
@@ -85,7 +85,7 @@ class Adiabatic(Method[AdiabaticRun]):
     duration: Annotated[float, Real(0)] = 40.0
     step: Annotated[float | None, Real(0)] = None
     refresh: Annotated[float | None, Real(0)] = 3.0
-    max_steps: Annotated[int, Whole(1)] = 20_000
+    max_steps: Annotated[int, Whole(1, MOST_COUNTED)] = 20_000
 
     def run(self, job: Job) -> AdiabaticRun:
         """Fit a base, learn E_β[δ], freeze it, and run the trajectories."""

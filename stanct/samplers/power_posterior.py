@@ -29,7 +29,7 @@ from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers._precision import Precision
 from stanct.seeds import stan_seed
-from stanct.settings import Ladder, Real, Whole
+from stanct.settings import MOST_COUNTED, Ladder, Real, Whole
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
 from stanct.work.progress import Bar
@@ -66,7 +66,7 @@ class PowerPosterior(Method[PowerRun]):
     rungs: Annotated[int | tuple[float, ...], Ladder(3)] = 25
     exponent: Annotated[float, Real(0)] = 5.0
     target_accept: Annotated[float, Real(0, 1)] = 0.8
-    max_depth: Annotated[int, Whole(1)] = 10
+    max_depth: Annotated[int, Whole(1, MOST_COUNTED)] = 10
 
     @property
     def betas(self) -> Array:

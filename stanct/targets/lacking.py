@@ -16,12 +16,15 @@ from stanct.stan.syntax import Declare
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
 _FUNCTION = re.compile(r"unsupported function (\w+)")
+# It says this of arguments whose sizes disagree, and of some that Stan would repeat to fit.
+_SIZES = re.compile(r"does not match|must match")
 # A word of such a message, and the words of a program that cause it.
 _CONSTRUCTS = (
     ("Tuple", r"tuple|eigendecompose\w*|svd|qr|qr_thin|csr_extract|hmm_\w+"),
     ("StochasticColumn", "column_stochastic_matrix"),
     ("StochasticRow", "row_stochastic_matrix"),
     ("Jacobian", "jacobian"),
+    ("unsupported expression", r"\w*laplace_\w+"),
     ("Complex|parameter read|to_complex|FnMakeComplex", r"complex\w*|to_complex"),
 )
 # The blocks without which the engine goes on where it cannot run them, and what it then says.
@@ -48,11 +51,10 @@ def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> Lackin
         what = f"`{program.syntax.word(found)}`"
     told = shortened(message.split(" | in:")[0], 120)
     quoted = f" ({told})" if program.syntax.source.outside is None else ""
-    return LackingError(
-        f"The embedded engine cannot run {what}{quoted}.",
-        remedy="CmdStan runs it, and stanct uses a CmdStan that is there: stanct install-cmdstan.",
-        **place,
-    )
+    remedy = "CmdStan runs it, and stanct uses a CmdStan that is there: stanct install-cmdstan."
+    if _SIZES.search(message):
+        remedy = f"See that the sizes are right. If they are, {remedy}"
+    return LackingError(f"The embedded engine cannot run {what}{quoted}.", remedy=remedy, **place)
 
 
 def refuse_losses(program: Program, recipe: Recipe) -> None:
@@ -104,6 +106,10 @@ def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | Non
     ]
     meant = [words for told, words in _CONSTRUCTS if re.search(told, message)]
     meant += _FUNCTION.findall(message)
+    called = {word(token) for token in everywhere if word(token + 1) == "("}
+    told = re.sub(r"_lp[dm]f\b", "", message.split(" | in:")[0])
+    named = [rf"{w}(_l\w+)?" for w in re.findall(r"\w+", told)]
+    meant += [w for w in named if any(re.fullmatch(w, name) for name in called)]
     # Some messages name nothing: the first of all that the engine lacks is then the best guess.
     anything = [] if "nesting" in message else [words for _, words in _CONSTRUCTS]
     for patterns in (meant, anything):

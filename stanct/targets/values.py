@@ -119,7 +119,7 @@ def _faults(value: Any, index: Index, complex_too: bool) -> Iterator[Fault]:
         if not _sound(value):
             for key, item in enumerate(value, 1):
                 yield from _faults(item, (*index, key), complex_too)
-    elif isinstance(value, np.longdouble | np.clongdouble):
+    elif isinstance(value, np.generic) and value.dtype.char in "gG":
         yield _no_json(value, index)
     elif isinstance(value, _SCALARS) or value is None or isinstance(value, complex | str):
         yield from _faults_of_one(value, index, complex_too)
