@@ -193,8 +193,8 @@ _STOPPED = {
 
 
 def agreement(gap: float, error: float) -> tuple[float, float, bool]:
-    """Value, threshold and verdict on the gap of two estimates; an unknown error allows no gap."""
-    if gap < 1e-9:
+    """Value, threshold and verdict on the gap of two estimates; an unknown error allows none."""
+    if gap < 1e-9 and error < np.inf:
         return 0.0, 3, True
     score = gap / error if 0 < error < np.inf else float("inf")
     return score, 3, score <= 3
