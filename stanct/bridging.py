@@ -296,16 +296,9 @@ def _escalated(
     options: Options,
 ) -> EvidenceRun:
     """Temper from the fit, and from the modes that it has missed."""
-    method = method or "auto"
-    seed: Options = {"seed": run.settings["seed"]}
-    given: Options
-    if unseen is not None and unseen.fits and (method == "auto" or isinstance(method, Auto)):
-        # Where one mode was missed there may be more, which the default's own search finds.
-        given = {"inits": _places(target, run, unseen), **seed, **options}
-    else:
-        base, log_zeta = _first_base(run, unseen)
-        given = {"base": base, "log_zeta": log_zeta, **seed, **options}
-    tempered = sample(target, method, **given)
+    start = _start(target, run, unseen, method)
+    given: Options = {**start, "seed": run.settings["seed"], **options}
+    tempered = sample(target, method or "auto", **given)
     if not isinstance(tempered, EvidenceRun):
         raise SamplingError(
             f"The method {tempered.method!r} estimates no evidence.",
@@ -313,6 +306,18 @@ def _escalated(
         )
     record = {"log_z": run.evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})
+
+
+def _start(
+    target: ProgramTarget, run: BridgeRun, unseen: Unseen | None, method: Method[Any] | str | None
+) -> Options:
+    """Where the tempered run begins: at the fit as its base, or at all modes that are known."""
+    searches = method is None or method == "auto" or isinstance(method, Auto)
+    if unseen is not None and unseen.fits and searches:
+        # Where one mode was missed there may be more, which the default's own search finds.
+        return {"inits": _places(target, run, unseen)}
+    base, log_zeta = _first_base(run, unseen)
+    return {"base": base, "log_zeta": log_zeta}
 
 
 def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[str, Array]]:
