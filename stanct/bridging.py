@@ -32,6 +32,7 @@ from stanct.runs.bridge import BridgeRun
 from stanct.runs.foreign import Fit, sampled
 from stanct.runs.run import EvidenceRun
 from stanct.samplers._method import Method
+from stanct.samplers.auto import Auto
 from stanct.sampling import sample
 from stanct.seeds import Seeds, fresh_seed
 from stanct.settings import Flag, Whole, check_fields, declared
@@ -123,8 +124,9 @@ def bridge(
         Whether to temper from the fit if a check fails. The result is then a tempered run, whose
         provenance has the bridge's log Z and warnings under ``"bridge"``.
     method
-        With `escalate`, the method; ``"auto"`` by default. The base is the Gaussian of the fit, or
-        a mixture if the search found modes that the fit has missed.
+        With `escalate`, the method; ``"auto"`` by default. The base is the Gaussian of the fit.
+        Where the fit has missed modes, the default searches for all of them, also from the fit and
+        from those, and other methods take a mixture of them as the base.
     options
         The seed, and with `escalate` the options of `stanct.sample`.
 
@@ -294,8 +296,8 @@ def _escalated(
     options: Options,
 ) -> EvidenceRun:
     """Temper from the fit, and from the modes that it has missed."""
-    base, log_zeta = _first_base(run, unseen)
-    given: Options = {"base": base, "log_zeta": log_zeta, "seed": run.settings["seed"], **options}
+    start = _start(target, run, unseen, method)
+    given: Options = {**start, "seed": run.settings["seed"], **options}
     tempered = sample(target, method or "auto", **given)
     if not isinstance(tempered, EvidenceRun):
         raise SamplingError(
@@ -304,6 +306,27 @@ def _escalated(
         )
     record = {"log_z": run.evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})
+
+
+def _start(
+    target: ProgramTarget, run: BridgeRun, unseen: Unseen | None, method: Method[Any] | str | None
+) -> Options:
+    """Where the tempered run begins: at the fit as its base, or at all modes that are known."""
+    searches = method is None or method == "auto" or isinstance(method, Auto)
+    if unseen is not None and unseen.fits and searches:
+        # Where one mode was missed there may be more, which the default's own search finds.
+        return {"inits": _places(target, run, unseen)}
+    base, log_zeta = _first_base(run, unseen)
+    return {"base": base, "log_zeta": log_zeta}
+
+
+def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[str, Array]]:
+    """The fit's most likely draw and the modes that it has missed, by names of parameters."""
+    x = run.base.unwhiten(run.z).reshape(-1, run.z.shape[-1])
+    points = np.array([x[run.log_density.argmax()], *(fit.mean for fit in unseen.fits)])
+    values = target.variables(points[None], np.random.SeedSequence(0))  # parameters alone are used
+    names = target.program.parameter_names
+    return [{name: values[name][0, k] for name in names} for k in range(len(points))]
 
 
 def _fit(run: BridgeRun) -> str:

@@ -202,6 +202,24 @@ class TestAMissedMode:
         share = run.expect(lambda v: v["x"][..., 0] < 0)
         assert abs(share.value - 0.7) < 4 * share.std_error
 
+    def test_where_one_mode_was_missed_all_are_searched(self) -> None:
+        """The bridge's own search finds one of the two modes that this fit has missed."""
+        source = """
+        parameters { vector[2] x; }
+        model {
+          target += log_sum_exp({
+            log(0.5) + normal_lpdf(x | 0, 1), log(0.3) + normal_lpdf(x | 9, 0.3),
+            log(0.2) + normal_lpdf(x | -7, 2)
+          });
+        }
+        """
+        fit = {"x": np.random.default_rng(1).standard_normal((4, 400, 2))}
+        run = stanct.bridge(
+            model_of(source), None, fit, seed=1, escalate=True, progress=False, draws=300
+        )
+        assert run.is_reliable and run.provenance["bridge"]["warnings"] == ["unseen"]
+        assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.1
+
     def test_a_right_fit_is_not_tempered(self, rng: np.random.Generator) -> None:
         run = stanct.bridge(
             model_of(TWO_MODES.source), None, _two_modes(rng, (4, 500)), seed=1, escalate=True
