@@ -19,11 +19,13 @@ from stanct.arrays import Array
 from stanct.deadline import deadline
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
+from stanct.path.low_rank import LowRankBase
 from stanct.samplers._rounds import (
     LEAST_SHRINKAGE,
     BaseDraws,
     Round,
     course_under,
+    reaching,
     refit_base,
     refit_bias,
 )
@@ -64,6 +66,29 @@ def test_refit_base_does_not_shrink_beyond_its_floor(rng: np.random.Generator) -
     """From a base ten times too wide the variance shrinks to a fifth only."""
     new = refit_base(round_of(base_of(1.5, 4.0), Bias.linear(-7.0), rng))
     assert new.covariance[0, 0] == pytest.approx(LEAST_SHRINKAGE * 16.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("dimension", [1, 4])
+def test_a_base_that_reaches_further(dimension: int) -> None:
+    base = GaussianBase(np.arange(dimension) + 1.0, 3 * np.eye(dimension))
+    wide = reaching(base)
+    assert isinstance(wide, GaussianBase) and np.array_equal(wide.mean, base.mean)
+    assert wide.covariance == pytest.approx((1 + 2 / dimension) * base.covariance)
+    # The distance KL(narrow | wide) = D/2 (log f − 1 + 1/f) stays below 1 / D nats.
+    x = base.unwhiten(np.random.default_rng(1).standard_normal((4000, dimension)))
+    assert 0 < np.mean(base.log_density(x) - wide.log_density(x)) < 1 / dimension
+    low_rank = LowRankBase.from_points(x)
+    assert reaching(low_rank) is low_rank
+
+
+def test_a_base_of_the_user_s_own_is_not_widened(seed: int) -> None:
+    target = stanct.temper("parameters { vector[2] x; } model { x ~ std_normal(); }").target()
+    settings: dict[str, Any] = {"seed": seed, "draws": 400, "warmup": 200, "progress": False}
+    base = GaussianBase(np.zeros(2), np.eye(2))
+    own = stanct.sample(target, stanct.Joint(), base=base, engine="embedded", **settings)
+    fitted = stanct.sample(target, stanct.Joint(), engine="embedded", **settings)
+    assert np.exp(own.base.log_det_scale) == pytest.approx(1, abs=0.15)
+    assert np.exp(fitted.base.log_det_scale) == pytest.approx(2, abs=0.3)
 
 
 def test_the_path_from_another_base(rng: np.random.Generator) -> None:

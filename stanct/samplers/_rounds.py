@@ -25,10 +25,13 @@ from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias
 from stanct.path.course import Course, beta_grid
-from stanct.path.gaussian import standard_log_density
+from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
 from stanct.work.interrupts import GRACE, Threads
+
+# How much wider than the target's covariance a base is whose draws should reach its tails.
+REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -231,6 +234,18 @@ def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
     flat = done.z.reshape(weights.size, -1)
     return done.base.refitted(flat, weights, least_shrinkage=least_shrinkage)
+
+
+def reaching(base: Base) -> Base:
+    """The base with a wider covariance, by the factor 1 + `REACH` / D, if it is a Gaussian.
+
+    Tails, arms and necks that hold a few percent of the mass lie four standard deviations out. A
+    wider base draws there, so that its tours tell of them. In D dimensions the path grows by
+    1 / D nats.
+    """
+    if not isinstance(base, GaussianBase):
+        return base
+    return GaussianBase(base.mean, base.scale * np.sqrt(1 + REACH / base.dimension))
 
 
 def course_under(done: Round, base: Base) -> Course:

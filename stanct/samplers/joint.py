@@ -25,7 +25,7 @@ from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Runner
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import Round, course_under, draws_inside, refit_base
+from stanct.samplers._rounds import Round, course_under, draws_inside, reaching, refit_base
 from stanct.samplers._watch import Watch
 from stanct.settings import Knots, Real
 from stanct.work.shelf import Shelf
@@ -86,7 +86,8 @@ class Joint(NutsMethod[TemperedRun]):
             stage = stages.run(f"round {number + 1}", base, bias, places, left=left)
             if stage.cut:
                 raise interruption()
-            new = job.nuts_base(refit_base(stage.round, start.least_shrinkage))
+            new = refit_base(stage.round, start.least_shrinkage)
+            new = job.nuts_base(new if start.given else reaching(new))
             bias = own or _coarse_bias(course_under(stage.round, new), start.uniform)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])
