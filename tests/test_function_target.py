@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stanct import FunctionDensity, FunctionTarget, GaussianBase, sample
+from stanct import FunctionDensity, FunctionTarget, GaussianBase, load, sample
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.targets.function_target import FunctionWarning
@@ -105,7 +106,7 @@ def test_a_function_that_dies_ends_the_run(method: str, calls: int, words: str) 
 
 @pytest.mark.filterwarnings("ignore::stanct.targets.function_target.FunctionWarning")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_function_that_dies_late_leaves_checks_that_fail() -> None:
+def test_a_function_that_dies_late_leaves_checks_that_fail(tmp_path: Path) -> None:
     """It lives through the warm-up, and is dead at all draws of the base."""
     target = FunctionTarget(FunctionDensity(Dying(3500), 2))
     run: Any = sample(
@@ -114,3 +115,5 @@ def test_a_function_that_dies_late_leaves_checks_that_fail() -> None:
     assert not np.isfinite(run.base_delta).any() and np.isfinite(run.delta).any()
     assert run.thermodynamic_evidence.std_error == np.inf
     assert {"support", "thermodynamic"} <= {*run.warnings}
+    run.save(tmp_path / "dead")  # what a run is left with can be read again
+    assert load(tmp_path / "dead").diagnostics == run.diagnostics
