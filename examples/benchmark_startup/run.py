@@ -35,8 +35,14 @@ def seconds(python: str, arguments: tuple[str, ...], kept: Path) -> float:
     """Wall time of a command whose machine code is in a folder."""
     places = {**os.environ, "NUMBA_CACHE_DIR": str(kept)}
     began = time.perf_counter()
+    # Elsewhere, because a package `stanct` in the folder would be imported in place of the other.
     done = subprocess.run(
-        [python, *arguments], env=places, capture_output=True, text=True, check=False
+        [str(Path(python).absolute()), *arguments],
+        cwd=kept,
+        env=places,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(f"{python} {' '.join(arguments)}\n{done.stderr}")
