@@ -166,8 +166,7 @@ def _add_evidence(subcommands: Any) -> None:
         "--target-se",
         type=float,
         metavar="SE",
-        help="sample until log Z has this standard error; for the methods joint, gibbs and "
-        "simulated_tempering",
+        help="sample until log Z has this standard error; for every method but tact",
     )
     parser.add_argument(
         "--max-draws",

@@ -194,6 +194,9 @@ def test_what_makes_no_comparison(nested: list[stanct.TemperedRun]) -> None:
         compare(nested[0])
     with pytest.raises(StanctError, match="3 positive weights"):
         compare(*nested, observed="y", prior=[1, 0, 1])
+    for odd in ({"a": 1}, "x"):
+        with pytest.raises(StanctError, match="3 positive weights"):
+            compare(*nested, observed="y", prior=odd)  # pyright: ignore[reportArgumentType]
     with pytest.raises(StanctError, match="3 different ones"):
         compare(*nested, observed="y", names=["a", "b", "a"])
 

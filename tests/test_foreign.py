@@ -250,6 +250,9 @@ def test_what_is_no_sample_is_refused(target: ProgramTarget, draws: dict[str, np
     still = {**draws, "s": np.full((2, 5), 2.0)}
     with pytest.raises(StanctError, match="All draws of `s` in the mapping of draws are the same"):
         sampled(target, still, np.random.default_rng(0))
+    none = {name: values[:, :0] for name, values in draws.items()}
+    with pytest.raises(StanctError, match="There is no draw in the mapping of draws"):
+        sampled(target, none, np.random.default_rng(0))
     twice = {name: np.concatenate([values, values[:1]]) for name, values in draws.items()}
     with pytest.raises(StanctError, match="The chains 1 and 3 of the mapping of draws have the sa"):
         sampled(target, twice, np.random.default_rng(0))

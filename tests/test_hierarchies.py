@@ -164,6 +164,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "centre that is a row": ("vector[J] theta;", "", "theta ~ normal(x', tau);"),
     "scalar with a vector": ("real theta;", "", "theta ~ normal(x, tau);"),
     "loop with a vector": ("vector[J] theta;", "", "for (j in 1:J) theta[j] ~ normal(x, tau);"),
+    "reads its own density": (
+        "vector[J] theta;",
+        "",
+        "theta ~ normal(mu, tau); target += 0.1 * target();",
+    ),
     "not a location family": ("vector[J] theta;", "", "theta ~ skew_normal(mu, tau, 1);"),
 }
 
@@ -361,7 +366,7 @@ def test_what_was_written_non_centred_has_the_same_density_centred(case: str, se
     for w in rng.normal(size=(5, raw.dimension)):
         found = looked.variables(w[None, None], seed=1)
         values = {name: np.asarray(value)[0, 0] for name, value in found.items()}
-        location, scale = (values[name] for name in look_names(0))
+        location, scale = (values[name] for name in look_names(written, 0))
         assert values["theta"] == pytest.approx(location + scale * values["z"], rel=1e-12)
         x = plain.unconstrain({name: values[name] for name in other.parameter_names})
         assert plain.log_densities(x[None])[0] == pytest.approx(
@@ -429,3 +434,32 @@ def test_a_program_by_hand_takes_the_form_that_suits_the_data(written: Path, see
     assert abs(found.value - mean) < 4 * found.std_error < 0.1
     more = run.extend(draws=50, progress=False)
     assert more.provenance["reparametrised"] == ["z"] and more.draws == run.draws + 50
+
+
+def test_a_program_by_hand_that_reads_its_own_density_stays() -> None:
+    assert written_by_hand(by_hand(BY_HAND["sum"], "z ~ std_normal(); target += target();")) == ()
+
+
+def test_names_of_the_short_chains_are_not_those_of_the_user() -> None:
+    """`look_i` as a parameter, and `look_0_scale` as data, stopped the default."""
+    source = """data { int J; real<lower=0> look_0_scale; }
+    parameters { real mu; real<lower=0> tau; vector[J] theta; real look_i; }
+    model { mu ~ normal(0, 1); tau ~ exponential(1); theta ~ normal(mu, tau);
+      look_i ~ normal(theta[1], look_0_scale); }"""
+    run: Any = stanct.temper(source).sample(
+        {"J": 3, "look_0_scale": 1.0}, seed=1, draws=400, progress=False
+    )
+    assert run.provenance["reparametrised"] == ["theta"]
+    assert list(run.variables) == ["mu", "tau", "theta", "look_i"]
+    assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.2
+
+
+@pytest.mark.parametrize("se", [[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+def test_a_scale_that_the_data_make_zero_stays(se: list[float]) -> None:
+    """As written such a program has no density; its other form would have one."""
+    source = """data { vector<lower=0>[3] se; }
+    transformed data { vector<lower=0>[3] twice = 2 * se; }
+    parameters { real<lower=0> tau; vector[3] theta; vector[3] other; }
+    model { tau ~ exponential(1); theta ~ normal(0, tau * se); other ~ normal(0, tau * twice); }"""
+    found = stanct.temper(source).target({"se": se}).blocks
+    assert [block.name for block in found] == ([] if se[0] == 0 else ["theta"])

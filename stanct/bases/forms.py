@@ -73,8 +73,8 @@ def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> 
     """
     seen, first = target.blocks, standardised(target.blocks)
     try:
-        form = target.in_form(first)
-        form = replace(form, program=looking(form.program, seen))
+        turned_all = target.in_form(first)
+        form = replace(turned_all, program=looking(turned_all.program, seen))
         if form.by_cmdstan:
             return None
         starts, chains, choice = seed.spawn(3)
@@ -92,7 +92,10 @@ def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> 
         return None
     gains = {
         one.name: centring_gain(
-            *(_elements(block.variables[name]) for name in (one.values, *look_names(number)))
+            *(
+                _elements(block.variables[name])
+                for name in (one.values, *look_names(turned_all.program, number))
+            )
         )
         for number, one in enumerate(seen)
         if one.parts is not None

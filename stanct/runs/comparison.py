@@ -443,7 +443,10 @@ def _labels(
 
 
 def _prior(prior: Sequence[float] | None, labels: Sequence[str]) -> Array:
-    weights = np.ones(len(labels)) if prior is None else np.asarray(prior, float)
+    try:
+        weights = np.ones(len(labels)) if prior is None else np.asarray(prior, float)
+    except (TypeError, ValueError):
+        weights = np.empty(0)
     if weights.shape != (len(labels),) or not (np.isfinite(weights) & (weights > 0)).all():
         raise StanctError(
             f"prior must be {len(labels)} positive weights, one a model, not {prior!r}."

@@ -139,6 +139,10 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
     mended = {name: _mended(types[name], values) for name, values in found.variables.items()}
     block = DrawBlock(mended, {})
     chains, draws = next(iter(mended.values())).shape[:2]
+    if chains * draws == 0:
+        raise StanctError(
+            f"There is no draw in {found.origin}.", remedy="Pass a fit with hundreds of draws."
+        )
     parts = [target.unconstrain(block, chain, rng) for chain in range(chains)]
     shortest = min(len(part) for part in parts)
     if shortest < draws / 2:
@@ -288,7 +292,9 @@ def _read(fit: Any) -> ForeignFit:
         return _read_cmdstanpy(fit)
     group = _posterior(fit)
     if group is not None:
-        statistics = _group(fit, "sample_stats")
+        # Statistics of stanct's own runs are those of the tempered density.
+        ours = getattr(group, "attrs", {}).get("inference_library") == "stanct"
+        statistics = None if ours else _group(fit, "sample_stats")
         return _read_dataset(group, {} if statistics is None else statistics)
     if isinstance(fit, pd.DataFrame):
         return _read_frame(fit)

@@ -95,7 +95,7 @@ class _Centring(Reader):
         self.uses = self._counted_uses()
         self.found: dict[str, ByHand] = {}
         declared: dict[str, int] = {}
-        for number, statement in enumerate(self.transformed):
+        for number, statement in enumerate([] if self.reads_target else self.transformed):
             for definition in self._definitions(statement, declared):
                 one = self._read(number, definition)
                 if one is not None:

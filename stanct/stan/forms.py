@@ -61,7 +61,7 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
         line
         for number, block in enumerate(seen)
         if block.parts is not None
-        for line in block.parts.lines(*look_names(number))
+        for line in block.parts.lines(*look_names(program, number), f"{_prefix(program)}i")
     ]
     text = "".join(f"  {line}\n" for line in lines)
     tokens, block = program.syntax.tokens, program.blocks.get("generated quantities")
@@ -73,6 +73,16 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
     return Program.from_source(apply(program.expanded, [edit]), name=program.name)
 
 
-def look_names(number: int) -> tuple[str, str]:
-    """Names of location and scale of one block."""
-    return f"look_{number}_location", f"look_{number}_scale"
+def look_names(program: Program, number: int) -> tuple[str, str]:
+    """Names of location and scale of one block, which no form of the program uses."""
+    prefix = f"{_prefix(program)}{number}_"
+    return f"{prefix}location", f"{prefix}scale"
+
+
+def _prefix(program: Program) -> str:
+    """A prefix with which no name in a program begins."""
+    words = {token.text for token in program.syntax.tokens}
+    prefix = "look_"
+    while any(word.startswith(prefix) for word in words):
+        prefix = f"x{prefix}"
+    return prefix

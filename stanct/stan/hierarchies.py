@@ -154,7 +154,7 @@ class _Finder(Reader):
 
     def _may_fit(self, name: str, prior: Tilde) -> bool:
         """Whether the parameter's type, the prior's family and all bounds allow the other form."""
-        if name not in self.parameters or prior.truncated:
+        if name not in self.parameters or prior.truncated or self.reads_target:
             return False
         declaration, _, spec = self.parameters[name]
         if spec.base not in ("real", "vector") or spec.rank > 1:

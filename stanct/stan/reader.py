@@ -32,8 +32,10 @@ class Parts(NamedTuple):
     scale: str
     ranks: tuple[int, int]
 
-    def lines(self, location: str, scale: str) -> list[str]:
+    def lines(self, location: str, scale: str, index: str) -> list[str]:
         """Statements that declare two arrays of these names, and put every element into them.
+
+        `index` is the name of an index that the program does not use.
 
         Elements that follow no rule of the hierarchy, such as the first one of a walk, get 0 and 1.
         """
@@ -45,7 +47,7 @@ class Parts(NamedTuple):
         if self.head is not None:
             at, head, texts = self.element, self.head, (self.location, self.scale)
         else:
-            at, head = "look_i", f"look_i in 1:{size}"
+            at, head = index, f"{index} in 1:{size}"
             texts = tuple(
                 f"({text})[{at}]" if rank else text
                 for text, rank in zip((self.location, self.scale), self.ranks, strict=True)
@@ -67,6 +69,11 @@ class Reader:
         }
         transformed = program.blocks.get("transformed parameters")
         self.transformed = list(transformed.statements) if transformed else []
+        # A program that reads its own log density has another one in other coordinates.
+        self.reads_target = any(
+            token.text == "target" and self.syntax.word(k + 1) == "("
+            for k, token in enumerate(self.syntax.tokens)
+        )
 
     # Signs and shapes
 

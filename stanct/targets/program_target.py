@@ -23,12 +23,14 @@ from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
+from stanct.stan.syntax import Declare
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
 from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
+_WORD = re.compile(r"[A-Za-z]\w*")
 _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
 
 
@@ -73,8 +75,23 @@ class ProgramTarget:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The parameters that a run may sample in another form; empty if it may not."""
-        return blocks(self.program) if self.flexible else ()
+        """The parameters that a run may sample in another form; empty if it may not.
+
+        Where a scale is a number of the data and that number is 0, the program has no density, and
+        its other form would have one.
+        """
+        found = blocks(self.program) if self.flexible else ()
+        return tuple(block for block in found if not self._may_vanish(block))
+
+    def _may_vanish(self, block: Block) -> bool:
+        """Whether the data make a scale of a hierarchy 0, or transformed data may do so."""
+        words = set() if block.parts is None else set(_WORD.findall(block.parts.scale))
+        made = self.program.blocks.get("transformed data")
+        declared = (one for one in (made.statements if made else ()) if isinstance(one, Declare))
+        if words & {self.program.syntax.word(name) for one in declared for name, _ in one.names}:
+            return True
+        values = [self.data.values[name] for name in words & set(self.program.data_names)]
+        return any(np.any(np.asarray(value, float) == 0) for value in values)
 
     @property
     def written_centred(self) -> bool:
