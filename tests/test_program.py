@@ -250,3 +250,21 @@ def test_a_program_is_a_path() -> None:
         stanct.temper(3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(stanct.SavedRunError, match=r"the path of a folder, not 3\."):
         stanct.load(3)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("included", ["absent", "one", "broken"])
+def test_what_a_file_outside_includes_is_not_named(included: str, tmp_path: Path) -> None:
+    """The file is absent, or in a circle, or no text."""
+    outside, inner = tmp_path / "zebra", tmp_path / "project"
+    outside.mkdir()
+    inner.mkdir()
+    (outside / "first.stan").write_text(f"#include {included}keyword.stan\n")
+    (outside / "onekeyword.stan").write_text("#include onekeyword.stan\n")
+    (outside / "brokenkeyword.stan").write_bytes(b"\xff\xfe\xfa")
+    main = inner / "main.stan"
+    main.write_text("#include ../zebra/first.stan\n" + BODY)
+    with pytest.raises(ProgramError) as caught:
+        Program.from_file(main)
+    # The place is that of a file, and not what another one says.
+    told = str(caught.value).replace("onekeyword.stan:1:1", "")
+    assert "keyword" not in told, told

@@ -150,7 +150,9 @@ class _Expander:
             key = str(found)
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
                 raise _error_at(
-                    place, f"`{name}` includes itself.", "Remove the circular #include."
+                    place,
+                    f"{f'`{name}`' if self._is_told(path) else 'This file'} includes itself.",
+                    "Remove the circular #include.",
                 )
             self.add(included, found, (*chain, key))
             start = match.end()
@@ -163,6 +165,8 @@ class _Expander:
 
     def _read(self, name: str, including: Path | None, place: Place) -> tuple[Path, _File]:
         folders = [*self.folders, *([including.parent] if including else [])]
+        # What a file outside the program's folders includes is a word of that file.
+        is_told = self._is_told(including)
         for folder in folders:
             candidate = folder / name.lstrip("/")
             try:
@@ -173,16 +177,23 @@ class _Expander:
                 # What Python says of a byte that is no UTF-8 quotes it.
                 is_text = isinstance(cause, OSError) or self._is_users(candidate)
                 told = str(cause) if is_text else "it is not in UTF-8"
+                if not is_told:
+                    raise _error_at(place, "What is included here cannot be read.", None) from None
                 raise _error_at(place, f"`{candidate}` cannot be read: {told}.", None) from (
                     cause if is_text else None
                 )
             return candidate, _File(str(candidate), text, self._is_users(candidate))
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
+        shown = f" `{name}`" if is_told else ""
         raise _error_at(
             place,
-            f"The included file `{name}` was not found; searched {searched}.",
+            f"The included file{shown} was not found; searched {searched}.",
             "Pass the folder that holds it in include_paths=.",
         )
+
+    def _is_told(self, including: Path | None) -> bool:
+        """Whether names of files that a file includes may be told."""
+        return including is None or self._is_users(including)
 
     def _is_users(self, path: Path) -> bool:
         """Return whether a file is in one of the program's folders; `../` may lead elsewhere."""
