@@ -30,7 +30,7 @@ from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
 from stanct.work.interrupts import GRACE, Threads
 
-# How much wider than the target's covariance a base is whose draws should reach its tails.
+# A base whose draws should reach the target's tails has 1 + `REACH` / D times its covariance.
 REACH = 2.0
 
 
@@ -239,9 +239,9 @@ def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
 def reaching(base: Base) -> Base:
     """The base with a wider covariance, by the factor 1 + `REACH` / D, if it is a Gaussian.
 
-    Tails, arms and necks that hold a few percent of the mass lie four standard deviations out. A
-    wider base draws there, so that its tours tell of them. In D dimensions the path grows by
-    1 / D nats.
+    A Gaussian with the target's moments seldom draws from tails, arms and necks that hold a few
+    percent of the mass. A wider one does so more often, and its tours tell of them. It is up to
+    1 / D nats farther from a target that is Gaussian.
     """
     if not isinstance(base, GaussianBase):
         return base

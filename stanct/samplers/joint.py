@@ -110,7 +110,7 @@ class Joint(NutsMethod[TemperedRun]):
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
         precision, shelf = job.precision, job.shelf()
-        final = stages.run("joint", base, bias, places, precision, shelf)
+        final = stages.run("joint", base, bias, places, precision=precision, shelf=shelf)
         job.lap("sampling")
         return job.finish(
             TemperedRun,
@@ -153,9 +153,9 @@ class _Stages:
         base: Base,
         bias: Bias,
         places: Array | None,
+        *,
         precision: Precision | None = None,
         shelf: Shelf | None = None,
-        *,
         left: int | None = None,
     ) -> _Stage:
         """Run the chains, and draw from the base. Without `precision`, the stage is a round.

@@ -139,9 +139,7 @@ class _Centring(Reader):
             return
         loop = None
         if isinstance(statement, Compound) and statement.word == "for":
-            loop, body = statement, list(statement.body)
-            while len(body) == 1 and isinstance(body[0], Compound) and body[0].word == "block":
-                body = list(body[0].body)
+            loop, body = statement, self._body(statement)
             if len(body) != 1:
                 return
             statement = body[0]
@@ -151,26 +149,17 @@ class _Centring(Reader):
         if name not in declared:
             return
         words = self._words(statement.left)
-        whole = words == [name] if loop is None else self._is_whole(name, words, loop)
+        whole = (
+            words == [name]
+            if loop is None
+            else self._is_whole_loop(name, self.scope[name], words, loop)
+        )
         if whole:
             yield _Definition(declared[name], statement.left.first, statement.value, loop)
 
     def _is_plain(self, statement: Assign) -> bool:
         """Whether an assignment is `=` and not `+=` or the like."""
         return self.syntax.word(statement.left.stop) == "="
-
-    def _is_whole(self, name: str, words: list[str], loop: Compound) -> bool:
-        """Whether `for (j in 1:J) name[j] = …` runs over every element."""
-        spec, head = self.scope[name], loop.heads[0]
-        variable = self.syntax.word(head.first)
-        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
-        return (
-            spec.rank == 1
-            and words == [name, "[", variable, "]"]
-            and len(ends) == 2
-            and self._words(ends[0]) == ["1"]
-            and self._words(ends[1]) == self._words((*spec.array, *spec.dims)[0])
-        )
 
     def _read(self, number: int, definition: _Definition) -> ByHand | None:
         """The hierarchy of a definition, if it is one that can be turned."""

@@ -45,11 +45,10 @@ def blocks(program: Program) -> tuple[Block, ...]:
 
 def in_form(program: Program, turned: Collection[str]) -> Program:
     """The program with these parameters in the other form than the one that the user wrote."""
-    mine = [one.name for one in blocks(program) if one.name in turned and one.centred]
     if not turned:
         return program
-    text = centred(program, [name for name in turned if name not in mine])
-    return non_centred(text, mine) if mine else text
+    mine = [one.name for one in blocks(program) if one.name in turned and one.centred]
+    return non_centred(centred(program, [name for name in turned if name not in mine]), mine)
 
 
 def looking(program: Program, seen: tuple[Block, ...]) -> Program:

@@ -116,10 +116,7 @@ class _Finder(Reader):
             return
         if any(self.syntax.word(k) in _LEAVES for k in range(*statement.tokens)):
             return
-        body = list(statement.body)
-        while len(body) == 1 and isinstance(body[0], Compound) and body[0].word == "block":
-            body = list(body[0].body)
-        for inner in body:
+        for inner in self._body(statement):
             if isinstance(inner, Tilde):
                 yield inner, statement
 
@@ -196,21 +193,6 @@ class _Finder(Reader):
             is_scalar=lambda word: word in self.scope and self.scope[word].rank == 0,
             free_index=self._free_index,
         )  # fmt: skip
-
-    def _is_whole_loop(self, name: str, spec: TypeSpec, words: list[str], loop: Compound) -> bool:
-        """Whether `for (j in 1:J) name[j] ~ …` runs over every element."""
-        if spec.rank != 1:
-            return False
-        head = loop.heads[0]
-        variable = self.syntax.word(head.first)
-        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
-        (size,) = spec.array or spec.dims
-        return (
-            words == [name, "[", variable, "]"]
-            and len(ends) == 2
-            and self._words(ends[0]) == ["1"]
-            and self._words(ends[1]) == self._words(size)
-        )
 
     def _arguments_fit(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
         """Whether centre and scale are known before the model, and a parameter sets the scale."""

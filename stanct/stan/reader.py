@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from stanct.stan.program import Program
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Range, Statement, TypeSpec, walk
+from stanct.stan.syntax import Compound, Declare, Range, Statement, TypeSpec, walk
 
 
 class Parts(NamedTuple):
@@ -165,6 +165,30 @@ class Reader:
 
     def _outer_names(self, tokens: Range) -> list[str]:
         return [self.syntax.word(k) for k in range(*tokens) if self.syntax.tokens[k].kind == "name"]
+
+    # Loops
+
+    def _body(self, loop: Compound) -> list[Statement]:
+        """The statements of a loop, without the braces around them."""
+        body = list(loop.body)
+        while len(body) == 1 and isinstance(body[0], Compound) and body[0].word == "block":
+            body = list(body[0].body)
+        return body
+
+    def _is_whole_loop(self, name: str, spec: TypeSpec, words: list[str], loop: Compound) -> bool:
+        """Whether `for (j in 1:J) name[j] ~ …` runs over every element."""
+        if spec.rank != 1:
+            return False
+        head = loop.heads[0]
+        variable = self.syntax.word(head.first)
+        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
+        (size,) = spec.array or spec.dims
+        return (
+            words == [name, "[", variable, "]"]
+            and len(ends) == 2
+            and self._words(ends[0]) == ["1"]
+            and self._words(ends[1]) == self._words(size)
+        )
 
     # Which statements set and need a variable
 
