@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.local import LocalFit, mixture_of, moment_match
-from stanct.bases.modes import FitSeeds, Hints, Modes, find_modes
+from stanct.bases.modes import FitSeeds, Hints, Modes, effort_of, find_modes
+from stanct.bases.ridges import SAMPLE, Ridges, find_ridges, reweighted
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.tails import Tails, find_tails
 from stanct.bases.wide import MOST_DENSE, RADII, STARTS, fit_wide
@@ -20,7 +22,9 @@ from stanct.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
+from stanct.path.mixture import MixtureBase
 from stanct.targets.program_target import ProgramTarget
+from stanct.work.interrupts import in_threads
 from stanct.work.progress import Bar
 
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
@@ -125,6 +129,8 @@ class FittedBase:
         The modes behind a base that pilots fitted.
     tails
         Where tails are heavy, by the names of `Tails.along`.
+    ridges
+        Coordinates along which the base follows ridges, by the names of `Ridges.along`.
     given
         Whether the base is the user's own.
     """
@@ -136,6 +142,7 @@ class FittedBase:
     separated: bool = False
     survey: Survey | None = None
     tails: tuple[str, ...] = ()
+    ridges: tuple[str, ...] = ()
     given: bool = False
 
     @property
@@ -180,7 +187,8 @@ def fit_base(
         ``"mixture"``: a Gaussian for each mode of the pilots, weighted by its mass. No scouts
         search for more modes. Only for methods that draw from their base.
         ``"modes"``: ``"mixture"`` with a wide part where pilots stay apart and no further modes
-        are likely, and with Gaussians that reach into heavy tails. Otherwise it is ``"pilot"``.
+        are likely, and with Gaussians that reach into heavy tails and along ridges. Otherwise it is
+        ``"pilot"``.
         Only for methods that draw from their base.
 
         With more than `MOST_DENSE` parameters, ``"pilot"``, ``"modes"`` and ``"low_rank"`` are one
@@ -223,13 +231,18 @@ def fit_base(
     if method == "pilot":
         names = target.density.unconstrained_names
         tails = find_tails(target.density, names, fits, seeds.tails)
+    ridges = Ridges()
+    if name == MODES and (modes.complete or not separated):
+        ridges = _ridges(target, fits, tails)
+        gradients += ridges.gradients
+    beside = (*tails.wide, *ridges.parts)
     base: Base
     if name == "mixture":
         base, log_zeta = mixture_of(fits, beside=tails.wide)
     elif name == MODES and separated and modes.complete:
-        base, log_zeta = mixture_of(fits, wide_share=WIDE_SHARE, width=WIDTH, beside=tails.wide)
-    elif name == MODES and tails.along and not separated:
-        base, log_zeta = mixture_of([best], beside=tails.wide)
+        base, log_zeta = mixture_of(fits, wide_share=WIDE_SHARE, width=WIDTH, beside=beside)
+    elif name == MODES and beside and not separated:
+        base, log_zeta = mixture_of([best], beside=beside)
     elif separated:
         scouts = _scouted(
             target,
@@ -245,9 +258,30 @@ def fit_base(
         base, log_zeta = LowRankBase.from_points(_enough(best)), best.log_evidence
     else:
         base, log_zeta = moment_match(fits)
-    survey = Survey.of(modes) if method == "pilot" else None
     evaluations = modes.evaluations + tails.evaluations
-    return FittedBase(base, log_zeta, gradients, evaluations, separated, survey, tails.along)
+    if ridges.parts and isinstance(base, MixtureBase):
+        rng = np.random.default_rng(seeds.ridges)
+        base = reweighted(base, target.density.log_densities, rng)
+        evaluations += sum(SAMPLE)
+    survey = Survey.of(modes) if method == "pilot" else None
+    return FittedBase(
+        base, log_zeta, gradients, evaluations, separated, survey, tails.along, ridges.along
+    )
+
+
+def _ridges(target: ProgramTarget, fits: tuple[LocalFit, ...], tails: Tails) -> Ridges:
+    """The ridges of a target, followed in a thread, so that an interrupt is heard."""
+    density = target.density
+    look = partial(
+        find_ridges,
+        density.log_density_gradient,
+        density.unconstrained_names,
+        fits,
+        beside=tails.wide,
+        effort=effort_of(target),
+    )
+    (found,) = in_threads(lambda _: look(), 1, 1)
+    return found
 
 
 def _wide(

@@ -79,15 +79,17 @@ class FitSeeds(NamedTuple):
     search: np.random.SeedSequence
     particles: np.random.SeedSequence
     tails: np.random.SeedSequence
+    ridges: np.random.SeedSequence
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts, search, particles, tails = seed.spawn(7)
+        starts, chains, points, more_starts, search, particles, tails, ridges = seed.spawn(8)
         pilots, more_pilots, scouts = chains.spawn(3)
         return cls(
-            starts, more_starts, points, pilots, more_pilots, scouts, search, particles, tails
-        )
+            starts, more_starts, points, pilots, more_pilots, scouts, search, particles, tails,
+            ridges,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,11 @@ class Modes:
     complete: bool = False
     gradients: int = 0
     evaluations: int = 0
+
+
+def effort_of(target: ProgramTarget) -> float:
+    """Share of the usual gradients that a search may spend: less where each costs milliseconds."""
+    return min(1.0, MUCH_DATA / max(len(target.data_text), 1))
 
 
 def find_modes(
@@ -214,7 +221,7 @@ def _piloted(
         radius=hints.radius,
         places=hints.places,
         log_densities=density.log_densities,
-        effort=min(1.0, MUCH_DATA / max(len(target.data_text), 1)),
+        effort=effort_of(target),
     )
     (looked,) = in_threads(lambda _: look(), 1, 1)
     near: list[LocalFit] = []

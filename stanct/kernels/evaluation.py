@@ -26,6 +26,9 @@ OK, REJECTED, DIVERGED = 0, 1, 2
 
 HALF_LOG_2PI = float(0.5 * np.log(2 * np.pi))
 
+# Components of a mixture so many nats below another one are lost in rounding.
+NOTHING = 40.0
+
 
 class State(NamedTuple):
     """Position of a chain, updated in place.
@@ -188,6 +191,39 @@ def _low_rank(factors: Array, stretch: Array, vector: Array) -> None:
 
 
 @summed
+def _standardised(inverse: Array, centred: Array, offset: Array, most: float) -> float:
+    """Put inverse · centred into `offset`; return its squared length, or −1 once that is > `most`.
+
+    Few components of a mixture count at a point, and the first rows tell which.
+    """
+    square, i = 0.0, 0
+    while i + 4 <= centred.size:
+        one = two = three = four = 0.0
+        for j in range(i + 4):  # entries above the diagonal are zero
+            v = centred[j]
+            one += inverse[i, j] * v
+            two += inverse[i + 1, j] * v
+            three += inverse[i + 2, j] * v
+            four += inverse[i + 3, j] * v
+        offset[i] = one
+        offset[i + 1] = two
+        offset[i + 2] = three
+        offset[i + 3] = four
+        square += one * one + two * two + three * three + four * four
+        if square > most:
+            return -1.0
+        i += 4
+    while i < centred.size:
+        one = 0.0
+        for j in range(i + 1):
+            one += inverse[i, j] * centred[j]
+        offset[i] = one
+        square += one * one
+        i += 1
+    return -1.0 if square > most else square
+
+
+@summed
 def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
     """Return log q(z) of the base; put its gradient into `scratch.base_gradient`."""
     gradient, offset, centred = scratch.base_gradient, scratch.offset, scratch.centred
@@ -203,11 +239,11 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
     for k in range(parts.share.size):
         for i in range(z.size):
             centred[i] = z[i] - parts.place[k, i]
-        offset[:] = 0.0
-        triangular(parts.inverse[k], centred, offset)
-        square = 0.0
-        for i in range(z.size):
-            square += offset[i] * offset[i]
+        square = _standardised(
+            parts.inverse[k], centred, offset, 2 * (parts.log_weight[k] - top + NOTHING)
+        )
+        if square < 0:
+            continue
         term = parts.log_weight[k] - 0.5 * square
         # A running log-sum-exp: the sum so far is rescaled when a larger term arrives.
         if term > top:

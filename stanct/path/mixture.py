@@ -137,6 +137,15 @@ class MixtureBase:
         """Log determinants of `roots`, shape (K,)."""
         return np.log(np.diagonal(self.roots, axis1=1, axis2=2)).sum(axis=1)
 
+    @property
+    def parts(self) -> list[GaussianBase]:
+        """The K Gaussians in unconstrained coordinates."""
+        m, lower = self.whitening.mean, self.whitening.scale
+        return [
+            GaussianBase(m + lower @ place, lower @ root)
+            for place, root in zip(self.places, self.roots, strict=True)
+        ]
+
     def unwhiten(self, z: Array) -> Array:
         """x = m + L z for z of shape (..., D)."""
         return self.whitening.unwhiten(z)
@@ -157,7 +166,7 @@ class MixtureBase:
         noise = rng.standard_normal((count, self.dimension))
         return self.places[k] + np.einsum("nij,nj->ni", self.roots[k], noise)
 
-    def _terms(self, flat: Array) -> Array:
+    def terms(self, flat: Array) -> Array:
         """log π_k N(z; m_k, L_k L_kᵀ) at points of shape (n, D), shape (K, n)."""
         terms = []
         for k, root in enumerate(self.roots):
@@ -166,7 +175,7 @@ class MixtureBase:
         return np.array(terms) - self.log_det_roots[:, None] - 0.5 * self.dimension * LOG_2PI
 
     def _log_density_whitened(self, z: Array) -> Array:
-        terms = self._terms(np.reshape(z, (-1, self.dimension)))
+        terms = self.terms(np.reshape(z, (-1, self.dimension)))
         return np.asarray(log_sum_exp(terms, axis=0)).reshape(np.shape(z)[:-1])
 
     def standardised(self, z: Array) -> Array:
@@ -176,7 +185,7 @@ class MixtureBase:
         made it, and whitened by that component. The assignments are the same in every call.
         """
         flat = np.reshape(z, (-1, self.dimension))
-        terms = self._terms(flat)
+        terms = self.terms(flat)
         # The largest term with Gumbel noise is a draw from the probabilities.
         k = np.argmax(terms + np.random.default_rng(0).gumbel(size=terms.shape), axis=0)
         points = np.empty_like(flat)

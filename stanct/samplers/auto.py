@@ -209,7 +209,9 @@ def _choice(job: Job, start: FittedBase) -> _Step:
         count = 0 if start.survey is None else len(start.survey.log_evidence)
         apart = f"pilots stayed apart, and all of {count} modes are in the base"
         heavy = f"tails are heavy along {', '.join(start.tails)}"
-        return _Step(_LADDER, job.draws, apart if start.separated else heavy)
+        curved = f"mass lies along ridges of {', '.join(start.ridges)}"
+        why = apart if start.separated else heavy if start.tails else curved
+        return _Step(_LADDER, job.draws, why)
     return _Step(_JOINT, job.draws, f"half of the width of δ over draws of the base is {width:.2g}")
 
 
