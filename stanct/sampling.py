@@ -12,13 +12,15 @@ import numpy as np
 
 from stanct import kernels
 from stanct.bases.fits import SEARCHED
+from stanct.bases.forms import nearer
 from stanct.bases.modes import Hints
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.options import DEFAULTS, ELSEWHERE, Options, is_base
 from stanct.path.base import Base
-from stanct.runs.foreign import base_of
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.runs.foreign import sampled
 from stanct.runs.run import Run
 from stanct.runs.storage import check_store_folder
 from stanct.samplers import METHODS
@@ -113,7 +115,8 @@ def sample(
         plan = replace(plan, hints=Hints(plan.hints.radius, places_of(problem, asked.inits)))
     if not isinstance(plan.base, str) and not is_base(plan.base):
         seeds = Seeds(asked.seed or 0)
-        plan = replace(plan, base=_base_of_fit(problem, plan.base, seeds.stream("fit")))
+        problem, base = _base_of_fit(problem, plan.base, seeds.stream("fit"))
+        plan = replace(plan, base=base)
     _try_density(problem, plan.base, asked.engine)
     if chosen.by_nuts and asked.engine is None and asked.executor is None:
         kernels.compile_ahead()
@@ -218,13 +221,19 @@ def _check_searched(base: Any) -> None:
         )
 
 
-def _base_of_fit(target: Any, fit: Any, rng: np.random.Generator) -> Base:
+def _base_of_fit(target: Any, fit: Any, rng: np.random.Generator) -> tuple[ProgramTarget, Base]:
+    """The Gaussian with the moments of a fit's draws, and the target to which it belongs.
+
+    Hierarchies of that target are in the form that is nearest to a Gaussian by these draws.
+    """
     if not isinstance(target, ProgramTarget):
         raise SamplingError(
             "A fit as base needs a Stan program, which this target has not.",
             remedy="Pass base=GaussianBase(...).",
         )
-    return base_of(target, fit, rng)
+    x = sampled(target, fit, rng).x
+    form, points = nearer(target, x.reshape(-1, x.shape[-1]))
+    return form, GaussianBase.from_covariance(*gaussian_moments(points))
 
 
 def _whole(method: Method[Any]) -> Method[Any]:

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import stanct
-from stanct.bases.forms import centring_gain
+from stanct.bases.forms import Seen, centring_gain, nearer
 from stanct.errors import StanctError
 from stanct.stan.centring import centred, written_by_hand
 from stanct.stan.forms import blocks, in_form, look_names, looking
@@ -413,6 +413,55 @@ def test_draws_tell_which_form_is_nearer_to_a_gaussian(precise: bool, seed: int)
     assert centring_gain(theta[:40], location[:40], scale[:40]) == 0
     # It does not depend on units, as a ratio of volumes would.
     assert centring_gain(7 * theta, 7 * location, 7 * scale) == pytest.approx(gain, abs=1e-9)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_points_are_carried_into_the_other_form(by_hand: bool, seed: int) -> None:
+    """All variables stay, and the log density changes by the log of tau for each element."""
+    values = "vector[J] z; } transformed parameters { vector[J] theta = mu + tau * z;"
+    prior = "z ~ std_normal();" if by_hand else "theta ~ normal(mu, tau);"
+    source = program(values if by_hand else "vector[J] theta;", "", prior)
+    mine = ProgramTarget(source, read_data(DATA, source), flexible=True)
+    x = np.random.default_rng(seed).normal(size=(60, mine.density.dimension))
+    name = "z" if by_hand else "theta"
+    seen, form = Seen.at(mine, x), mine.in_form([name])
+    carried = seen.in_form(form, [name])
+    before, after = (
+        one.density.variables(points, seed=1) for one, points in ((mine, x), (form, carried))
+    )
+    for known in ("mu", "tau", "theta"):
+        np.testing.assert_allclose(after[known], before[known], rtol=1e-12, atol=1e-12)
+    change = form.density.log_densities(carried) - mine.density.log_densities(x)
+    jacobian = DATA["J"] * np.log(before["tau"])
+    np.testing.assert_allclose(change, -jacobian if by_hand else jacobian, atol=1e-9)
+
+
+def test_few_draws_tell_nothing_of_forms() -> None:
+    source = program("vector[J] theta;", "", "theta ~ normal(mu, tau);")
+    mine = ProgramTarget(source, read_data(DATA, source), flexible=True)
+    few = np.zeros((10, mine.density.dimension))
+    form, points = nearer(mine, few)
+    assert form is mine and points is few
+
+
+def test_draws_and_places_of_the_user_follow_the_form(written: Path, seed: int) -> None:
+    """The moments of a fit in a funnel's own coordinates make a base that misses the neck."""
+    data, log_z, mean = groups(1.5)
+    model = stanct.temper(written)
+    first = model.sample(data, draws=1500, seed=seed, progress=False, engine="embedded")
+    fit = first.resample(1000, seed=seed)
+    run: Any = model.sample(
+        data, "joint", base=fit, draws=2000, seed=seed, progress=False, engine="embedded"
+    )
+    assert run.provenance["reparametrised"] == ["theta"]
+    assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error < 0.15
+    tau = run.expect("tau")
+    assert abs(tau.value - mean) < 4 * tau.std_error < 0.15
+    inits = {name: values[0] for name, values in fit.items()}
+    again = model.sample(data, inits=inits, draws=500, seed=seed, progress=False)
+    assert again.provenance["reparametrised"] == ["theta"]
+    assert again.provenance["survey"]["starts"] > first.provenance["survey"]["starts"]
+    assert abs(again.evidence.log_z - log_z) < 4 * again.evidence.std_error < 0.2
 
 
 def test_a_program_by_hand_takes_the_form_that_suits_the_data(written: Path, seed: int) -> None:

@@ -116,7 +116,7 @@ def test_inits_of_a_hierarchy() -> None:
     """
     init = {"mu": 0, "tau": 1, "theta": [0.5, 0.5]}
     run = stanct.temper(text).sample(None, inits=init, seed=1, draws=300, progress=False)
-    assert run.provenance["reparametrised"] == []
+    assert run.provenance["reparametrised"] == ["theta"]
     assert abs(run.evidence.log_z) < 0.2
     with pytest.raises(SamplingError, match=r"sampled in another form.*hierarchies='as written'"):
         stanct.temper(text, hierarchies="non-centred").sample(None, inits=init)

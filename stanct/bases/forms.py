@@ -8,6 +8,7 @@ forms gives the difference of their H, so that draws in one form tell which of b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -100,12 +101,109 @@ def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> 
         for number, one in enumerate(seen)
         if one.parts is not None
     }
+    turned = easier(seen, gains)
+    return Look(turned, gains, gradients, PATHFINDER * len(fits))
+
+
+def easier(seen: Sequence[Block], gains: Mapping[str, float]) -> tuple[str, ...]:
+    """The parameters to turn, by the gains of their centred forms."""
     turned = []
     for one in seen:
         gain = gains.get(one.name, 0.0)
         if gain <= WORTH if one.centred else gain > WORTH:
             turned.append(one.name)
-    return Look(tuple(turned), gains, gradients, PATHFINDER * len(fits))
+    return tuple(turned)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Points of a program with location and scale of all elements of its hierarchies.
+
+    Attributes
+    ----------
+    target
+        The program as the user wrote it.
+    blocks
+        Those of its hierarchies whose elements have a location and a scale.
+    variables
+        Values of all variables at n points, each of shape (n, ...).
+    """
+
+    target: ProgramTarget
+    blocks: tuple[Block, ...]
+    variables: Mapping[str, Array] = field(repr=False)
+
+    @classmethod
+    def at(cls, target: ProgramTarget, points: Array) -> Seen:
+        """What a target's program has at unconstrained points, shape (n, D)."""
+        shown = replace(target, program=looking(target.program, target.blocks))
+        known = tuple(one for one in target.blocks if one.parts is not None)
+        return cls(target, known, shown.density.variables(np.asarray(points), seed=1))
+
+    def gains(self) -> dict[str, float]:
+        """How many nats nearer to a Gaussian the centred form of each parameter is."""
+        return {one.name: centring_gain(*self._of(one)) for one in self.blocks}
+
+    def _of(self, block: Block) -> tuple[Array, Array, Array]:
+        """Values, locations and scales of a block's elements, each of shape (n, J)."""
+        number = self.target.blocks.index(block)
+        names = (block.values, *look_names(self.target.program, number))
+        values, location, scale = (
+            np.reshape(self.variables[name], (len(self.variables[name]), -1)) for name in names
+        )
+        return values, location, scale
+
+    def in_form(self, form: ProgramTarget, turned: Sequence[str]) -> Array:
+        """The same points in the coordinates of another form, shape (n, D).
+
+        Points at which an element's scale is zero are left out.
+
+        Parameters
+        ----------
+        form
+            The target with these of the user's parameters `turned`, all of them among `blocks`.
+        """
+        own, names = set(self.target.program.parameter_names), form.program.parameter_names
+        fresh = [name for name in names if name not in own]
+        values = {name: self.variables[name] for name in names if name in own}
+        for block in self.blocks:
+            if block.name not in turned:
+                continue
+            if block.centred:
+                of_elements, location, scale = self._of(block)
+                with np.errstate(all="ignore"):
+                    raw = (of_elements - location) / scale
+                (name,) = [one for one in fresh if re.fullmatch(f"{block.name}_raw[0-9]*", one)]
+                values[name] = raw.reshape(self.variables[block.values].shape)
+            else:
+                values[block.values] = self.variables[block.values]
+        points = []
+        for k in range(len(next(iter(values.values())))):
+            at = {name: of_all[k] for name, of_all in values.items()}
+            if all(np.isfinite(value).all() for value in at.values()):
+                points.append(form.density.unconstrain(at))
+        return np.array(points).reshape(len(points), form.density.dimension)
+
+
+def nearer(target: ProgramTarget, points: Array) -> tuple[ProgramTarget, Array]:
+    """The form of a target that is nearest to a Gaussian by draws of it, and these in that form.
+
+    Hierarchies whose elements have no location and scale of their own stay as they are.
+
+    Parameters
+    ----------
+    points : shape (n, D)
+        Draws of the target, unconstrained.
+    """
+    if not target.blocks or len(points) < FEWEST:
+        return target, points
+    seen = Seen.at(target, points)
+    turned = easier(seen.blocks, seen.gains())
+    if not turned:
+        return target, points
+    form = target.in_form(turned)
+    carried = seen.in_form(form, turned)
+    return (form, carried) if len(carried) >= FEWEST else (target, points)
 
 
 def _elements(values: Array) -> Array:

@@ -178,7 +178,7 @@ def find_ridges(
     chosen = _chosen(places, log_target, np.asarray(log_base), missing)
     weights = _weights(places, chosen, missing)
     return Ridges(
-        tuple(names[axis] for axis in np.unique(along[missing > 0])),
+        tuple(names[int(axis)] for axis in np.unique(along[missing > 0])),
         tuple((float(w), places[k].part) for w, k in zip(weights, chosen, strict=True)),
         spent,
     )

@@ -18,7 +18,6 @@ from stanct.arrays import Array
 from stanct.engines.embedded import DrawBlock
 from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import read_netcdf
-from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.targets.program_target import ProgramTarget
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
@@ -209,12 +208,6 @@ def _mended(kind: str, values: Array) -> Array:
         return values
     is_near = np.isfinite(fixed).all() and np.abs(fixed - values).max(initial=0) < ROUNDING
     return fixed if is_near else values
-
-
-def base_of(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> GaussianBase:
-    """The Gaussian base with the moments of a fit's draws; errors are those of `sampled`."""
-    x = sampled(target, fit, rng).x
-    return GaussianBase.from_covariance(*gaussian_moments(x.reshape(-1, x.shape[-1])))
 
 
 def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:

@@ -17,6 +17,7 @@ from stanct.bases.forms import (
     DRAWS,
     FITS,
     FITS_CHOSEN,
+    Seen,
     look,
     misfit,
     nearest,
@@ -215,7 +216,9 @@ class Job:
         self.lap("base")
         return found
 
-    def _first_base(self, target: SampledTarget, *name: int, **method: Any) -> FittedBase:
+    def _first_base(
+        self, target: SampledTarget, *name: int, hints: Hints | None = None, **method: Any
+    ) -> FittedBase:
         """The base that was asked for, fitted to a target; its cost is counted."""
         found = first_base(
             target,
@@ -226,7 +229,7 @@ class Job:
             nuts=self.nuts(),
             execution=self.execution,
             engine=self.engine,
-            hints=self.plan.hints,
+            hints=self.plan.hints if hints is None else hints,
             **method,
         )
         self.ledger.gradients += found.gradients
@@ -241,9 +244,7 @@ class Job:
 
         Nothing changes where the target has one form only, or where the user gave the base.
         """
-        target = self.target
-        # The places of `inits` are in the coordinates of the first form.
-        named = isinstance(self.plan.base, str) and not self.plan.hints.places
+        target, named = self.target, isinstance(self.plan.base, str)
         if not (isinstance(target, ProgramTarget) and target.blocks and named):
             return self
         seed = self.seeds("look")
@@ -261,7 +262,8 @@ class Job:
         for number, turned in enumerate(dict.fromkeys(wanted)):
             try:
                 form = target.in_form(turned)
-                fit = self._first_base(form, number, sampled=True)
+                hints = self._hints_in(target, form, turned)
+                fit = self._first_base(form, number, hints=hints, sampled=True)
             except (EngineError, ProgramError):
                 if not turned and not fits:
                     raise
@@ -275,6 +277,18 @@ class Job:
         self.ledger.evaluations += DRAWS * len(fits)
         best = nearest(misfits)
         return replace(self, target=forms[best], fitted=fits[best])
+
+    def _hints_in(
+        self, target: ProgramTarget, form: ProgramTarget, turned: tuple[str, ...]
+    ) -> Hints:
+        """The user's hints in the coordinates of a form, but for places that it cannot have."""
+        hints = self.plan.hints
+        if not (hints.places and turned):
+            return hints
+        seen = Seen.at(target, np.array(hints.places))
+        known = {block.name for block in seen.blocks}
+        carried = seen.in_form(form, turned) if known.issuperset(turned) else ()
+        return Hints(hints.radius, tuple(carried))
 
     def places(self, base: Base) -> Array:
         """Starting points of the chains: whitened draws of the base at which the target is finite.

@@ -49,6 +49,8 @@ EVEN, BOUNDED = 0.6, 3.0
 LONGER, LEAST_LONGER, INDEPENDENT = 4.0, 1.5, 4
 # Runs at most.
 MOST_STEPS = 3
+# Coordinates that a reason names, at most.
+NAMED = 5
 # What another run cannot mend.
 BEYOND = ("interrupted", "max_seconds", "target_se", "support")
 
@@ -208,11 +210,17 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     if not start.base.is_gaussian:
         count = 0 if start.survey is None else len(start.survey.log_evidence)
         apart = f"pilots stayed apart, and all of {count} modes are in the base"
-        heavy = f"tails are heavy along {', '.join(start.tails)}"
-        curved = f"mass lies along ridges of {', '.join(start.ridges)}"
+        heavy = f"tails are heavy along {_some(start.tails)}"
+        curved = f"mass lies along ridges of {_some(start.ridges)}"
         why = apart if start.separated else heavy if start.tails else curved
         return _Step(_LADDER, job.draws, why)
     return _Step(_JOINT, job.draws, f"half of the width of δ over draws of the base is {width:.2g}")
+
+
+def _some(names: tuple[str, ...]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _failed(run: TemperedRun) -> list[str]:
