@@ -23,6 +23,7 @@ from stanct.settings import Whole, declared
 from stanct.stan.forms import in_form
 from stanct.stan.program import Program
 from stanct.targets.data import StanData
+from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
@@ -53,7 +54,8 @@ def extended(
     draws = replace(rules["draws"], rule=Whole(method.least_draws), optional=False).checked(
         "draws", draws
     )
-    problem = _target_of(run, target)
+    with telling_of(target):
+        problem = _target_of(run, target)
     before = run.provenance.get("extended", {"settings": dict(run.settings), "draws": []})
     plan = Plan(
         run.chains,
@@ -72,6 +74,7 @@ def extended(
             remedy="Leave out executor=.",
         )
     with (
+        telling_of(problem),
         opened(executor) as pool,
         executing(
             problem,

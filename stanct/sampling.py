@@ -35,9 +35,9 @@ from stanct.settings import (
     refuse_unknown,
 )
 from stanct.targets.batches import StochasticTarget
-from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.targets.function_target import FunctionDensity, FunctionTarget, telling_of
 from stanct.targets.inits import Inits, places_of
-from stanct.targets.program_target import ProgramTarget
+from stanct.targets.program_target import ProgramTarget, naming_bounds
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
 from stanct.work.interrupts import heeding_signals
@@ -124,6 +124,8 @@ def sample(
     if asked.store is not None:
         check_store_folder(asked.store)
     with (
+        telling_of(problem),
+        naming_bounds(problem),
         opened(asked.executor) as executor,
         executing(
             problem,

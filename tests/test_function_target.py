@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 import warnings
 from pathlib import Path
@@ -10,9 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stanct import FunctionDensity, FunctionTarget, GaussianBase, load, sample
+from stanct import (
+    FunctionDensity,
+    FunctionTarget,
+    GaussianBase,
+    StochasticTarget,
+    load,
+    sample,
+)
 from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.errors import SamplingError, StanctError
 from stanct.targets.function_target import FunctionWarning
 
 BASE = GaussianBase(np.zeros(2), np.eye(2))
@@ -100,8 +108,41 @@ def test_a_function_that_dies_ends_the_run(method: str, calls: int, words: str) 
     options: dict[str, Any] = {"draws": 64, "chains": 2, "seed": 1, "progress": False}
     if method != "independence":
         options["warmup"] = 64
-    with pytest.raises(SamplingError, match=words):
+    with pytest.raises(SamplingError, match=words) as caught:
         sample(target, method, base=BASE, threads=1, **options)
+    _told(caught.value)
+
+
+def _told(error: StanctError) -> None:
+    """The function's own exception is the cause, with its traceback, and the message has it."""
+    assert re.search(r"exception at \d+ of \d+ calls.*: ValueError: dead\.", str(error))
+    told = "".join(traceback.format_exception(error))
+    assert isinstance(error.__cause__, ValueError) and 'raise ValueError("dead")' in told
+
+
+@pytest.mark.filterwarnings("ignore::stanct.targets.function_target.FunctionWarning")
+@pytest.mark.parametrize(("method", "calls"), [("auto", 51), ("auto", 299), ("joint", 299)])
+def test_a_function_that_dies_tells_its_own_exception(method: str, calls: int) -> None:
+    """For the second run too, with the same function, and not for what is wrong besides."""
+    dying = Dying(calls)
+    density = FunctionDensity(dying, 2)
+    for _ in range(2):
+        dying.left = calls
+        with pytest.raises(StanctError) as caught:
+            sample(FunctionTarget(density), method, base=BASE, draws=64, seed=1, progress=False)
+        _told(caught.value)
+    with pytest.raises(StanctError, match="chains") as caught:
+        sample(FunctionTarget(density), method, base=BASE, chains=0, progress=False)
+    assert caught.value.__cause__ is None and "dead" not in str(caught.value)
+
+
+def test_a_stochastic_function_that_dies_tells_its_own_exception() -> None:
+    dying = Dying(1000)
+    target = StochasticTarget(lambda x, rng: dying(x), 2)
+    with warnings.catch_warnings(), pytest.raises(StanctError) as caught:
+        warnings.simplefilter("ignore")
+        sample(target, "tact", chains=1, draws=64, seed=1, progress=False)
+    _told(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore::stanct.targets.function_target.FunctionWarning")

@@ -23,7 +23,7 @@ from stanct import sample
 from stanct.arrays import Later
 from stanct.engines import cmdstan
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers import auto
+from stanct.samplers import auto, independence
 from stanct.samplers._alternation import DOUBLING
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import executing
@@ -205,6 +205,15 @@ def test_what_follows_the_draws_can_be_cut_short(target, monkeypatch: pytest.Mon
     assert [*cut.variables] == [*whole.variables] and len(cut.variables) == len(whole.variables)
     assert all(np.array_equal(cut.variables[name], v) for name, v in whole.variables.items())
     assert type(pickle.loads(pickle.dumps(cut.variables))) is dict
+
+
+def test_independent_draws_are_kept_while_they_are_put_together(
+    target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = asked(target, "independence")
+    interrupting(monkeypatch, independence, "_draws", 2)  # the first call makes the forecast
+    cut = asked(target, "independence")
+    assert cut.provenance["interrupted"] and np.array_equal(cut.z, whole.z)
 
 
 def test_nobody_waits_for_checks_after_an_interrupt(

@@ -37,6 +37,8 @@ from stanct.path.course import Course
 # Relative error of log densities, which are sums of many terms. A base that is the target leaves no
 # other error.
 ROUNDING = 1e-10
+# The most steps of root finding. Halving all numbers down to 10⁻¹² takes 1,100.
+MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,10 @@ class Evidence:
         """The part of `std_error` that is due neither to chains nor to autocorrelation."""
         if np.isinf(self.std_error):
             return float("inf")
-        chains = np.fmax(self.within_error, self.between_error)
-        return float(np.sqrt(max(self.std_error**2 - chains**2, 0.0)))
+        chains = float(np.fmax(self.within_error, self.between_error))
+        # Squares of errors may be too large for a number.
+        difference = max(self.std_error - chains, 0.0)
+        return float(np.sqrt(difference) * np.sqrt(self.std_error + chains))
 
     @property
     def _parts_in_words(self) -> list[tuple[str, str]]:
@@ -229,7 +233,10 @@ class PathEstimator:
         everything = np.concatenate([log_mass.ravel(), finite])
         if near is not None and excess(near - 1) * excess(near + 1) < 0:
             return float(np.asarray(brentq(excess, near - 1, near + 1, xtol=1e-6)))
-        root = brentq(excess, everything.min() - 60, everything.max() + 60, xtol=1e-12)
+        # δ of a run that must fail may be as large as numbers are: more steps than usual.
+        root = brentq(
+            excess, everything.min() - 60, everything.max() + 60, xtol=1e-12, maxiter=MOST_STEPS
+        )
         return float(np.asarray(root))
 
     def _log_g(self, log_mass: Array, log_c: float) -> Array:

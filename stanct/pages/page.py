@@ -53,7 +53,7 @@ class HtmlPage(str):
         path = check_page_file(file)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self, encoding="utf-8")
+            path.write_text(self, encoding="utf-8", errors="xmlcharrefreplace")
         except OSError as cause:
             raise StanctError(
                 f"The page cannot be written to {path}: {cause}.",

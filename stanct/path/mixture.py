@@ -16,6 +16,9 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.path.gaussian import LOG_2PI, GaussianBase, ScaleFactors, mixture_moments
 
+# The largest deviation of the sum of weights from one, which rounding explains.
+UNITY = 1e-9
+
 
 class MixtureComponents(NamedTuple):
     """The density Σ_k π_k N(m_k, L_k L_kᵀ) of a mixture in whitened coordinates.
@@ -58,6 +61,29 @@ class MixtureBase:
     weights: Array
     places: Array = field(repr=False)
     roots: Array = field(repr=False)
+
+    def __post_init__(self) -> None:
+        weights, places, roots = (
+            np.asarray(getattr(self, name), float) for name in ("weights", "places", "roots")
+        )
+        count, width = weights.size, self.whitening.dimension
+        shapes = (weights.shape, places.shape, roots.shape)
+        if not count or shapes != ((count,), (count, width), (count, width, width)):
+            raise SamplingError(
+                f"A mixture of K components in {width} dimensions needs weights (K,), places "
+                f"(K, {width}) and roots (K, {width}, {width}), not {', '.join(map(str, shapes))}."
+            )
+        if not all(np.isfinite(array).all() for array in (weights, places, roots)):
+            raise SamplingError("The weights, places and roots of a mixture must be finite.")
+        if np.any(weights <= 0) or abs(weights.sum() - 1) > UNITY:
+            raise SamplingError(
+                "The weights of a mixture must be positive, of sum 1.",
+                remedy="MixtureBase.of takes weights of any sum.",
+            )
+        if np.any(np.triu(roots, 1)) or np.any(np.diagonal(roots, axis1=1, axis2=2) <= 0):
+            raise SamplingError(
+                "The roots of a mixture must be lower triangular with positive diagonals."
+            )
 
     @classmethod
     def of(

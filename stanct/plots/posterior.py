@@ -20,6 +20,9 @@ POINTS = 1600
 LONGEST = 24
 """Largest number of characters in the label of a scalar."""
 
+LARGEST, LEAST = 1e150, 1e-12
+"""Sizes from which on values are not drawn, and the smallest width of a histogram around zero."""
+
 
 def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modality]:
     """Sort the scalars of a run by how multimodal their weighted draws look, the most so first.
@@ -70,9 +73,12 @@ def pair(
     count = max(1, min(POINTS // run.chains, run.draws))
     rows = weighted.resampled_rows(run.target_log_weights, count, seed=0)
     picked = weighted.rows_of({name: run.variables[name] for name, _ in names}, rows)
-    columns = [picked[name][(..., *index)] for name, index in names]
+    columns = [np.asarray(picked[name][(..., *index)], float) for name, index in names]
     labels = [_label(name, index) for name, index in names]
     count = len(columns)
+    if not count:
+        axes.text(0.5, 0.5, "no scalars", ha="center", va="center", color=INK)
+        return axes
     gap = 0.06
     side = (1 - gap * (count - 1)) / count
     for row in range(count):
@@ -112,14 +118,30 @@ def _label_edges(panel: Axes, labels: list[str], row: int, column: int) -> None:
 
 
 def _histogram(panel: Axes, values: Array) -> None:
-    panel.hist(values.ravel(), bins=40, color=MAIN, alpha=0.75)
+    drawn = values[drawable(values)]
     panel.set_yticks([])
     panel.spines["left"].set_visible(False)
+    if not drawn.size:
+        panel.text(0.5, 0.5, "no finite draws", ha="center", va="center", color=INK,
+                   fontsize=LETTERS - 2, transform=panel.transAxes)  # fmt: skip
+        return
+    low, high = float(drawn.min()), float(drawn.max())
+    # Bins narrower than the distance of neighbouring numbers cannot be drawn.
+    least = max(1e-6 * abs(low + high), LEAST)
+    if high - low < least:
+        low, high = low - least, high + least
+    panel.hist(drawn, bins=40, range=(low, high), color=MAIN, alpha=0.75)
 
 
 def _cloud(panel: Axes, x: Array, y: Array) -> None:
     colours = np.repeat([chain_colour(c) for c in range(x.shape[0])], x.shape[1])
     order = np.random.default_rng(0).permutation(x.size)
+    order = order[(drawable(x) & drawable(y)).ravel()[order]]
     panel.scatter(
         x.ravel()[order], y.ravel()[order], s=3, c=colours[order], alpha=0.5, lw=0, rasterized=True
     )
+
+
+def drawable(values: Array) -> Array:
+    """Which of the values an axis can show: those that are finite, and whose squares are."""
+    return np.abs(np.asarray(values, float)) < LARGEST

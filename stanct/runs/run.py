@@ -20,6 +20,7 @@ from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
+from stanct.runs.binding import check_program
 from stanct.runs.diagnostics import Check, length_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
@@ -327,14 +328,15 @@ class Run(ABC):
         shape = self.target_log_weights.shape
         rows = self._rows(draws, seed)
         statistics = self._sample_statistics()
-        found = groups_of(
-            weighted.rows_of(self.variables, rows),
-            self._unconstrained(rows),
-            self.programs.get("density"),
-            self.data,
-            log_likelihood=log_likelihood,
-            predictions=predictions,
-        )
+        with understood(self.provenance):
+            found = groups_of(
+                weighted.rows_of(self.variables, rows),
+                self._unconstrained(rows),
+                self.programs.get("density"),
+                self.data,
+                log_likelihood=log_likelihood,
+                predictions=predictions,
+            )
         groups = dict(found.drawn)
         if all(values.shape[:2] == shape for values in statistics.values()):
             groups["sample_stats"] = weighted.rows_of(statistics, rows)
@@ -517,6 +519,7 @@ class Run(ABC):
             raise ValueError("the arrays of its base are missing")
         if self.base is not None and self.base.dimension != self.z.shape[-1]:
             raise ValueError("the base is not of the draws' dimension")
+        check_program(self)
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:

@@ -131,6 +131,7 @@ HEAD: dict[str, Rule] = {
     "engine": Needed(NAME),
     "programs": Needed(Many(ANYTHING)),
     "provenance": Needed({}),
+    "digests": Named(TEXT),
     "ladder": FLAG,
     "atom": SHARE,
     "island": ONE_OR_MORE,

@@ -22,6 +22,7 @@ from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_fil
 from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError, shortened
 from stanct.path.base import Base, base_from_arrays
+from stanct.runs.binding import check_digests, digest
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
 from stanct.settings import usable_path
@@ -115,6 +116,9 @@ def save_run(
         files = _files(draft, {name: a for name, a in named.items() if is_mapped(a)})
         named = {name: values for name, values in named.items() if name not in files}
         np.savez(draft / "draws.npz", allow_pickle=False, **named)
+        (draft / "data.json").write_text(run.data, encoding="utf-8")
+        for kind, text in run.programs.items():
+            (draft / f"{kind}.stan").write_text(text, encoding="utf-8")
         head = {
             "format": file_format,
             "method": run.method,
@@ -122,12 +126,10 @@ def save_run(
             "programs": sorted(run.programs),
             "provenance": dict(run.provenance),
             **({"files": files} if files else {}),
+            "digests": {path.name: digest(path) for path in sorted(draft.iterdir())},
             **more,
         }
         (draft / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
-        (draft / "data.json").write_text(run.data, encoding="utf-8")
-        for kind, text in run.programs.items():
-            (draft / f"{kind}.stan").write_text(text, encoding="utf-8")
 
     _replace_folder(Path(folder), write)
 
@@ -277,8 +279,10 @@ def reading(
         raise SavedRunError(f"{path} holds a {found}, not a {file_format!r}.")
     try:
         checked(head, HEAD, "run.json")
+        _check_encodable(head, "run.json")
         for kind in head["programs"]:
             _check_name(kind)
+        _check_files(path, head)
         stored = read_archive(_inside(path, "draws.npz"))
         for name, (file, swapped) in dict(head.get("files", {})).items():
             if name in stored:
@@ -286,8 +290,10 @@ def reading(
             stored[name] = _mapped(path, file, swapped)
         stored = check_types(stored)
         data = _text(path, "data.json")
-        if not isinstance(json.loads(data), dict):
+        values = json.loads(data)
+        if not isinstance(values, dict):
             raise ValueError("data.json is not an object")
+        _check_encodable(values, "data.json")
         common = {
             "method": head["method"],
             "engine": head["engine"],
@@ -319,7 +325,7 @@ def understood(provenance: Mapping[str, Any]) -> Iterator[None]:
     """Let what the provenance of a saved run breaks in the body be a `SavedRunError`."""
     try:
         yield
-    except (TypeError, ValueError, LookupError, AttributeError) as cause:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as cause:
         if not isinstance(provenance, _Told):
             raise
         raise SavedRunError(
@@ -365,10 +371,36 @@ def _inside(folder: Path, name: str) -> Path:
     return path
 
 
-def _mapped(folder: Path, file: Any, swapped: Any) -> Array:
-    """Map an array that has a file of its own."""
+def _check_encodable(value: Any, name: str) -> None:
+    """Raise `ValueError` for texts with halves of characters, which no page can hold."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as cause:
+        raise ValueError(f"{name} holds half of a character") from cause
+
+
+def _check_files(folder: Path, head: Mapping[str, Any]) -> None:
+    """Check the files of a run against their digests, which earlier versions did not save."""
+    if "digests" not in head:
+        return
+    own = [file for file, _ in dict(head.get("files", {})).values()]
+    programs = [f"{kind}.stan" for kind in head["programs"]]
+    names = ["draws.npz", "data.json", *programs, *own]
+    for name in own:
+        _check_array_name(name)
+    for name in names:
+        _inside(folder, name)
+    check_digests(folder, head["digests"], names)
+
+
+def _check_array_name(file: Any) -> None:
     if not (isinstance(file, str) and re.fullmatch(r"array-\d{1,9}\.npy", file, re.ASCII)):
         raise ValueError(f"{file!r} cannot be the file of an array")
+
+
+def _mapped(folder: Path, file: Any, swapped: Any) -> Array:
+    """Map an array that has a file of its own."""
+    _check_array_name(file)
     found = mapped_file(_inside(folder, file))
     if swapped is False:
         return found

@@ -33,6 +33,9 @@ from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_tr
 from stanct.runs.run import EvidenceRun, scans
 from stanct.runs.storage import Stored
 
+LARGEST_BIAS = 1e100
+"""Size of a bias that no run has. Sums of such numbers may be larger than numbers are."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TemperedRun(EvidenceRun):
@@ -338,6 +341,8 @@ class TemperedRun(EvidenceRun):
             raise ValueError("'delta' is infinite where β is not 0")
         if "divergent__" not in self.statistics:
             raise ValueError("'statistic divergent__' is missing among its arrays")
+        if np.max(np.abs(self.bias.value)) > LARGEST_BIAS:
+            raise ValueError("'bias_value' holds a number out of its range")
         super()._check_rows()
 
     @classmethod

@@ -198,7 +198,9 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     """The first method, and why."""
     delta = job.base_delta(start.base, TRIAL, "trial")
     even, width = even_share(-delta), half_width(delta)
-    largest = float(np.exp(-delta.min() - log_sum_exp(-delta))) * delta.size
+    largest = np.inf  # where the target vanishes at all draws
+    if even:
+        largest = float(np.exp(-delta.min() - log_sum_exp(-delta))) * delta.size
     if even > EVEN and largest < BOUNDED:
         times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
         return _Step(

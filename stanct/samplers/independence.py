@@ -9,6 +9,7 @@ mode gives the base, most proposals are accepted, and the draws are nearly indep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
@@ -131,17 +132,28 @@ class Independence(Method[TemperedRun]):
         work = _Propose(job.borrow, base)
         given = [[last.proposal] for last in before] if before else [[] for _ in streams]
         done, first, drawn = given, int(before is not None), None
+        chains = [_Chain(bias) for _ in streams]
         ahead, interrupted = precision.first, False
+
+        _take(chains, given, 0)
+
+        def gathered() -> tuple[Array, Array, Array, Array, Array]:
+            places, beta, delta, accepted = _draws(chains, first)
+            kept = shelf.kept(beta.shape[1])
+            again = _again(job, base, done, before, places[:, kept])
+            z = shelf.filled((job.chains, kept.size, base.dimension), again)
+            return z, beta, delta, kept, accepted
+
         with job.bar(job.chains * ahead, job.method) as bar:
             watch = Watch(base_draws, 1, bias, precision, bar)
             clock, told = Clock(), False
 
             def seen(latest: list[list[Proposals]]) -> None:
                 nonlocal told
+                _take(chains, latest, len(done[0]))
                 if not told and all(latest):
                     told = True
-                    begun = [[*a, *b[:1]] for a, b in zip(given, latest, strict=True)]
-                    _, beta, delta, _ = _chains(begun, bias, first)
+                    _, beta, delta, _ = _draws(chains, first)
                     made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
                     share = beta.size / calls  # some chains may be ahead of the others
                     trial = Trial(
@@ -156,18 +168,17 @@ class Independence(Method[TemperedRun]):
                     blocks, interrupted = job.blocks(
                         job.method, work, streams, sizes, final=True, bar=bar, seen=seen
                     )
+                    _take(chains, blocks, len(done[0]))
                     done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-                    places, beta, delta, accepted = _chains(done, bias, first)
-                    kept = shelf.kept(beta.shape[1])
-                    again = _again(job, base, done, before, places[:, kept])
-                    z = shelf.filled((job.chains, kept.size, base.dimension), again)
-                    drawn = z, beta, delta, kept, accepted
+                    drawn = gathered()
+                    z, beta, delta, kept, _ = drawn
                     ahead = 0 if interrupted else watch.more(z, beta, delta, kept)
             except KeyboardInterrupt:
-                if drawn is None:
+                if len(done[0]) == len(given[0]):
                     raise
                 job.execution.seal()
                 interrupted = True
+                drawn = drawn or gathered()
         assert drawn is not None
         z, beta, delta, kept, accepted = drawn
         if interrupted:
@@ -191,22 +202,93 @@ class Independence(Method[TemperedRun]):
         )
 
 
-def _chains(
-    done: list[list[Proposals]], bias: Bias, first: int
-) -> tuple[Array, Array, Array, Array]:
-    """Accept or reject the proposals of every chain.
+class _Chain:
+    """The draws of a chain, which follow from its proposals block by block.
 
-    Returns the number of the proposal that each draw is, β, δ and acceptance probabilities, each of
-    shape (chains, draws), without the `first` draws.
+    The chain begins at its first proposal inside the target's support.
     """
-    found = []
-    for blocks in done:
-        chain = Proposals(*map(np.concatenate, zip(*blocks, strict=True)))
-        kept, probability = _accepted(chain, bias)
-        delta = chain.delta[kept]
-        beta = bias.sample_beta(delta, chain.uniforms[:, 1:].T)
-        found.append((kept, beta, delta, probability))
-    places, beta, delta, accepted = (np.stack(part)[:, first:] for part in zip(*found, strict=True))
+
+    def __init__(self, bias: Bias) -> None:
+        self._bias, self._without = bias, replace(bias, atom=0.0)
+        self._parts: list[tuple[Array, Array, Array, Array]] = []
+        self._waiting: list[Proposals] = []
+        self.taken = self._count = 0
+        self._now, self._delta, self._at_atom = -1, 0.0, False
+
+    def take(self, block: Proposals) -> None:
+        """Accept or reject the proposals of the next block."""
+        self.taken += 1
+        self._waiting.append(block)
+        found = _joined(self._waiting)
+        log_mass = self._without.log_mass(found.delta)
+        if self._now < 0 and not np.isfinite(log_mass).any():
+            return
+        self._waiting = []
+        self._parts.append(self._moved(found, log_mass))
+
+    def draws(self) -> tuple[Array, Array, Array, Array]:
+        """The number of the proposal that each draw is, β, δ and acceptance probabilities."""
+        parts = list(self._parts)
+        if self._waiting:  # all proposals are outside of the support
+            found = _joined(self._waiting)
+            parts.append(self._moved(found, self._without.log_mass(found.delta)))
+        kept, beta, delta, accepted = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return kept, beta, delta, accepted
+
+    def _moved(self, found: Proposals, log_mass: Array) -> tuple[Array, Array, Array, Array]:
+        start, count = self._count, len(found.delta)
+        if self._now < 0:
+            self._now = start + int(np.argmax(np.isfinite(log_mass)))
+            self._delta = float(found.delta[self._now - start])
+        # The first entry is the draw before this block.
+        before = np.concatenate([[self._delta], found.delta])
+        shares = self._bias.atom_shares(before).tolist()
+        mass = [float(self._without.log_mass(before[:1])[0]), *log_mass.tolist()]
+        now = self._now - start + 1 if self._now >= start else 0
+        # Lists are read several times as fast as arrays, element by element.
+        accepts, atoms = found.uniforms[:, 0].tolist(), found.uniforms[:, 1].tolist()
+        kept, probability, at_atom = [0] * count, [1.0] * count, self._at_atom
+        for n in range(count):
+            own = mass[n + 1]
+            if not at_atom and not own >= mass[now]:
+                probability[n] = math.exp(own - mass[now]) if own > -math.inf else 0.0
+            elif not at_atom and own == -math.inf:
+                probability[n] = 0.0
+            if accepts[n] < probability[n]:
+                now = n + 1
+            kept[n] = now
+            # The same uniform then puts β there, see `Bias.sample_beta`.
+            at_atom = atoms[n] < shares[now]
+        places = np.array(kept)
+        delta = before[places]
+        numbers = np.where(places > 0, start + places - 1, self._now)
+        self._now, self._delta, self._at_atom = int(numbers[-1]), float(delta[-1]), at_atom
+        self._count = start + count
+        beta = self._bias.sample_beta(delta, found.uniforms[:, 1:].T)
+        return numbers, beta, delta, np.array(probability)
+
+
+def _take(chains: list[_Chain], latest: list[list[Proposals]], earlier: int) -> None:
+    """Let every chain take its latest blocks, before which there were so many others."""
+    for chain, blocks in zip(chains, latest, strict=True):
+        for block in blocks[chain.taken - earlier :]:
+            chain.take(block)
+
+
+def _joined(blocks: list[Proposals]) -> Proposals:
+    return Proposals(*map(np.concatenate, zip(*blocks, strict=True)))
+
+
+def _draws(chains: list[_Chain], first: int) -> tuple[Array, Array, Array, Array]:
+    """What `_Chain.draws` returns of all chains, of shape (chains, draws), without the `first`.
+
+    Some chains may be ahead of the others.
+    """
+    found = [chain.draws() for chain in chains]
+    ends = min(len(kept) for kept, *_ in found)
+    places, beta, delta, accepted = (
+        np.stack([part[first:ends] for part in parts]) for parts in zip(*found, strict=True)
+    )
     return places, beta, delta, accepted
 
 
@@ -222,28 +304,8 @@ def _again(
                 z = before[chain].z[None]
             else:
                 z, _ = _drawn(base, rng, size)
-            rows = np.flatnonzero((wanted >= first) & (wanted < first + size))
+            # A chain takes its proposals in order.
+            rows = np.arange(*np.searchsorted(wanted, [first, first + size]))
             if rows.size:
                 yield chain, rows, z[wanted[rows] - first]
             first += size
-
-
-def _accepted(chain: Proposals, bias: Bias) -> tuple[Array, Array]:
-    """Which proposal each draw is, and the acceptance probabilities, both of shape (draws,).
-
-    The chain begins at its first proposal inside the target's support.
-    """
-    log_mass = replace(bias, atom=0.0).log_mass(chain.delta)
-    now, at_atom = int(np.argmax(np.isfinite(log_mass))), False
-    kept, probability = np.empty(log_mass.size, int), np.ones(log_mass.size)
-    shares = bias.atom_shares(chain.delta)
-    for n in range(log_mass.size):
-        if not at_atom:
-            ratio = log_mass[n] - log_mass[now] if log_mass[n] > -np.inf else -np.inf
-            probability[n] = np.exp(min(0.0, ratio))
-        if chain.uniforms[n, 0] < probability[n]:
-            now = n
-        kept[n] = now
-        # The same uniform then puts β there, see `Bias.sample_beta`.
-        at_atom = chain.uniforms[n, 1] < shares[now]
-    return kept, probability

@@ -19,7 +19,7 @@ import stanio
 from stanct.errors import DataError, shortened
 from stanct.settings import near
 from stanct.stan.program import Declaration, Program
-from stanct.targets.values import booleans_in, fault_in, ragged, read_json
+from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1
 _MOST_LISTED = 20  # variables that one message names
@@ -69,8 +69,8 @@ def read_data(source: DataSource, program: Program) -> StanData:
     Parameters
     ----------
     source
-        Path of a JSON file, or a mapping of variable names to numbers, lists or arrays; None for no
-        data.
+        Path of a JSON file in UTF-8, or a mapping of variable names to numbers, lists or arrays;
+        None for no data. In both, true is 1 and false is 0.
     program
         Program whose data block declares the variables.
 
@@ -152,10 +152,21 @@ def _load(source: DataSource, program: Program) -> StanData:
     if source is None:
         return StanData("{}", "data")
     if isinstance(source, Mapping):
+        try:
+            source = {name: source[name] for name in source}
+        except Exception as cause:  # of a class of the user's own
+            told = shortened(f"{type(cause).__name__}: {cause}", 120)
+            raise DataError(
+                f"The data of the type {type(source).__name__!r} cannot be read ({told}).",
+                remedy="Pass a dictionary of variable names to values.",
+            ) from cause
         _check_finite(source, program, "data")
         tuples = {d.name for d in program.data if d.type == "tuple"}
         own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
-        return StanData(stanio.dump_stan_json(own), "data")
+        text = stanio.dump_stan_json(own)
+        if "true" in text or "false" in text:
+            text = json.dumps(without_booleans(json.loads(text)))
+        return StanData(text, "data")
     if not isinstance(source, str | os.PathLike):
         raise DataError(
             f"Data of the type {type(source).__name__!r} cannot be read.",
@@ -169,6 +180,14 @@ def _load(source: DataSource, program: Program) -> StanData:
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8-sig")
+        if "\0" in text:  # UTF-16 without a mark has them between its letters
+            raise UnicodeDecodeError("utf-8", b"", text.index("\0"), text.index("\0") + 1, "NUL")
+    except UnicodeDecodeError as cause:
+        raise DataError(
+            f"The data file is not in UTF-8, as byte {cause.start + 1} shows.",
+            path=str(path),
+            remedy="Save it as UTF-8, the encoding of JSON.",
+        ) from cause
     except (OSError, ValueError) as cause:
         raise DataError(
             "There is no such data file." if isinstance(cause, FileNotFoundError) else str(cause),
@@ -194,7 +213,9 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy='Write {"N": 3, "y": [1, 2, 3]}.',
         )
-    _check_finite(loaded, program, str(path), booleans="true" in text or "false" in text)
+    _check_finite(loaded, program, str(path))
+    if "true" in text or "false" in text:  # Stan takes them for no numbers
+        text = json.dumps(without_booleans(loaded))
     return StanData(text, str(path))
 
 
@@ -203,13 +224,8 @@ def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _check_finite(
-    values: Mapping[str, Any], program: Program, origin: str, *, booleans: bool = False
-) -> None:
-    """Refuse what is no finite number; the engine reads none, and no density is finite there.
-
-    With `booleans`, these are refused too, which JSON has and Stan does not read.
-    """
+def _check_finite(values: Mapping[str, Any], program: Program, origin: str) -> None:
+    """Refuse what is no finite number; the engine reads none, and no density is finite there."""
     declared = {declaration.name: declaration for declaration in program.data}
     for name, value in values.items():
         if not isinstance(name, str):
@@ -220,8 +236,6 @@ def _check_finite(
         declaration = declared.get(name)
         kind = "tuple" if declaration is None else declaration.type
         fault = fault_in(value, complex_too=kind == "tuple" or kind.startswith("complex"))
-        if fault is None and booleans and declaration is not None:
-            fault = booleans_in(value)
         if fault is None:
             continue
         message = f"`{_indexed(name, fault.place)}` is {fault.words} in {origin}."
@@ -267,7 +281,7 @@ def _check_value(
         _check_integers(declaration, array, program, origin)
     _check_shape(declaration, array, known, program, origin)
     for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
-        limit = _evaluate(declaration.constraints.get(side, ""), known)
+        limit = evaluated(declaration.constraints.get(side, ""), known)
         if limit is None or not array.size:
             continue
         wrong = fails(array, limit)
@@ -310,10 +324,10 @@ def _check_shape(
     origin: str,
 ) -> None:
     sizes = declaration.dims
-    if declaration.type in _SQUARE and len(sizes) == 1:
+    if declaration.type in SQUARE and len(sizes) == 1:
         sizes = (*sizes, *sizes)
     written = (*declaration.array_dims, *sizes)
-    expected = [_evaluate(size, known) for size in written]
+    expected = [evaluated(size, known) for size in written]
     if array.size == 0 and (0 in expected or None in expected):
         return
     matches = len(expected) == array.ndim and all(
@@ -338,11 +352,11 @@ def _check_shape(
         )
 
 
-_SQUARE = {"cov_matrix", "corr_matrix", "cholesky_factor_corr", "cholesky_factor_cov"}
+SQUARE = {"cov_matrix", "corr_matrix", "cholesky_factor_corr", "cholesky_factor_cov"}
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
-def _evaluate(expression: str, known: Mapping[str, Any]) -> float | None:
+def evaluated(expression: str, known: Mapping[str, Any]) -> float | None:
     """Evaluate a size or a bound; None if that takes more than arithmetic."""
     try:
         return _value(ast.parse(expression, mode="eval").body, known)

@@ -12,19 +12,31 @@ import functools
 import hashlib
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.errors import SamplingError, shortened
+from stanct.errors import LostExecutorError, SamplingError, StanctError, shortened
 from stanct.kernels import SIGNATURE
 
 
 class FunctionWarning(UserWarning):
     """A target's function raised an exception, which counts as a rejected point."""
+
+
+@dataclass
+class _Noted:
+    """How often functions were called and raised an exception in this process, and the last one."""
+
+    calls: int = 0
+    raised: int = 0
+    last: BaseException | None = None
+
+
+_noted = _Noted()
 
 
 class FunctionDensity:
@@ -81,6 +93,7 @@ class FunctionDensity:
     def _call(self, *arguments: int) -> int:
         """Evaluate the function with the arguments of `Density.address`; 1 at a rejected point."""
         _, _, _, x, value, gradient, _ = arguments
+        _noted.calls += 1
         try:
             row = ctypes.c_double * self.dimension
             found, slope = self.function(np.array(row.from_address(x)))
@@ -93,6 +106,7 @@ class FunctionDensity:
 
     def _note(self, failure: BaseException) -> None:
         first, self.failure = self.failure is None, failure
+        _noted.raised, _noted.last = _noted.raised + 1, failure
         if first:
             told = "".join(traceback.format_exception(failure))
             # A warning that is turned into an error cannot pass through compiled code.
@@ -158,6 +172,7 @@ class FunctionDensity:
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
+        _noted.calls += 1
         try:
             value, gradient = self.function(np.array(x, float))
             value, gradient = float(value), np.asarray(gradient, float)
@@ -173,6 +188,35 @@ class FunctionDensity:
     def log_densities(self, points: Array) -> Array:
         """Return −φ, shape (n,), at the rows of `points`, shape (n, D)."""
         return np.array([self.log_density(x) for x in points])
+
+
+@contextlib.contextmanager
+def telling_of(target: Any) -> Iterator[None]:
+    """Let the exception of a target's function be the cause of the error that ends the body.
+
+    A worker's exceptions stay in its process. The function is then called once here.
+    """
+    before, last = replace(_noted), _noted.last
+    try:
+        yield
+    except LostExecutorError:
+        raise
+    except StanctError as error:
+        if not isinstance(target, ProgramlessTarget):
+            raise
+        density = getattr(target, "density", None)
+        if _noted.last is last and isinstance(density, FunctionDensity):
+            density.log_density(np.zeros(density.dimension))
+        failure = _noted.last
+        if failure is None or failure is last or error is failure:
+            raise
+        raised, calls = _noted.raised - before.raised, _noted.calls - before.calls
+        told = traceback.format_exception_only(failure)[-1].strip()
+        error.message += (
+            f" The target's function raised an exception at {raised} of {calls} calls. The last "
+            f"one is the cause of this error: {shortened(told, 300).rstrip('.')}."
+        )
+        raise error from failure
 
 
 class ProgramlessTarget:

@@ -55,7 +55,12 @@ def _values(init: Any) -> list[Mapping[str, Any]]:
     path = Path(init)
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as cause:
+    except UnicodeDecodeError as cause:
+        raise SamplingError(
+            f"The inits of {path} are not in UTF-8.",
+            remedy="Save the file as UTF-8, the encoding of JSON.",
+        ) from cause
+    except (OSError, ValueError, RecursionError) as cause:
         raise SamplingError(
             f"The inits of {path} cannot be read: {cause}.",
             remedy="Pass a JSON file with an object of parameter names and values, or a list.",
@@ -82,7 +87,7 @@ def _place(target: ProgramTarget, values: Mapping[str, Any], number: int) -> Arr
     for name in target.program.parameter_names:
         try:
             numbers = np.asarray(values.get(name, []), float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue  # the density says what is wrong with it
         if not np.isfinite(numbers).all():
             raise SamplingError(
@@ -91,7 +96,7 @@ def _place(target: ProgramTarget, values: Mapping[str, Any], number: int) -> Arr
     try:
         own = {name: values.get(name, []) for name in target.program.parameter_names}
         return target.density.unconstrain(own)
-    except (TypeError, ValueError) as cause:
+    except (TypeError, ValueError, OverflowError, RecursionError) as cause:
         raise SamplingError(
             f"Init {number} is no point of the program: {str(cause).strip().rstrip('.')}.",
             remedy=_REMEDY,

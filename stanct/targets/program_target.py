@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
 from stanct.stan.syntax import Declare
+from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
@@ -133,6 +135,8 @@ class ProgramTarget:
         ------
         DataError
             Stan rejects the data.
+        ProgramError
+            No number is within the bounds of a variable, whatever the parameters are.
         EngineError
             The embedded engine cannot run the generated program, although stanc accepts the user's,
             and there is no CmdStan on this machine.
@@ -141,15 +145,23 @@ class ProgramTarget:
 
     @cached_property
     def _density(self) -> Density:
+        whole = self._made()
+        self.refuse_bounds()
+        return whole if whole.recipe.home else added_once(whole, self.program)
+
+    def refuse_bounds(self, *, points: int = 0) -> None:
+        """Raise an error for bounds that cannot hold; see `refuse_impossible_bounds`."""
+        refuse_impossible_bounds(self._users, self.data, self.prefix, points=points)
+
+    def _made(self) -> Density:
         try:
-            whole = make_density(self.density_recipe, self.program, self.data)
+            return make_density(self.density_recipe, self.program, self.data)
         except LackingError:
             home = homes.find()
             if home is None:
                 raise
             recipe = replace(self.density_recipe, home=str(home.path))
             return make_density(recipe, self.program, self.data)
-        return added_once(whole, self.program)
 
     @property
     def by_cmdstan(self) -> bool:
@@ -339,6 +351,20 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
             remedy="Check the sizes in the data.",
         )
     return density
+
+
+@contextmanager
+def naming_bounds(target: Any) -> Iterator[None]:
+    """Let a bound that holds nowhere be the error where a fit to a program failed in the body."""
+    try:
+        yield
+    except EngineError as error:
+        if isinstance(target, ProgramTarget):
+            try:
+                target.refuse_bounds(points=30)
+            except ProgramError as cause:
+                raise cause from error
+        raise
 
 
 def check_program(program: Program) -> None:

@@ -50,11 +50,16 @@ def fault_in(value: Any, *, complex_too: bool = True) -> Fault | None:
         Whether complex numbers may be among them.
     """
     first = value
-    # A list may hold itself.
-    for _ in range(DEEPEST + 1):
-        if not (isinstance(first, list | tuple) and first):
-            return next(_faults(value, (), complex_too), None)
-        first = first[0]
+    try:
+        # A list may hold itself.
+        for _ in range(DEEPEST + 1):
+            if not (isinstance(first, list | tuple) and first):
+                return next(_faults(value, (), complex_too), None)
+            first = first[0]
+    except Exception as cause:  # classes of the user's own, whose methods may raise anything
+        told = shortened(f"{type(cause).__name__}: {cause}", 120)
+        words = f"of the type {type(value).__name__!r}, which cannot be read ({told}),"
+        return Fault((), words, "Use numbers, lists and NumPy arrays.")
     return _too_deep((1, 1, 1))
 
 
@@ -77,16 +82,13 @@ def ragged(value: Any, index: Index = ()) -> tuple[Index, str, Index, str] | Non
     return None
 
 
-def booleans_in(value: Any, index: Index = ()) -> Fault | None:
-    """Return the first true or false in what was read from JSON, which Stan takes for no number."""
+def without_booleans(value: Any) -> Any:
+    """What was read from JSON, with 1 and 0 in the places of true and false."""
     if isinstance(value, bool):
-        words = f"{str(value).lower()}, and not a number,"
-        return Fault(index, words, "Write 1 for true and 0 for false.")
-    if not isinstance(value, dict | list):
-        return None
-    items = value.items() if isinstance(value, dict) else enumerate(value, 1)
-    parts = (booleans_in(item, (*index, key)) for key, item in items)
-    return next((part for part in parts if part is not None), None)
+        return int(value)
+    if isinstance(value, dict):
+        return {key: without_booleans(item) for key, item in value.items()}
+    return [without_booleans(item) for item in value] if isinstance(value, list) else value
 
 
 def read_json(text: str) -> Any:

@@ -1,0 +1,217 @@
+"""Bounds of the program's variables that no number is within; the data may be their cause.
+
+Stan's transforms give NaN or an infinity for them, everywhere, and no fit finds out why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.stan.program import Program
+from stanct.stan.syntax import Declare, Range, TypeSpec
+from stanct.targets.data import StanData, evaluated
+from stanct.targets.density import Density
+
+_WORD = re.compile(r"[A-Za-z]\w*")
+_BOUNDED = ("real", "vector", "row_vector", "matrix")
+# Two unconstrained numbers at which a variable with one bound is that bound to all digits, unless
+# the bound is infinite, and the variable the number itself.
+_FAR = (-800.0, -810.0)
+_AT = {"lower": _FAR, "upper": _FAR, "offset": (0.0, 0.0), "multiplier": (1.0, 1.0)}
+_NONE = {"lower": -np.inf, "upper": np.inf}
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """A declared variable of which some bounds follow from the data alone."""
+
+    name: str
+    token: int
+    is_parameter: bool
+    spec: TypeSpec
+    sides: tuple[str, ...]
+
+
+def refuse_impossible_bounds(
+    program: Program, data: StanData, prefix: str, *, points: int = 0
+) -> None:
+    """Raise an error that names a bound which cannot hold, if there is one.
+
+    Parameters
+    ----------
+    prefix
+        Beginning of names that the program does not have.
+    points
+        Number of random points. Bounds of parameters that follow from other parameters are refused
+        if they fail at all of these. With none, only those are checked that the data determine.
+
+    Raises
+    ------
+    ProgramError
+        A lower bound is not below the upper one, a bound is NaN, or infinite at the wrong end, an
+        offset is not finite, or a multiplier is not positive and finite.
+    """
+    found = list(_bounded(program, bool(points)))
+    if not points:
+        given = data.values
+        known = {name: given[name] for name in program.data_names if name in given}
+        found = [one for one in found if not _sound(program, one, known)]
+    if not found:
+        return
+    lines = [
+        f"  {_type(program, one, side)} {prefix}{side}_{one.name};"
+        for one in found
+        for side in one.sides
+    ]
+    before = [_block(program, kind) for kind in ("functions", "data", "transformed data")]
+    own = [
+        program.syntax.text(one.tokens).rstrip("; ") + ";"
+        for one in program.blocks["parameters"].statements
+        if points and isinstance(one, Declare)
+    ]
+    text = "\n".join([*before, "parameters {", *own, *lines, "}", "model {}", ""])
+    try:
+        density = Density(Recipe(text, data.text))
+    except (CompilerMessageError, ValueError, RuntimeError):
+        return  # what the engine lacks is another error's concern
+    if not density.dimension:
+        return  # containers without elements
+    rng = np.random.default_rng(0)
+    places = rng.uniform(-2, 2, (max(1, points), density.dimension))
+    try:
+        values = [_values(density, prefix, x) for x in places]
+    except RuntimeError:
+        return
+    for one in found:
+        _check(program, data, one, values)
+
+
+def _sound(program: Program, one: _Bounded, known: Mapping[str, Any]) -> bool:
+    """Whether arithmetic of numbers shows that the bounds can hold, as it does for most."""
+    numbers = {
+        side: evaluated(program.syntax.text(one.spec.constraints[side]), known)
+        for side in one.sides
+    }
+    told = {side: float(number) for side, number in numbers.items() if number is not None}
+    return len(told) == len(numbers) and _fault(told, one.is_parameter) is None
+
+
+def _bounded(program: Program, by_parameters: bool) -> Iterator[_Bounded]:
+    """Bounded variables, whose bounds the data determine, or parameters may do so."""
+    kinds = ("parameters",) if by_parameters else ("parameters", "transformed parameters")
+    for kind in kinds:
+        block = program.blocks.get(kind)
+        for statement in block.statements if block else ():
+            if not isinstance(statement, Declare) or statement.type.base not in _BOUNDED:
+                continue
+            sides = tuple(
+                side
+                for side, tokens in statement.type.constraints.items()
+                if by_parameters or not program.variable_names & _words(program, tokens)
+            )
+            for token, _ in statement.names if sides else ():
+                name = program.syntax.word(token)
+                yield _Bounded(name, token, kind == "parameters", statement.type, sides)
+
+
+def _words(program: Program, tokens: Range) -> set[str]:
+    return {*_WORD.findall(program.syntax.text(tokens))}
+
+
+def _type(program: Program, one: _Bounded, side: str) -> str:
+    """The variable's type with one of its bounds."""
+    text, spec = program.syntax.text, one.spec
+    array = f"array[{', '.join(map(text, spec.array))}] " if spec.array else ""
+    sizes = f"[{', '.join(map(text, spec.dims))}]" if spec.dims else ""
+    return f"{array}{spec.base}<{side}={text(spec.constraints[side])}>{sizes}"
+
+
+def _block(program: Program, kind: str) -> str:
+    block = program.blocks.get(kind)
+    if block is None:
+        return ""
+    end = program.syntax.tokens[block.closing].end
+    return program.expanded[program.syntax.start(block.keyword) : end]
+
+
+def _values(density: Density, prefix: str, x: Array) -> dict[str, dict[str, float]]:
+    """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``.
+
+    Parameters
+    ----------
+    x : shape (D,)
+        Point of the program's own parameters; numbers of other names are not used.
+    """
+    near, far = x.copy(), x.copy()
+    for place, name in enumerate(density.unconstrained_names):
+        side = name.removeprefix(prefix).partition("_")[0] if name.startswith(prefix) else ""
+        if side in _AT:
+            near[place], far[place] = _AT[side]
+    found: dict[str, dict[str, float]] = {}
+    for name, value, other in zip(
+        density.names,
+        density.constrain(near).tolist(),
+        density.constrain(far).tolist(),
+        strict=True,
+    ):
+        variable, _, index = name.partition(".")
+        side = variable.removeprefix(prefix).partition("_")[0]
+        # Without a bound the variable is the unconstrained number.
+        if side in _NONE and (value, other) == _AT[side]:
+            value = _NONE[side]
+        found.setdefault(variable.removeprefix(prefix), {})[index] = value
+    return found
+
+
+def _check(
+    program: Program, data: StanData, one: _Bounded, points: Sequence[dict[str, dict[str, float]]]
+) -> None:
+    keys = [f"{side}_{one.name}" for side in one.sides]
+    for index in points[0].get(keys[0], {}):  # a container may be without elements
+        numbers = [[values[key][index] for key in keys] for values in points]
+        faults = [_fault(dict(zip(one.sides, at, strict=True)), one.is_parameter) for at in numbers]
+        if None in faults:
+            continue
+        element = f"{one.name}[{index.replace('.', ',')}]" if index else one.name
+        told = " and ".join(
+            f"{side} = {_told(number)}" for side, number in zip(one.sides, numbers[0], strict=True)
+        )
+        where = (
+            f" at a random point, as at {len(points)} of {len(points)}" if len(points) > 1 else ""
+        )
+        used = {word for side in one.sides for word in _words(program, one.spec.constraints[side])}
+        by_data = f" or {data.origin}" if used & {*program.data_names} else ""
+        raise program.syntax.source.error(
+            program.syntax.start(one.token),
+            f"`{element}` has {told}{where}, but {faults[0]}.",
+            f"Correct the declaration{by_data}.",
+        )
+
+
+def _told(number: float) -> str:
+    short = f"{number:g}"
+    return short if float(short) == number or number != number else repr(number)
+
+
+def _fault(numbers: dict[str, float], is_parameter: bool) -> str | None:
+    """What is wrong with the bounds of one number, if anything is."""
+    low, high = numbers.get("lower", -np.inf), numbers.get("upper", np.inf)
+    scale, offset = numbers.get("multiplier", 1.0), numbers.get("offset", 0.0)
+    if any(np.isnan(number) for number in numbers.values()):
+        return "NaN is no bound"
+    if low > high or low == np.inf or high == -np.inf:
+        return "no number is within these bounds"
+    if low == high and is_parameter:
+        return "only one number is within these bounds, so that it is no parameter"
+    if not np.isfinite(offset):
+        return "an offset must be finite"
+    if not 0 < scale < np.inf:
+        return "a multiplier must be positive and finite"
+    return None

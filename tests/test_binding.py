@@ -1,0 +1,147 @@
+"""The files of a saved run belong together, also where an earlier version saved no digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import target_of
+from runs import line_run
+from sampled import sampled
+
+import stanct
+from stanct.errors import SamplingError, SavedRunError
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import MixtureBase
+
+PAIR = "data { int N; } parameters { vector[N] x; } model { x ~ normal(0, 1); }"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two programs, saved as `line` and `pair`."""
+    folder = tmp_path_factory.mktemp("both")
+    line_run("gibbs").save(folder / "line")
+    settings = {"draws": 300, "warmup": 100, "seed": 1, "progress": False}
+    sampled("gibbs", target_of(PAIR, {"N": 3}), **settings).save(folder / "pair")
+    return folder
+
+
+def _forget_digests(folder: Path) -> None:
+    head = json.loads((folder / "run.json").read_text())
+    del head["digests"]
+    (folder / "run.json").write_text(json.dumps(head))
+
+
+@pytest.mark.parametrize("name", ["draws.npz", "density.stan", "data.json", "run.json"])
+@pytest.mark.parametrize("digests", [True, False])
+def test_a_file_of_another_run_is_refused(
+    both: Path, tmp_path: Path, name: str, digests: bool
+) -> None:
+    mixed = Path(shutil.copytree(both / "line", tmp_path / "mixed"))
+    shutil.copy(both / "pair" / name, mixed / name)
+    if not digests:
+        _forget_digests(mixed)
+    words = "is not the file that was saved" if digests else "damaged run"
+    with pytest.raises(SavedRunError, match=words):
+        stanct.load(mixed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("vector[N] x", "vector[N] y", "which has no 'x'"),
+        ("vector[N] x", "array[N] vector[1] x", r"has the shape \(3,\)"),
+        ("vector[N] x", "vector[2] x", r"has the shape \(3,\)"),
+        ("vector[N] x", "vector[N] x; real y", "4 unconstrained parameters"),
+        ("vector[N] x", "vector[N x", "damaged run"),
+    ],
+)
+def test_a_program_that_cannot_have_made_the_draws(
+    both: Path, tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
+    _forget_digests(folder)
+    assert stanct.load(folder).to_arviz()
+    text = (folder / "density.stan").read_text()
+    assert old in text
+    (folder / "density.stan").write_text(text.replace(old, new, 1))
+    with pytest.raises(SavedRunError, match=words):
+        stanct.load(folder)
+
+
+def test_a_longer_file_is_not_read(both: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
+    with (folder / "draws.npz").open("r+b") as file:
+        file.truncate(2**40)  # it takes no room
+    with pytest.raises(SavedRunError, match="is not the file that was saved"):
+        stanct.load(folder)
+
+
+def test_half_characters_are_refused(both: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
+    head = json.loads((folder / "run.json").read_text())
+    head["provenance"]["label"] = "\ud800"
+    (folder / "run.json").write_text(json.dumps(head))
+    with pytest.raises(SavedRunError, match="half of a character"):
+        stanct.load(folder)
+
+
+# Numbers
+
+BAD = {
+    "infinite": lambda a: np.full(a.shape, np.inf),
+    "half infinite": lambda a: np.where(np.arange(a.shape[1])[:, None] % 2, np.inf, a),
+    "none": lambda a: np.full(a.shape, np.nan),
+    "huge": lambda a: np.where(a > 0, 1e308, -1e308),
+    "far": lambda a: 1e17 + np.round(a),
+    "tiny": lambda a: a * 5e-324,
+    "empty": lambda a: a[..., :0],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", BAD)
+def test_a_report_of_any_numbers(both: Path, kind: str) -> None:
+    run = stanct.load(both / "pair")
+    x = BAD[kind](run.variables["x"])
+    odd = dataclasses.replace(run, variables={"x": x})  # pyright: ignore[reportCallIssue]
+    assert "<svg" in odd.report()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("factor", [1e300, -1e300, 1e-300])
+def test_huge_differences_of_densities(both: Path, factor: float) -> None:
+    run: Any = stanct.load(both / "pair")
+    odd = dataclasses.replace(run, base_delta=run.base_delta * factor)
+    assert not odd.is_reliable or np.isfinite(odd.evidence.std_error)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": np.array(1.0)},
+        {"weights": np.array([0.5, 0.6])},
+        {"weights": np.array([1.5, -0.5])},
+        {"places": np.zeros((2, 3))},
+        {"roots": np.zeros((2, 2, 2))},
+        {"roots": np.ones((2, 2, 2))},
+        {"roots": np.full((2, 2, 2), np.inf)},
+        {"roots": np.eye(2)[None]},
+    ],
+)
+def test_arrays_that_are_no_mixture(change: dict[str, np.ndarray]) -> None:
+    one = GaussianBase(np.zeros(2), np.eye(2))
+    sound = {
+        "weights": np.full(2, 0.5),
+        "places": np.zeros((2, 2)),
+        "roots": np.stack([np.eye(2)] * 2),
+    }
+    assert MixtureBase(one, **sound).dimension == 2
+    with pytest.raises(SamplingError, match="mixture"):
+        MixtureBase(one, **(sound | change))
