@@ -1,12 +1,14 @@
-"""Locate the folders that ship with the code, and tell which folders others can write."""
+"""The folders that ship with the code, folders that others can write, and the memory there is."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from stanct.errors import StanctError
+from stanct.errors import SamplingError, StanctError
 
 _MOST_LINKS = 40
 
@@ -24,6 +26,27 @@ def resource_folder(name: str) -> Path:
         f"stanct's own folder {name!r} is missing beside {package}.",
         remedy="Reinstall stanct: pip install --force-reinstall stanct",
     )
+
+
+def memory() -> float:
+    """Memory of this machine in bytes; infinite where it is not known."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Let a lack of memory in the body be a `SamplingError`."""
+    try:
+        yield
+    except MemoryError as cause:
+        raise SamplingError(
+            f"The run does not fit into memory: {str(cause).rstrip('.') or 'no more is left'}.",
+            remedy="Name the variables to keep (keep=), ask for fewer draws, or keep them in files "
+            "(store=FOLDER).",
+        ) from cause
 
 
 def exposed(path: Path) -> Path | None:

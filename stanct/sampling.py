@@ -20,6 +20,7 @@ from stanct.errors import SamplingError
 from stanct.options import DEFAULTS, ELSEWHERE, Options, is_base
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.resources import memory, within_memory
 from stanct.runs.foreign import sampled
 from stanct.runs.run import Run
 from stanct.runs.storage import check_store_folder
@@ -121,9 +122,11 @@ def sample(
     if chosen.by_nuts and asked.engine is None and asked.executor is None:
         kernels.compile_ahead()
     _check_kept(plan, problem)
+    _check_memory(plan, problem, asked)
     if asked.store is not None:
         check_store_folder(asked.store)
     with (
+        within_memory(),
         telling_of(problem),
         naming_bounds(problem),
         opened(asked.executor) as executor,
@@ -191,6 +194,20 @@ def _check_kept(plan: Plan, problem: Any) -> None:
         for name in plan.keep:
             if name not in known:
                 refuse_unknown("variable", name, known)
+
+
+def _check_memory(plan: Plan, problem: Any, asked: _Asked) -> None:
+    """Refuse draws of all variables that are larger than the memory of this machine."""
+    if plan.keep is not None or asked.store is not None or not isinstance(problem, ProgramTarget):
+        return
+    needed = 8 * problem.density.numbers * plan.chains * plan.draws / plan.thin
+    if needed > memory():
+        raise SamplingError(
+            f"All variables of {plan.chains} × {plan.draws} draws take {needed / 1e9:.1f} GB, and "
+            f"this machine has {memory() / 1e9:.1f} GB of memory.",
+            remedy="Name the variables to keep (keep=), keep fewer draws (thin=), or keep them in "
+            "files (store=FOLDER).",
+        )
 
 
 def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None:

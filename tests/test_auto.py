@@ -207,18 +207,30 @@ def test_a_lost_mode_is_a_failed_check(seed: int) -> None:
     assert "Mode 2" in check.message
 
 
-def test_acceptance_by_hand() -> None:
+def accepted(proposals: independence.Proposals, bias: Bias, size: int) -> tuple[Any, Any]:
+    """Places and acceptance probabilities of a chain that takes its proposals in blocks."""
+    chain = independence._Chain(bias)
+    for first in range(0, len(proposals.delta), size):
+        part = slice(first, first + size)
+        chain.take(independence.Proposals(proposals.delta[part], proposals.uniforms[part]))
+    kept, _, delta, probability = chain.draws()
+    assert np.array_equal(delta, proposals.delta[kept])
+    return kept, probability
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_acceptance_by_hand(size: int) -> None:
     """Proposals are accepted by the ratio of M; the first one inside the support is the start."""
     bias = Bias.linear(0.0)
     delta = np.array([np.inf, 0.0, 3.0, -2.0, np.inf])
     uniforms = np.array([[0.5, 0.5, 0.5, 0.9, 0.1], [0.6, 0.6, 0.6, 0.01, 0.6], np.zeros(5)]).T
     chain = independence.Proposals(delta, uniforms)
-    kept, probability = independence._accepted(chain, bias)
+    kept, probability = accepted(chain, bias, size)
     assert kept.tolist() == [1, 1, 1, 3, 3]
     mass = np.exp(bias.log_mass(delta))
     assert probability == pytest.approx([0, 1, mass[2], 1, 0])
     # From the atom, to which the uniform .01 leads, every proposal is accepted.
-    kept, probability = independence._accepted(chain, replace(bias, atom=0.1))
+    kept, probability = accepted(chain, replace(bias, atom=0.1), size)
     assert kept.tolist() == [1, 1, 1, 3, 4]
     assert probability == pytest.approx([0, 1, mass[2], 1, 1])
 

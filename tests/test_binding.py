@@ -145,3 +145,9 @@ def test_arrays_that_are_no_mixture(change: dict[str, np.ndarray]) -> None:
     assert MixtureBase(one, **sound).dimension == 2
     with pytest.raises(SamplingError, match="mixture"):
         MixtureBase(one, **(sound | change))
+
+
+def test_errors_whose_squares_are_no_numbers(both: Path) -> None:
+    run: Any = stanct.load(both / "pair")
+    wide = dataclasses.replace(run.evidence, std_error=5e200, within_error=3e200, between_error=0.0)
+    assert wide.base_error == pytest.approx(4e200) and repr(wide)

@@ -7,15 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import target_of
 
-from stanct import cli, commands, sample
+from stanct import cli, commands, sample, sampling
 from stanct.engines import homes
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
+from stanct.path.gaussian import GaussianBase
+from stanct.samplers import _variables
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
-from stanct.targets.data import read_data
+from stanct.targets.data import explain, read_data
+from stanct.targets.density import Density
 from stanct.targets.program_target import check_program
 
 MODEL = "parameters {{ real x; }} model {{ {} }}"
@@ -64,8 +68,13 @@ def test_operators_have_a_limit(expression: str) -> None:
             f"parameters {{ tuple({', '.join(['real'] * 10_000)}) x; }} model {{ }}",
             "more than 1000 elements",
         ),
+        (
+            MODEL.format("")
+            + f"generated quantities {{ {''.join(f'real g{k} = {k}; ' for k in range(10_000))} }}",
+            "more than 2001 transformed parameters and generated quantities",
+        ),
     ],
-    ids=["statements", "names", "dimensions", "tuple"],
+    ids=["statements", "names", "dimensions", "tuple", "generated"],
 )
 def test_declarations_have_a_limit(source: str, words: str) -> None:
     told = refusal(source)
@@ -77,6 +86,48 @@ def test_as_many_declarations_as_there_may_be() -> None:
     program = Program.from_source(f"parameters {{ real {', '.join(names)}; }} model {{ }}")
     assert program.parameter_names == tuple(names)
     Program.from_source(f"parameters {{ array[{', '.join('1' * 100)}] real x; }} model {{ }}")
+
+
+HUGE = "generated quantities {{ vector[{0}] v = rep_vector(x, {0}); real w = x; }}"
+
+
+def test_variables_larger_than_memory_are_refused_before_any_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = target_of(MODEL.format("x ~ normal(0, 1);") + HUGE.format(1000))
+    monkeypatch.setattr(sampling, "memory", lambda: 1e6)  # 3.2 MB of draws
+    options: dict[str, Any] = {"draws": 100, "seed": 1, "progress": False}
+    with pytest.raises(SamplingError, match=r"4 × 100 draws take 0\.0 GB.*(?s:.)*keep="):
+        sample(target, "gibbs", **options)
+    monkeypatch.setattr(type(target), "variables", _full)
+    with pytest.raises(SamplingError, match="does not fit into memory: 12 GiB"):
+        sample(target, "gibbs", thin=10, **options)
+
+
+def _full(*given: Any) -> Any:
+    raise MemoryError("12 GiB")
+
+
+def test_more_memory_than_there_is_for_one_draw() -> None:
+    program = Program.from_source(MODEL.format("") + HUGE.format(2_000_000_000))
+    error = explain("std::bad_alloc", program, read_data({}, program))
+    assert "need more memory than there is" in str(error) and "smaller" in str(error)
+
+
+def test_kept_variables_take_no_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = target_of(MODEL.format("x ~ normal(0, 1);") + HUGE.format(500))
+    sizes: list[int] = []
+    compute = Density._variables
+
+    def seen(self: Density, columns: Any, width: int, rng: Any, points: Any) -> Any:
+        sizes.append(width * len(points))
+        return compute(self, columns, width, rng, points)
+
+    monkeypatch.setattr(Density, "_variables", seen)
+    monkeypatch.setattr(_variables, "MOST_AT_ONCE", 8 * 502 * 10)
+    base = GaussianBase(np.zeros(1), np.eye(1))
+    run = sample(target, "gibbs", base=base, draws=64, keep=["w"], seed=1, progress=False)
+    assert max(sizes) <= 5020 and run.variables["w"].shape == (4, 64)
 
 
 def test_few_notes_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

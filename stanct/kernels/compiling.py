@@ -16,6 +16,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -62,7 +63,7 @@ def _prepared_folder() -> Path | None:
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if exposed(folder) is not None:
+        if exposed(folder) is not None or any(map(_is_foreign, folder.iterdir())):
             return None
         tempfile.TemporaryFile(dir=folder).close()
         os.utime(folder)
@@ -70,6 +71,14 @@ def _prepared_folder() -> Path | None:
         return None
     _prune(folder)
     return folder
+
+
+def _is_foreign(file: Path) -> bool:
+    """Whether a file is another user's, from a time when the folder could be written, or a link."""
+    if os.name != "posix":
+        return False
+    found = file.lstat()
+    return stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid())
 
 
 def _prune(folder: Path) -> None:

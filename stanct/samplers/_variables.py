@@ -42,7 +42,9 @@ def variables_of(
     chains, draws, dimension = z.shape
     rooms: dict[str, Array | Filled] = {}
     compute = target.in_turn(seed)
-    step = max(1, MOST_AT_ONCE // (8 * dimension))
+    # A draw may have more numbers of variables than coordinates.
+    width = max(dimension, getattr(target.density, "numbers", 0))
+    step = max(1, MOST_AT_ONCE // (8 * width))
     for chain in range(chains):
         for first in range(0, draws, step):
             found = compute(base.unwhiten(np.array(z[chain, first : first + step])))

@@ -17,7 +17,10 @@ NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
 
 MOST_PARAMETERS = 2000
-"""Maximum number of declared parameters. The engine's time grows with the square, to minutes."""
+"""Maximum number of declared parameters, and of all other variables of draws.
+
+The engine's time grows with the square of both, to minutes.
+"""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,7 @@ class Program:
                 "The program has no parameters, so there is nothing to temper.",
                 "Declare what is to be sampled in a `parameters` block.",
             )
+        _check_count(syntax, MOST_PARAMETERS + len(parameters))
         return cls(name, path, source, text.text, syntax, data, parameters)
 
     @property
@@ -205,6 +209,22 @@ class Program:
             if isinstance(statement, Declare):
                 for name, _ in statement.names:
                     yield statement, name, statement.type
+
+
+def _check_count(syntax: Syntax, most: int) -> None:
+    """Refuse more variables than the engine reads in seconds; another form adds some of its own."""
+    count = 0
+    for kind in ("transformed parameters", "generated quantities"):
+        block = syntax.blocks.get(kind)
+        for statement in block.statements if block else ():
+            count += len(statement.names) if isinstance(statement, Declare) else 0
+            if count > most:
+                raise syntax.source.error(
+                    syntax.start(statement.tokens.first),
+                    "The program declares more than "
+                    f"{most} transformed parameters and generated quantities.",
+                    "Declare them as the elements of vectors, such as `vector[5000] x;`.",
+                )
 
 
 def _declarations(syntax: Syntax, block_name: str) -> tuple[Declaration, ...]:

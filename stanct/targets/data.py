@@ -138,6 +138,11 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     # The engine writes bounds with six decimals even for integers.
     text = re.sub(r"(\d)\.000000\b", r"\1", message).strip().rstrip(".")
     text = program.syntax.source.told(text)[0].rstrip(".")
+    if "bad_alloc" in text or "length_error" in text:
+        return DataError(
+            f"With {data.origin}, the variables of {program.label} need more memory than there is.",
+            remedy="Declare fewer or smaller ones.",
+        )
     remedy = f"Correct {data.origin} or the declaration."
     for name in mentioned:
         if name in names:

@@ -76,6 +76,11 @@ class Density:
         return self._dimension
 
     @property
+    def numbers(self) -> int:
+        """Numbers that all variables of the program have in one draw."""
+        return int(self._model.param_num(include_tp=True, include_gq=True))
+
+    @property
     def constant(self) -> float:
         """Constant to add to the value of the function at `address`."""
         return self.recipe.constant
