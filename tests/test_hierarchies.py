@@ -457,7 +457,7 @@ def test_draws_and_places_of_the_user_follow_the_form(written: Path, seed: int) 
     assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error < 0.15
     tau = run.expect("tau")
     assert abs(tau.value - mean) < 4 * tau.std_error < 0.15
-    inits = {name: values[0] for name, values in fit.items()}
+    inits = {name: values[0, 0] for name, values in fit.items()}
     again = model.sample(data, inits=inits, draws=500, seed=seed, progress=False)
     assert again.provenance["reparametrised"] == ["theta"]
     assert again.provenance["survey"]["starts"] > first.provenance["survey"]["starts"]

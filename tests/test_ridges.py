@@ -153,6 +153,27 @@ def test_another_known_mode_is_no_ridge() -> None:
     assert "x.1" in found(source, near).along
 
 
+def test_a_ridge_is_followed_beyond_a_valley() -> None:
+    """A second frequency is no mode, because its amplitudes hardly matter, and holds a tenth.
+
+    Given the first coordinate, the others are Gaussian around nothing, with widths that vary.
+    """
+    source = """
+    functions {
+      real height(real u) { return log_sum_exp(-50 * square(u), log(.01) - square(u - 6)); }
+    }
+    parameters { real u; vector[2] a; }
+    model {
+      target += height(u) - 0.5 * log(pi() / 50);
+      a ~ normal(0, 1 + square(u));
+    }
+    """
+    mass = np.array([1, 0.01 * np.sqrt(50)]) / (1 + 0.01 * np.sqrt(50))
+    looked = found(source, fit_of([0, 0, 0], np.diag([0.01, 1, 1])))
+    beyond = [weight for weight, part in looked.parts if part.mean[0] > 4]
+    assert mass[1] < sum(beyond) < 3 * mass[1]
+
+
 @pytest.mark.parametrize(("dimension", "some"), [(1, False), (2, True), (31, False)])
 def test_dimensions(dimension: int, some: bool) -> None:
     source = "data { int n; } parameters { vector[n] x; } model { x ~ student_t(3, 0, 1); }"

@@ -34,7 +34,7 @@ FIRST, GROWTH, SHRINKS, SHORTEST = 0.6, 1.6, 0.5, 0.1
 # Changes of the log mass from one place to the next that are slow, and fast, in nats.
 SLOW, FAST = 0.3, 3.0
 # A side ends where its mass is lower by so many nats than at its largest, or after so many places.
-NEGLIGIBLE, MOST_PLACES = 9.0, 20
+NEGLIGIBLE, MOST_PLACES = 13.0, 40
 # Newton's method: iterations; the expected gain, in nats, below which it has arrived; the longest
 # step; halvings of a step; and the gain, relative to the one before, above which the curvature is
 # taken anew.
