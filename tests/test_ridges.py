@@ -108,7 +108,7 @@ def test_slices_of_a_funnel_have_its_mass() -> None:
     assert abs(mass @ at) < 0.05 and abs(mass @ at**2 - 4) < 0.2
     for place in places:
         spread = np.exp(place.part.mean[0] / 2)
-        assert np.allclose(place.part.mean[1:] / spread, 0, atol=0.05)
+        assert np.allclose(place.part.mean[1:] / spread, 0, atol=0.25)
         assert np.allclose(place.part.spread[1:], spread, rtol=1e-3)
 
 
@@ -154,13 +154,13 @@ def test_another_known_mode_is_no_ridge() -> None:
 
 
 def test_a_ridge_is_followed_beyond_a_valley() -> None:
-    """A second frequency is no mode, because its amplitudes hardly matter, and holds a tenth.
+    """A valley of nine nats lies before a seventh of the mass.
 
     Given the first coordinate, the others are Gaussian around nothing, with widths that vary.
     """
     source = """
     functions {
-      real height(real u) { return log_sum_exp(-50 * square(u), log(.01) - square(u - 6)); }
+      real height(real u) { return log_sum_exp(-50 * square(u), log(.01) - .15 * square(u - 6)); }
     }
     parameters { real u; vector[2] a; }
     model {
@@ -168,10 +168,11 @@ def test_a_ridge_is_followed_beyond_a_valley() -> None:
       a ~ normal(0, 1 + square(u));
     }
     """
-    mass = np.array([1, 0.01 * np.sqrt(50)]) / (1 + 0.01 * np.sqrt(50))
+    mass = np.array([1 / np.sqrt(50), 0.01 / np.sqrt(0.15)])
+    mass /= mass.sum()
     looked = found(source, fit_of([0, 0, 0], np.diag([0.01, 1, 1])))
     beyond = [weight for weight, part in looked.parts if part.mean[0] > 4]
-    assert mass[1] < sum(beyond) < 3 * mass[1]
+    assert 0.8 * mass[1] < sum(beyond) < 4 * mass[1]
 
 
 @pytest.mark.parametrize(("dimension", "some"), [(1, False), (2, True), (31, False)])

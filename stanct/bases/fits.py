@@ -233,7 +233,7 @@ def fit_base(
         tails = find_tails(target.density, names, fits, seeds.tails)
     ridges = Ridges()
     if name == MODES and (modes.complete or not separated):
-        ridges = _ridges(target, fits, tails)
+        ridges = _ridges(target, modes, tails)
         gradients += ridges.gradients
     beside = (*tails.wide, *ridges.parts)
     base: Base
@@ -269,14 +269,15 @@ def fit_base(
     )
 
 
-def _ridges(target: ProgramTarget, fits: tuple[LocalFit, ...], tails: Tails) -> Ridges:
+def _ridges(target: ProgramTarget, modes: Modes, tails: Tails) -> Ridges:
     """The ridges of a target, followed in a thread, so that an interrupt is heard."""
     density = target.density
     look = partial(
         find_ridges,
         density.log_density_gradient,
         density.unconstrained_names,
-        fits,
+        modes.fits,
+        peaks=modes.peaks,
         beside=tails.wide,
         effort=effort_of(target),
     )

@@ -100,6 +100,8 @@ class Modes:
     ----------
     fits
         One fit for each distinct mode, best first.
+    peaks
+        Laplace approximations where ascents ended, best first, of which a fit may enclose several.
     unseen
         Estimated probability that one more start finds a new mode (Good 1953).
     starts, radius
@@ -112,6 +114,7 @@ class Modes:
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
+    peaks: tuple[LocalFit, ...] = field(default=(), repr=False)
     unseen: float = 1.0
     starts: int = 0
     radius: float = 0.0
@@ -276,20 +279,24 @@ def _piloted(
         key=lambda fit: -fit.log_evidence,
     )
     # Spikes that ascents found far below the mass are no modes that a start could find.
-    known = [
-        seen
-        for fit, seen in zip(looked.fits, looked.seen, strict=True)
-        if fit.log_evidence > best - NEGLIGIBLE
-    ]
+    count = [fit.log_evidence > best - NEGLIGIBLE for fit in looked.fits]
+    known = [seen for seen, counts in zip(looked.seen, count, strict=True) if counts]
+    peaks = [fit for fit, counts in zip(looked.fits, count, strict=True) if counts]
     if looked.ascents:
         unseen = known.count(1) / looked.ascents
     # In many dimensions a mode that was reached only once stands for many. Of Boltzmann machines
     # with 28 units, mixtures of all that were found lacked up to two thirds of the mass.
     likely = unseen <= UNSEEN if density.dimension <= FEW else unseen == 0
     complete = len(known) <= most and likely
+    peaks = [
+        fit
+        for fit in peaks
+        if not (is_flat(fit) or any(np.array_equal(fit.mean, one.mean) for one in kept))
+    ]
     return Modes(
-        tuple(kept), unseen, looked.ascents, looked.radius, complete, gradients, evaluations
-    )
+        tuple(kept), tuple(peaks), unseen, looked.ascents, looked.radius, complete, gradients,
+        evaluations,
+    )  # fmt: skip
 
 
 def _around(place: Array, fits: list[LocalFit]) -> LocalFit:

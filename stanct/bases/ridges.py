@@ -8,7 +8,7 @@ the top of their slice, whose curvature gives its mass (Tierney & Kadane 1986). 
 much denser than the Gaussians of all modes, a Gaussian along the ridge and across it joins the
 base.
 
-Ridges cost some D gradients a place, and are followed from up to `MOST_MODES` modes in up to
+Ridges cost some D gradients a place, and are followed from up to `MOST_STARTS` places in up to
 `MOST_DIMENSIONS` dimensions.
 """
 
@@ -25,22 +25,23 @@ from stanct.bases.local import LocalFit
 from stanct.path.gaussian import LOG_2PI, GaussianBase
 from stanct.path.mixture import MixtureBase
 
-MOST_MODES, MOST_DIMENSIONS = 4, 30
+MOST_STARTS, MOST_DIMENSIONS = 12, 30
 # Gradients at most. No axis is begun after them.
 MOST_GRADIENTS = 20_000
 # The first step in standard deviations of the mode, the factor by which steps grow where the mass
 # changes slowly, and by which they shrink where it changes fast or Newton's method does not arrive.
 FIRST, GROWTH, SHRINKS, SHORTEST = 0.6, 1.6, 0.5, 0.1
 # Changes of the log mass from one place to the next that are slow, and fast, in nats.
-SLOW, FAST = 0.3, 3.0
+SLOW, FAST = 0.5, 3.0
 # A side ends where its mass is lower by so many nats than at its largest, or after so many places.
 NEGLIGIBLE, MOST_PLACES = 13.0, 40
 # Newton's method: iterations; the expected gain, in nats, below which it has arrived; the longest
-# step; halvings of a step; and the gain, relative to the one before, above which the curvature is
-# taken anew.
+# step, in the larger one of the mode's and the slice's standard deviations; halvings of a step; and
+# the gain, relative to the one before, above which the curvature is taken anew.
 MOST_STEPS, ARRIVED, LONGEST, HALVINGS, SLOWER = 8, 0.02, 3.0, 5, 0.25
-# Points at which second derivatives are differences of gradients, in standard deviations.
-DIFFERENCE = 1e-3
+# Points at which second derivatives are differences of gradients, in standard deviations, and the
+# smallest one at a top.
+DIFFERENCE, FLATTEST = 1e-3, 1e-5
 # A place is unexplained where the target is so many nats above the base. A ridge is worth its parts
 # if its unexplained places hold this much mass, each times its squared distance in units of `AT`
 # standard deviations where that is more than one. So is a place if it holds this much.
@@ -129,10 +130,11 @@ def find_ridges(
     names: Sequence[str],
     fits: Sequence[LocalFit],
     *,
+    peaks: Sequence[LocalFit] = (),
     beside: Sequence[tuple[float, GaussianBase]] = (),
     effort: float = 1.0,
 ) -> Ridges:
-    """Follow the ridges from the best modes of a target, and cover those that hold mass.
+    """Follow the ridges from the modes of a target, and cover those that hold mass.
 
     Parameters
     ----------
@@ -142,6 +144,9 @@ def find_ridges(
         Names of the D unconstrained coordinates.
     fits
         All modes that are known, best first, with their masses.
+    peaks
+        Places where ascents ended, best first, from which ridges are followed too. A fit may
+        enclose several.
     beside
         Further parts of the base, each with its weight relative to 1 for all modes together.
     effort
@@ -152,7 +157,7 @@ def find_ridges(
     total = float(log_sum_exp(np.array([fit.log_evidence for fit in fits])))
     places: list[_Place] = []
     spent = 0
-    for fit in fits[:MOST_MODES]:
+    for fit in [*fits, *peaks][:MOST_STARTS]:
         slices = _Slices(gradient, fit)
         for axis in range(len(names)):
             if spent + slices.spent < effort * MOST_GRADIENTS:
@@ -322,12 +327,13 @@ class _Slices:
                 return None
             across = precision[np.ix_(rest, rest)]
             values, vectors = np.linalg.eigh(across)
-            covariance = (vectors / np.maximum(np.abs(values), 1e-2)) @ vectors.T
+            covariance = (vectors / np.maximum(np.abs(values), FLATTEST)) @ vectors.T
             step = covariance @ slope[rest]
             gain = float(slope[rest] @ step)
             if gain < ARRIVED:
-                return _top_of(point, axis, value, precision) if values[0] > 1e-3 else None
-            fraction = min(1.0, LONGEST / float(np.abs(step).max()))
+                return _top_of(point, axis, value, precision) if values[0] > FLATTEST else None
+            widest = max(1.0, float(np.sqrt(covariance.diagonal().max())))
+            fraction = min(1.0, LONGEST * widest / float(np.abs(step).max()))
             for _ in range(HALVINGS):
                 further = point.copy()
                 further[rest] += fraction * step
