@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -158,6 +159,12 @@ class MixtureBase:
         """The density in whitened coordinates."""
         return MixtureComponents(self.weights, self.places, self.roots, self.log_det_roots)
 
+    @cached_property
+    def inverses(self) -> Array:
+        """Inverses of `roots`, lower triangular, shape (K, D, D)."""
+        eye = np.eye(self.dimension)
+        return np.array([solve_triangular(root, eye, lower=True) for root in self.roots])
+
     @property
     def log_det_roots(self) -> Array:
         """Log determinants of `roots`, shape (K,)."""
@@ -194,11 +201,12 @@ class MixtureBase:
 
     def terms(self, flat: Array) -> Array:
         """log π_k N(z; m_k, L_k L_kᵀ) at points of shape (n, D), shape (K, n)."""
-        terms = []
-        for k, root in enumerate(self.roots):
-            noise = solve_triangular(root, (flat - self.places[k]).T, lower=True)
-            terms.append(np.log(self.weights[k]) - 0.5 * np.square(noise).sum(axis=0))
-        return np.array(terms) - self.log_det_roots[:, None] - 0.5 * self.dimension * LOG_2PI
+        terms = np.empty((self.weights.size, len(flat)))
+        for k, inverse in enumerate(self.inverses):
+            noise = (flat - self.places[k]) @ inverse.T
+            terms[k] = -0.5 * np.einsum("ij,ij->i", noise, noise)
+        log_height = np.log(self.weights) - self.log_det_roots - 0.5 * self.dimension * LOG_2PI
+        return terms + log_height[:, None]
 
     def _log_density_whitened(self, z: Array) -> Array:
         terms = self.terms(np.reshape(z, (-1, self.dimension)))
