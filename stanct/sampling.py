@@ -326,6 +326,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
         if name in ("draws", "warmup"):
             rule = replace(rule, rule=Whole(getattr(method, f"least_{name}")))
         found[name] = rule.checked(name, value)
+    draws_given = found["draws"] is not None
     for name in ("draws", "warmup"):
         if found[name] is None:
             found[name] = getattr(method, f"default_{name}")
@@ -345,6 +346,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
         },
         hints=Hints(found["search_radius"]),
         keep=None if found["keep"] is None else tuple(found["keep"]),
+        draws_given=draws_given,
     )
     rest = (
         found[name] for name in ("seed", "executor", "checkpoint", "progress", "inits", "store")

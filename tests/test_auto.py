@@ -11,6 +11,7 @@ from conftest import target_of
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
+from stanct.bases import modes
 from stanct.bases.fits import FittedBase
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
@@ -75,6 +76,17 @@ def test_what_it_chooses_is_right(
     assert len(steps) <= 1 + bent and set(run.warnings) <= (ARMS if bent else set())
     assert run.gradients < most
     assert_right(run, exact, largest)
+
+
+def test_much_data_gets_fewer_independent_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = default_run(LINE, seed)
+    assert usual.draws == auto.INDEPENDENT * stanct.Auto.default_draws
+    monkeypatch.setattr(modes, "MUCH_DATA", 0.01 * len(usual.data))
+    few = default_run(LINE, seed)
+    assert few.method == "independence" and few.draws == auto.FEWEST
+    assert few.gradients < usual.gradients / 3
+    assert_right(few, LINE, 1e-6)
+    assert default_run(LINE, seed, draws=700).draws == 700  # who gives a number gets as many
 
 
 def test_it_says_what_was_asked_and_done(seed: int) -> None:

@@ -30,6 +30,7 @@ from stanct.errors import EngineError
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import in_threads
 from stanct.work.progress import Bar
 
@@ -123,8 +124,8 @@ class Modes:
     evaluations: int = 0
 
 
-def effort_of(target: ProgramTarget) -> float:
-    """Share of the usual gradients that a search may spend: less where each costs milliseconds."""
+def effort_of(target: SampledTarget) -> float:
+    """Share of the usual work that the data allow: less where a log density takes milliseconds."""
     return min(1.0, MUCH_DATA / max(len(target.data_text), 1))
 
 

@@ -60,6 +60,8 @@ class Plan:
         Number of chains, and kept and adaptation iterations of each.
     target_se, max_draws
         Standard error of log Z at which to stop, and the most draws of each chain until then.
+    draws_given
+        Whether the user chose the number of draws. It is the method's default otherwise.
     base
         Name of the fit, or a base.
     log_zeta
@@ -88,6 +90,7 @@ class Plan:
     hints: Hints = field(default_factory=Hints)
     thin: int = 1
     keep: tuple[str, ...] | None = None
+    draws_given: bool = True
 
     def record(self) -> dict[str, Any]:
         """The options for provenance, JSON values only."""

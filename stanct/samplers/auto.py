@@ -18,6 +18,7 @@ import numpy as np
 
 from stanct.arrays import even_share, log_sum_exp
 from stanct.bases.fits import FittedBase
+from stanct.bases.modes import effort_of
 from stanct.bases.pilots import half_width
 from stanct.bases.wide import MOST_DENSE
 from stanct.deadline import out_of_time
@@ -45,8 +46,10 @@ EVEN, BOUNDED = 0.6, 3.0
 # A failed run is repeated with this many times its draws, or as many as the budget allows, but not
 # with fewer than `LEAST_LONGER` times. A draw of the base costs one density, where others cost
 # dozens of gradients, so there are `INDEPENDENT` times as many, but in at most `MOST_DENSE`
-# dimensions, where draws take little memory.
-LONGER, LEAST_LONGER, INDEPENDENT = 4.0, 1.5, 4
+# dimensions, where draws take little memory. With much data a density is slow and the posterior
+# nearly Gaussian, so that the error of a few draws is small; then there are fewer, down to `FEWEST`
+# of each chain where the user gave no number.
+LONGER, LEAST_LONGER, INDEPENDENT, FEWEST = 4.0, 1.5, 4, 500
 # Runs at most.
 MOST_STEPS = 3
 # Coordinates that a reason names, at most.
@@ -202,10 +205,9 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     if even:
         largest = float(np.exp(-delta.min() - log_sum_exp(-delta))) * delta.size
     if even > EVEN and largest < BOUNDED:
-        times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
         return _Step(
             _INDEPENDENT,
-            times * job.draws,
+            _independent_draws(job, start.base.dimension),
             f"the weights of the base's draws use {even:.0%} of them, and the largest is "
             f"{largest:.2g} times their mean",
         )
@@ -223,6 +225,13 @@ def _some(names: tuple[str, ...]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
+
+
+def _independent_draws(job: Job, dimension: int) -> int:
+    """Independent draws of each chain, fewer where log densities are slow."""
+    times = INDEPENDENT if dimension <= MOST_DENSE else 1
+    least = job.draws if job.plan.draws_given else min(FEWEST, job.draws)
+    return max(int(times * effort_of(job.target) * job.draws), least)
 
 
 def _failed(run: TemperedRun) -> list[str]:
