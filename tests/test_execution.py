@@ -256,13 +256,14 @@ def test_a_killed_worker_leaves_the_finished_draws(target, alone: dict[str, Run]
 def test_nuts_keeps_the_draws_that_were_finished_before_a_loss(
     method: str, target, alone: dict[str, Run], tmp_path
 ) -> None:
-    # One probe, a round of 4 warm-ups and of blocks of 50 draws, 4 warm-ups, and one block.
+    # One probe, a round of 4 warm-ups and of blocks of 50 draws, 4 warm-ups, and two blocks, the
+    # second of which may end in all chains before the loss is noticed.
     blocks = {"joint": 16, "pseudo_extended": 10}[method]
     whole = alone[method]
     with pytest.warns(ExecutorWarning, match="during 'draws'.*keeps the draws"):
-        done = draws(method, target, executor=Mortal(1 + 4 + 4 * blocks + 4 + 4 + 2, seen=True))
-    assert done.provenance["interrupted"] and done.draws == 50
-    assert np.array_equal(done.z, whole.z[:, :50])
+        done = draws(method, target, executor=Mortal(1 + 4 + 4 * blocks + 4 + 8 + 2, seen=True))
+    assert done.provenance["interrupted"] and done.draws in (50, 100)
+    assert np.array_equal(done.z, whole.z[:, : done.draws])
     with pytest.raises(LostExecutorError, match=r"during 'draws'.*in the checkpoint"):
         draws(method, target, executor=Mortal(1 + 4 + 4 + 2, seen=True), checkpoint=tmp_path)
     with ThreadPoolExecutor(2) as threads:

@@ -23,7 +23,7 @@ from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subt
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers import _nuts as extended
-from stanct.samplers._nuts import CompiledNuts
+from stanct.samplers._nuts import Block, CompiledNuts
 from stanct.targets.density import Density
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 
@@ -91,8 +91,8 @@ def test_copies_run_one_after_another(fixed: Array | None) -> None:
     sampler = CompiledNuts(density, base, OF_COPIES, 2, fixed)
     size = 6 if fixed is not None else 8
     starts = np.arange(2.0 * size).reshape(2, size) / 10
-    still: Any = {"step_size": 1e-14, "inv_metric": np.ones(size), "seed": 1}
-    block = sampler.draw(starts, draws=2, nuts=Nuts(max_depth=1), **still)
+    still = Block(1, 2, 1e-14, np.ones(size))
+    block = sampler.draw(starts, still, nuts=Nuts(max_depth=1))
     np.testing.assert_allclose(block.end, starts, atol=1e-9)
     np.testing.assert_allclose(block.z[0, 1, 1], [0.3, 0.4, 0.5], atol=1e-9)
     assert block.z.shape == (2, 2, 2, 3) and block.delta.shape == (2, 2, 2)
@@ -191,9 +191,7 @@ def test_long_chains_have_the_exact_moments(rng) -> None:
         FunctionDensity(case.function, 4), case.base, CopyBias.linear(0.0), 2, np.array([1.0, 1.0])
     )
     starts = rng.standard_normal((4, 8))
-    block = sampler.draw(
-        starts, step_size=0.1, inv_metric=np.ones(8), seed=3, draws=1000, nuts=Nuts()
-    )
+    block = sampler.draw(starts, Block(3, 1000, 0.1, np.ones(8)), nuts=Nuts())
     x = case.base.unwhiten(block.z).reshape(-1, 4)
     assert block.statistics["treedepth__"].mean() > 4
     assert block.statistics["accept_stat__"].mean() > 0.98
@@ -214,8 +212,7 @@ def test_chains_adapt_and_move_as_stan_s_do(exact: Any, seed: int) -> None:
     sampler = CompiledNuts(target.density, base, bias)
     mine = sampler.adapt(starts, seed=seed, warmup=500, nuts=nuts)
     step, metric = float(np.median(mine.step_size)), np.exp(np.log(mine.inv_metric).mean(axis=0))
-    drawn: Any = {"step_size": step, "inv_metric": metric, "seed": seed + 1, "draws": 500}
-    block = sampler.draw(mine.position, nuts=nuts, **drawn)
+    block = sampler.draw(mine.position, Block(seed + 1, 500, step, metric), nuts=nuts)
     stan, gradients = embedded.run_nuts(
         target.joint_recipe(base, bias), starts, seed=seed, warmup=500, draws=500, nuts=nuts
     )
@@ -240,15 +237,8 @@ def test_draws_are_the_same_for_any_number_of_threads(rng, seed: int) -> None:
     def run(threads: int) -> Array:
         nuts = Nuts(threads=threads)
         found = sampler.adapt(starts, seed=seed, warmup=150, nuts=nuts)
-        block = sampler.draw(
-            found.position,
-            step_size=float(found.step_size[0]),
-            inv_metric=found.inv_metric[0],
-            seed=seed,
-            draws=20,
-            nuts=nuts,
-        )
-        return block.z
+        block = Block(seed, 20, float(found.step_size[0]), found.inv_metric[0])
+        return sampler.draw(found.position, block, nuts=nuts).z
 
     one, four = run(1), run(4)
     assert np.array_equal(one, four)
@@ -261,9 +251,7 @@ def test_a_point_that_stan_rejects_ends_a_trajectory() -> None:
     sampler = CompiledNuts(
         target_of(source).density, GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0)
     )
-    block = sampler.draw(
-        np.zeros((2, 2)), step_size=0.3, inv_metric=np.ones(2), seed=1, draws=500, nuts=Nuts()
-    )
+    block = sampler.draw(np.zeros((2, 2)), Block(1, 500, 0.3, np.ones(2)), nuts=Nuts())
     assert block.z.max() <= 0.5
     assert np.isfinite(block.delta).all()
     assert 0.05 < block.statistics["divergent__"].mean() < 0.95
@@ -279,9 +267,7 @@ def test_a_gradient_that_is_not_a_number_ends_a_trajectory() -> None:
     sampler = CompiledNuts(
         FunctionDensity(function, 1), GaussianBase(np.zeros(1), np.eye(1)), Bias.linear(0.0)
     )
-    block = sampler.draw(
-        np.zeros((1, 2)), step_size=0.3, inv_metric=np.ones(2), seed=1, draws=500, nuts=Nuts()
-    )
+    block = sampler.draw(np.zeros((1, 2)), Block(1, 500, 0.3, np.ones(2)), nuts=Nuts())
     assert block.statistics["divergent__"].mean() > 0.05
     assert np.isfinite(block.z).all() and block.z.max() < 1
 

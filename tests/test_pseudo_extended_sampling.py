@@ -202,7 +202,7 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
     original, calls = CompiledNuts.draw, []
 
     def interrupted(*args, **settings):
-        calls.append(settings["draws"])
+        calls.append(args)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return original(*args, **settings)

@@ -11,9 +11,9 @@ run. The median over the rounds counts.
 *Two workers*: the processor time of every piece of work of the kept draws is recorded, and that of
 the main thread. These pieces are then given to two workers in the order in which the run would give
 them, with the run's own waiting: a lane's next block waits for its last one, and where chains meet,
-all wait for the last. The wall time of one worker, divided by that of two, is what an idle machine
-would gain at most, if its two cores do not slow each other down. `--wall` measures wall times
-instead; they mean little unless both cores are otherwise idle.
+also until all chains have ended the block before the last. The wall time of one worker, divided by
+that of two, is what an idle machine would gain at most, if its two cores do not slow each other
+down. `--wall` measures wall times instead; they mean little unless both cores are otherwise idle.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from stanct.samplers._rounds import BaseDraws
 from stanct.work import execution
 from stanct.work.execution import Execution
 from stanct.work.ledger import Ledger
+from stanct.work.relay import Relay, Step
 
 RADON = Path(__file__).resolve().parent.parent / "radon"
 LOGISTIC = """
@@ -65,6 +67,8 @@ class Pieces:
     ----------
     stages
         For each call of the execution: the seconds of each lane's blocks, in order.
+    relays
+        Numbers of the calls in which chains meet after every block, but may be one block ahead.
     main
         Processor time of the main thread by stage of the ledger.
     marks
@@ -78,23 +82,27 @@ class Pieces:
     marks: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
     base: set[int] = field(default_factory=set)
+    relays: set[int] = field(default_factory=set)
 
     def spent(self) -> float:
         """Processor time of all pieces with gradients."""
         moves = (stage for number, stage in enumerate(self.stages) if number not in self.base)
         return sum(sum(lane) for stage in moves for lane in stage)
 
-    def of(self, stage: str) -> tuple[list[list[list[float]]], float]:
-        """The calls of a stage of the ledger, and the main thread's time in it."""
+    def wall(self, stage: str, workers: int) -> float:
+        """Wall time of a stage of the ledger on so many workers that do nothing else."""
         names = list(self.marks)
         before = self.marks[names[names.index(stage) - 1]] if names.index(stage) else 0
-        return self.stages[before : self.marks[stage]], self.main[stage]
+        calls = range(before, self.marks[stage])
+        made = (makespan(self.stages[k], workers, meeting=k in self.relays) for k in calls)
+        return self.main[stage] + sum(made)
 
 
 def recording(pieces: Pieces) -> Callable[[], None]:
     """Record the pieces of the runs to come; returns what ends it."""
     blocks, each, lap, moved = Execution.blocks, Execution.each, Ledger.lap, execution._moved
-    kept, times = BaseDraws.kept, list[float]()
+    kept, times, relay = BaseDraws.kept, list[float](), Execution.relay
+    step = Relay.step
 
     def timed(work: Any, lane: Any, size: int) -> Any:
         began = time.thread_time()
@@ -108,6 +116,25 @@ def recording(pieces: Pieces) -> Callable[[], None]:
         pieces.stages.append([times[lane :: len(lanes)] for lane in range(len(lanes))])
         times.clear()
         return found, early
+
+    @contextmanager
+    def relay_(self: Execution, *arguments: Any) -> Any:
+        with relay(self, *arguments) as made:
+            yield made
+        pieces.relays.add(len(pieces.stages))
+        # One worker does a block of every lane, and then the next block of every lane.
+        lanes = arguments[1]
+        pieces.stages.append([times[lane::lanes] for lane in range(lanes)])
+        times.clear()
+
+    def step_(self: Relay[Any], now: Step, places: Any, _following: Any = None) -> Any:
+        def one(*arguments: Any) -> Any:
+            began = time.thread_time()
+            made = now.work(*arguments)
+            times.append(time.thread_time() - began)
+            return made
+
+        return step(self, Step(now.name, one), places)
 
     def each_(self: Execution, label: str, work: Any, items: Any) -> Any:
         seconds = [0.0] * len(items)
@@ -141,34 +168,44 @@ def recording(pieces: Pieces) -> Callable[[], None]:
         pieces.began = now
 
     Execution.blocks, Execution.each, Ledger.lap = blocks_, each_, lap_
-    BaseDraws.kept = kept_
+    BaseDraws.kept, Execution.relay, Relay.step = kept_, relay_, step_
     execution._moved = timed
     pieces.began = time.thread_time()
 
     def end() -> None:
         Execution.blocks, Execution.each, Ledger.lap = blocks, each, lap
-        BaseDraws.kept = kept
+        BaseDraws.kept, Execution.relay, Relay.step = kept, relay, step
         execution._moved = moved
 
     return end
 
 
-def makespan(stages: list[list[list[float]]], workers: int) -> float:
-    """Wall time of the pieces on so many workers, each stage after the one before."""
-    total = 0.0
-    for lanes in stages:
-        queue = [(0.0, number, 0) for number in range(len(lanes)) if lanes[number]]
-        heapq.heapify(queue)
-        free = [0.0] * workers
-        while queue:
-            ready, lane, block = heapq.heappop(queue)
-            worker = min(range(workers), key=free.__getitem__)
-            end = max(ready, free[worker]) + lanes[lane][block]
-            free[worker] = end
-            if block + 1 < len(lanes[lane]):
-                heapq.heappush(queue, (end, lane, block + 1))
-        total += max(free)
-    return total
+def makespan(lanes: list[list[float]], workers: int, *, meeting: bool) -> float:
+    """Wall time of the pieces of one call on so many workers.
+
+    Where lanes are `meeting`, a block waits until all lanes have ended the block before the last.
+    """
+    queue = [(0.0, 0, lane) for lane in range(len(lanes)) if lanes[lane]]
+    heapq.heapify(queue)
+    free = [0.0] * workers
+    left = [len(lanes)] * len(lanes[0]) if meeting else []
+    ended, held = [0.0] * len(left), list[tuple[float, int, int]]()
+    while queue:
+        ready, block, lane = heapq.heappop(queue)
+        worker = min(range(workers), key=free.__getitem__)
+        end = free[worker] = max(ready, free[worker]) + lanes[lane][block]
+        if meeting:
+            left[block] -= 1
+            ended[block] = max(ended[block], end)
+        held.append((end, block + 1, lane))
+        for one in [*held]:
+            when, number, other = one
+            before = number - 2
+            if number < len(lanes[other]) and not (meeting and before >= 0 and left[before]):
+                held.remove(one)
+                after = ended[before] if meeting and before >= 0 else 0.0
+                heapq.heappush(queue, (max(when, after), number, other))
+    return max(free)
 
 
 def target_of(model: str) -> Any:
@@ -215,9 +252,9 @@ def measured(
         singles.append(statistics.median(seconds))
         if run.gradients:
             ratios.append(pieces.spent() * 1e6 / run.gradients / singles[-1])
-        stages, main = pieces.of("sampling")
-        gains.append((makespan(stages, 1) + main) / (makespan(stages, 2) + main))
-        shares.append(main / (makespan(stages, 1) + main))
+        alone, main = pieces.wall("sampling", 1), pieces.main["sampling"]
+        gains.append(alone / pieces.wall("sampling", 2))
+        shares.append(main / alone)
     ratio = statistics.median(ratios) if ratios else float("nan")
     return statistics.median(singles), ratio, statistics.median(gains), statistics.median(shares)
 

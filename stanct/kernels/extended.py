@@ -13,9 +13,13 @@ from stanct.kernels.evaluation import HALF_LOG_2PI, OK, Scratch, evaluated
 @inlined
 def interpolated(knots: Array, values: Array, place: float) -> tuple[float, float]:
     """Return the value and the slope of a piecewise-linear function."""
-    k = 0
-    while k < knots.size - 2 and place > knots[k + 1]:
-        k += 1
+    k, beyond = 0, knots.size - 1
+    while beyond - k > 1:
+        middle = (k + beyond) // 2
+        if place > knots[middle]:
+            k = middle
+        else:
+            beyond = middle
     slope = (values[k + 1] - values[k]) / (knots[k + 1] - knots[k])
     return values[k] + slope * (place - knots[k]), slope
 
@@ -49,14 +53,16 @@ def evaluated_extended(
     for i in range(copies):
         first = i * dimension
         z, slope = w[first : first + dimension], gradient[first : first + dimension]
-        beta, rest = _tempering(w, controls + i) if estimated else (fixed[i], 1 - fixed[i])
-        if estimated:
-            u = abs(w[controls + i])
-            total -= u + 2 * np.log1p(np.exp(-u))
+        beta, rest = _tempering(w[controls + i]) if estimated else (fixed[i], 1 - fixed[i])
         status = evaluated(problem, z, slope, scratch.value, scratch)
         log_base = -0.5 * _squared(z) - dimension * HALF_LOG_2PI
         delta[i] = log_base - scratch.value[0]
-        total += log_base + interpolated(knots, path, beta)[0]
+        height, slope_of_path = interpolated(knots, path, beta)
+        total += log_base + height
+        if estimated:
+            u = abs(w[controls + i])
+            total -= u - 2 * np.log(max(beta, rest))  # of log β and log (1 − β)
+            gradient[controls + i] = slope_of_path
         if beta > 0:  # at β = 0 the target does not count, even where it vanishes
             total -= beta * delta[i]
         if handover:
@@ -75,14 +81,14 @@ def evaluated_extended(
         return -np.inf
     for i in range(copies):
         first = i * dimension
-        beta, rest = _tempering(w, controls + i) if estimated else (fixed[i], 1 - fixed[i])
+        beta, rest = _tempering(w[controls + i]) if estimated else (fixed[i], 1 - fixed[i])
         weight = room[i] / share if handover else 0.0
         pull = beta + weight * rest  # −∂L/∂δ
         z, slope = w[first : first + dimension], gradient[first : first + dimension]
         for j in range(dimension):  # slices, because the compiler does not vectorise offsets
             slope[j] = pull * slope[j] - (1 - pull) * z[j]
         if estimated:
-            by_beta = interpolated(knots, path, beta)[1] - delta[i]
+            by_beta = gradient[controls + i] - delta[i]
             if handover:
                 by_beta += weight * (delta[i] + interpolated(knots, bias, beta)[1])
             gradient[controls + i] = by_beta * beta * rest + rest - beta
@@ -90,9 +96,11 @@ def evaluated_extended(
 
 
 @inlined
-def _tempering(w: Array, i: int) -> tuple[float, float]:
-    """Return β and 1 − β of the control u = w[i]."""
-    return 1 / (1 + np.exp(-w[i])), 1 / (1 + np.exp(w[i]))
+def _tempering(u: float) -> tuple[float, float]:
+    """Return β and 1 − β of a control."""
+    small = np.exp(-abs(u))
+    large = 1 / (1 + small)
+    return (large, small * large) if u > 0 else (small * large, large)
 
 
 @summed

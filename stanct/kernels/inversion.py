@@ -11,6 +11,9 @@ from stanct.kernels.compiling import compiled
 
 # The least β that is no atom.
 SMALLEST = 1e-300
+# Where the exponent differs by less over a piece, the difference of the ends' exponentials has too
+# few digits.
+LEVEL = 1e-3
 
 
 class BetaLaw(NamedTuple):
@@ -49,16 +52,21 @@ def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
         return 0.0
     pieces = knots.size - 1
     top = -np.inf
+    for k in range(knots.size):
+        top = max(top, -knots[k] * delta - values[k])
+    # The integral of exp over a piece, relative to the height of the top, by its ends.
+    start, total = -knots[0] * delta - values[0] - top, 0.0
+    low = np.exp(start)
     for k in range(pieces):
-        start, end = -knots[k] * delta - values[k], -knots[k + 1] * delta - values[k + 1]
-        size = abs(end - start)
-        mean = -0.5 * size if size < 1e-5 else np.log(-np.expm1(-size) / size)
-        masses[k] = np.log(knots[k + 1] - knots[k]) + max(start, end) + mean
-        top = max(top, masses[k])
-    total = 0.0
-    for k in range(pieces):
-        total += np.exp(masses[k] - top)
+        end = -knots[k + 1] * delta - values[k + 1] - top
+        high, size = np.exp(end), end - start
+        if abs(size) < LEVEL:
+            mean = low * (1 + size * (0.5 + size * (1 / 6 + size / 24)))
+        else:
+            mean = (high - low) / size
+        total += (knots[k + 1] - knots[k]) * mean
         masses[k] = total
+        start, low = end, high
     if atom > 0:
         share = 1 / (1 + np.exp(np.log((1 - atom) / atom) + top + np.log(total)))
         if choose < share:

@@ -24,7 +24,7 @@ from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
-from stanct.samplers._nuts import NutsDraws, NutsSampler
+from stanct.samplers._nuts import Block, NutsDraws, NutsSampler
 from stanct.seeds import stan_seed
 from stanct.settings import MOST_COUNTED, Real, Whole
 from stanct.work.execution import warn_of
@@ -34,6 +34,8 @@ from stanct.work.shelf import Shelf
 Result = TypeVar("Result", covariant=True)
 
 BLOCK_DRAWS = 50
+# Blocks that are planned: the one that is made, and the one that chains may begin meanwhile.
+AHEAD = 2
 # The standard error of log Z from draws.
 ErrorOf = Callable[[NutsDraws], float]
 # Draws of each chain from which the first forecast of a stage is made.
@@ -166,23 +168,24 @@ class Outlook:
 class StepSizes:
     """The factor on the step size of each block, through all stages of a run.
 
+    A block is planned while the one before it is made, so that chains need not wait for each other.
     The factor is 1 until more than `FEWEST` + `TOLERATED` × all transitions have been rejected. It
     then cycles through `SHORT_STEPS`. The centred eight schools need these short steps: of 24 runs
     with steps of 0.4 to 1 times the adapted one, 13 missed log Z by more than 1.96 of their errors.
     """
 
     short: bool = False
-    blocks: int = 0
+    planned: int = 0
     transitions: int = 0
     rejected: int = 0
 
     def factor(self) -> float:
-        """The factor on the step size of the next block."""
-        return SHORT_STEPS[self.blocks % len(SHORT_STEPS)] if self.short else 1.0
+        """The factor on the step size of the next block that is planned."""
+        self.planned += 1
+        return SHORT_STEPS[self.planned % len(SHORT_STEPS)] if self.short else 1.0
 
     def heed(self, block: NutsDraws) -> None:
         """Count the rejections of a finished block."""
-        self.blocks += 1
         if self.short:
             return
         acceptance = block.statistics["accept_stat__"]
@@ -275,31 +278,36 @@ class Runner:
         position, made = adapted.position, 0
         self.warmed = adapted.gradients
         self.clock.restart()
+        ahead: list[Block] = []
         try:
-            while sizes:
-                with heeding_interrupts():
-                    size = sizes.pop(0)
-                    draw = partial(
-                        sampler.draw,
-                        position,
-                        step_size=step_size * self.steps.factor(),
-                        inv_metric=inv_metric,
-                        seed=stan_seed(draw_seed.spawn(1)[0]),
-                        draws=size,
-                        nuts=self.nuts,
-                    )
-                    block = job.once(
-                        f"{stage}: draws",
-                        lambda draw=draw, made=made: draw().on(length.shelf, made),
-                    )
-                    position, made = block.end, made + size
-                    blocks.append(block)
-                    self.steps.heed(block)
-                    bar.update(job.chains * size)
-                    with self.clock.paused():
-                        length.seen(blocks)
-                    if not sizes:
-                        sizes = block_sizes(length.more(blocks), BLOCK_DRAWS)
+            with sampler.relay(job.chains) as relay:
+                while sizes or ahead:
+                    while sizes and len(ahead) < AHEAD:
+                        step = step_size * self.steps.factor()
+                        seed = stan_seed(draw_seed.spawn(1)[0])
+                        ahead.append(Block(seed, sizes.pop(0), step, inv_metric))
+                    now = ahead.pop(0)
+                    with heeding_interrupts():
+                        draw = partial(
+                            sampler.draw,
+                            position,
+                            now,
+                            nuts=self.nuts,
+                            relay=relay,
+                            following=ahead[0] if ahead else None,
+                        )
+                        block = job.once(
+                            f"{stage}: draws",
+                            lambda draw=draw, made=made: draw().on(length.shelf, made),
+                        )
+                        position, made = block.end, made + now.draws
+                        blocks.append(block)
+                        self.steps.heed(block)
+                        bar.update(job.chains * now.draws)
+                        with self.clock.paused():
+                            length.seen(blocks)
+                        if not (sizes or ahead):
+                            sizes = block_sizes(length.more(blocks), BLOCK_DRAWS)
         except LostExecutorError as loss:
             if not (blocks and length.kept):
                 raise

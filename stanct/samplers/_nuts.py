@@ -8,7 +8,7 @@ one of the user's program. Python functions can be tempered in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +28,7 @@ from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Execution, Stopped
+from stanct.work.relay import Relay, Step
 from stanct.work.shelf import Shelf
 
 
@@ -138,20 +139,40 @@ class NutsDraws:
 _ARRAYS = ("z", "u", "delta")
 
 
+class Block(NamedTuple):
+    """How a block of draws is made.
+
+    Attributes
+    ----------
+    seed
+        Seed from which every chain derives its own stream. No other block of a relay has it.
+    draws
+        Draws of each chain.
+    step_size, inv_metric
+        Frozen step size, and diagonal of the inverse metric, shape (dimension,).
+    """
+
+    seed: int
+    draws: int
+    step_size: float
+    inv_metric: Array
+
+
 class NutsSampler(Protocol):
     """NUTS on one density: `CompiledNuts` or `CmdStanNuts`."""
 
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
 
+    def relay(self, chains: int) -> AbstractContextManager[Relay[_Made] | None]: ...
+
     def draw(
         self,
         positions: Array,
+        block: Block,
         *,
-        step_size: float,
-        inv_metric: Array,
-        seed: int,
-        draws: int,
         nuts: Nuts,
+        relay: Relay[_Made] | None = None,
+        following: Block | None = None,
     ) -> NutsDraws: ...
 
 
@@ -210,9 +231,22 @@ class CmdStanNuts:
         """Warm chains up; see `CmdStan.adapt`."""
         return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
 
-    def draw(self, positions: Array, **settings: Any) -> NutsDraws:
+    def relay(self, chains: int) -> AbstractContextManager[Relay[_Made] | None]:
+        """Nothing, because CmdStan runs all chains of a block at once."""
+        return nullcontext()
+
+    def draw(
+        self,
+        positions: Array,
+        block: Block,
+        *,
+        nuts: Nuts,
+        relay: Relay[_Made] | None = None,
+        following: Block | None = None,
+    ) -> NutsDraws:
         """Draw a block; see `CmdStan.draw`."""
-        return self._read(self.engine.draw(self.recipe, positions, self.shapes, **settings))
+        made = self.engine.draw(self.recipe, positions, self.shapes, nuts=nuts, **block._asdict())
+        return self._read(made)
 
     def _read(self, block: DrawBlock) -> NutsDraws:
         """Convert CmdStan's output to `NutsDraws`; generated names do not leave this method."""
@@ -269,25 +303,33 @@ class CompiledNuts:
         steps, metrics, ends, gradients = zip(*found, strict=True)
         return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
 
+    def relay(self, chains: int) -> AbstractContextManager[Relay[_Made]]:
+        """Lend what lets a chain begin the next block before all chains have ended this one."""
+        return self.execution.relay("draws", chains, _end_of)
+
     def draw(
         self,
         positions: Array,
+        block: Block,
         *,
-        step_size: float,
-        inv_metric: Array,
-        seed: int,
-        draws: int,
         nuts: Nuts,
+        relay: Relay[_Made] | None = None,
+        following: Block | None = None,
     ) -> NutsDraws:
         """Draw a block with step size and metric frozen; chains continue from `positions`.
 
         Parameters
         ----------
         positions : shape (chains, dimension)
-        inv_metric : shape (dimension,)
+        relay, following
+            A relay, and the block that follows, which chains may then begin.
         """
-        work = partial(_draw, self._movers(nuts), draws, step_size, inv_metric)
-        found = self.execution.each("draws", work, _places(positions, seed))
+        if relay is None:
+            with self.relay(len(positions)) as relay:
+                return self.draw(positions, block, nuts=nuts, relay=relay)
+        now = self._step(block, nuts)
+        then = None if following is None else self._step(following, nuts)
+        found = relay.step(now, [*positions], then)
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
         of_z = self.copies * self.base.dimension
         z, u = w[..., :of_z], w[..., of_z:]
@@ -297,6 +339,9 @@ class CompiledNuts:
             u, delta = u[..., 0], delta[..., 0]
         named = {name: statistics[..., k] for k, name in enumerate(STATISTICS)}
         return NutsDraws(z, u, delta, named)
+
+    def _step(self, block: Block, nuts: Nuts) -> Step:
+        return Step(block.seed, partial(_draw, self._movers(nuts), block))
 
     def _movers(self, nuts: Nuts) -> _Movers:
         fixed = np.zeros(0) if self.fixed_beta is None else self.fixed_beta
@@ -348,12 +393,19 @@ def _warm_up(
         return lane.warm_up(warmup, target_accept, stopped)
 
 
-def _draw(
-    movers: _Movers, draws: int, step: float, inverse: Array, place: _Place, _stopped: Stopped
-) -> tuple[Array, Array, Array]:
+# Draws of a chain: w, δ and statistics, one row for each draw.
+_Made = tuple[Array, Array, Array]
+
+
+def _draw(movers: _Movers, block: Block, chain: int, position: Array, _stopped: Stopped) -> _Made:
     """Make the next draws of a chain; see `_Lane.draws`."""
-    with movers.lane(place) as lane:
-        return lane.draws(draws, step, inverse, halving=True)
+    with movers.lane(_Place(position, (block.seed, chain))) as lane:
+        return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
+
+
+def _end_of(made: _Made) -> Array:
+    """Where a chain stands after these draws."""
+    return made[0][-1]
 
 
 @dataclass
