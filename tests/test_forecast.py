@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +119,7 @@ def told(
     threads: int = 2,
     resumed: bool = False,
     spent: int = 1000,
+    error_of: Callable[[], float] | None = None,
 ) -> dict[str, Any]:
     """The record of a forecast in a run of four chains that has just begun."""
     ledger = Ledger()
@@ -130,7 +132,7 @@ def told(
         execution=SimpleNamespace(executor=None, resumed=resumed, say=said.append),
         borrow=None,
     )
-    foretell(job, aim or Precision(None, 1000), BASE, trial, lambda: error)
+    foretell(job, aim or Precision(None, 1000), BASE, trial, error_of or (lambda: error))
     (record,) = ledger.found["forecasts"]
     assert said[0].startswith(f"Forecast after {trial.after}: ")
     # What has passed since the run began depends on the machine.
@@ -168,6 +170,21 @@ def test_an_aim_in_numbers() -> None:
     assert told(Trial("x", 100, 2000, 4.0), math.nan, aim=Precision(0.05, 10))["draws"] == 200
     islands = Precision(0.05, 1000, unit=32, begin=64)
     assert told(Trial("x", 64, 2000, 4.0), aim=islands)["draws"] == 1152
+
+
+def test_looks_take_time() -> None:
+    """A look after 100 draws takes a twentieth of a second, and looks grow with the draws."""
+
+    def slow() -> float:
+        time.sleep(0.05)
+        return 0.2
+
+    looks = sum(Precision(0.05, 1000).looks_until(1760))
+    found = told(Trial("x", 100, 2000, 4.0), aim=Precision(0.05, 1000), error_of=slow)
+    assert found["ahead"] > 17.6 * 4 + looks * 0.05 / 100 - 0.1
+    began = time.perf_counter()
+    plain = told(Trial("x", 100, 2000, 4.0), error_of=slow)
+    assert plain["ahead"] < 41 + time.perf_counter() - began
 
 
 def test_a_checkpoint_gives_draws_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,16 @@ def test_reaches_an_error_that_falls_as_it_should(target: float) -> None:
     assert len(precision.looks) < 14
 
 
+@pytest.mark.parametrize("target", [0.1, 0.05, 0.013])
+def test_looks_are_foretold(target: float) -> None:
+    precision = Precision(target, 2500)
+    draws = follow(precision, lambda n: 2 / math.sqrt(n))
+    looks = Precision(target, 2500).looks_until(draws)
+    assert looks[0] == FIRST_LOOK and looks[-1] == draws
+    assert 0.8 < sum(looks) / sum(n for n, _ in precision.looks) < 1.25
+    assert Precision(None, 700).looks_until(700) == []
+
+
 def test_one_small_error_is_not_enough() -> None:
     """An error that is small by chance at one look does not end the run."""
     lucky = {FIRST_LOOK}

@@ -77,6 +77,44 @@ def test_only_directions_that_show_twice_are_kept() -> None:
     assert np.allclose(kept.spread, np.sqrt(np.diag(kept.covariance)))
 
 
+def test_gradients_tell_of_narrow_directions(rng: np.random.Generator) -> None:
+    """Draws alone do not, and then the base has thousands of times the target's extent there."""
+    dimension, count = 300, 600
+    directions = np.linalg.qr(rng.standard_normal((dimension, 12)))[0]
+    widths = np.concatenate([[5.0, 4.0], np.geomspace(0.02, 0.3, 10)])
+    scale = np.exp(rng.standard_normal(dimension))
+    root = scale[:, None] * (np.eye(dimension) + (directions * (widths - 1)) @ directions.T)
+    covariance = root @ root.T
+    precision = np.linalg.inv(covariance)
+
+    def divergence(base: LowRankBase) -> float:
+        """KL divergence of the target from the base."""
+        found = base.covariance
+        volume = np.linalg.slogdet(covariance)[1] - np.linalg.slogdet(found)[1]
+        return 0.5 * (np.trace(precision @ found) - dimension + volume)
+
+    def drawn(draws: int) -> np.ndarray:
+        return rng.standard_normal((draws, dimension)) @ root.T
+
+    points = drawn(count)
+    wide_only = LowRankBase.from_points(points)
+    base = wide_only.narrowed(points, -points @ precision)
+    assert divergence(wide_only) > 1000 and divergence(base) < 30
+    assert (base.stretch > 2).sum() == 2 and (base.stretch < 0.7).sum() == 10
+    # A refit on draws of the target keeps these directions, and is nearer.
+    refitted = base.refitted(base.whiten(drawn(4 * count)), least_shrinkage=0.2)
+    assert divergence(refitted) < divergence(base) / 2
+    assert (refitted.stretch < 0.7).sum() == 10
+    # Where there are none, none are found.
+    plain = rng.standard_normal((count, dimension))
+    assert LowRankBase.from_points(plain).narrowed(plain, -plain).stretch.size == 0
+    # Two modes are narrow each, and their base is not.
+    signs = np.where(rng.random(count) < 0.5, -6.0, 6.0)
+    modes = plain + signs[:, None] * np.eye(dimension)[0]
+    two = LowRankBase.from_points(modes)
+    assert np.array_equal(two.narrowed(modes, -plain).covariance, two.covariance)
+
+
 def test_the_base_check_sees_a_wrong_variance_in_many_dimensions() -> None:
     z = np.random.default_rng(2).standard_normal((4, 500, MOST_PAIRED + 1))
     none = np.zeros(z.shape[:2])

@@ -4,9 +4,10 @@ With up to `MOST_CURVED` parameters, ascents go on from a few ends of Pathfinder
 one mode whose curvature explains the target, its Gaussian is the base.
 
 Elsewhere no D × D matrix is made. The base has a diagonal plus low-rank scale (`LowRankBase`), from
-draws of a few NUTS chains that start where Pathfinder ends. Its distance to the target grows like
-D / n for n effective draws, and refits shorten it. There is no search for modes but the starts of
-Pathfinder, of which the pilots take those that lie farthest apart.
+draws of a few NUTS chains that start where Pathfinder ends. Gradients at these draws tell of the
+directions in which the target is narrow. The base's distance to the target grows like D / n for n
+effective draws, and refits shorten it. There is no search for modes but the starts of Pathfinder,
+of which the pilots take those that lie farthest apart.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def fit_wide(
     if not drawn:
         raise EngineError("No pilot chain gave points that the transform can invert.")
     points = np.concatenate(drawn)
-    base = LowRankBase.from_points(points)
+    gradient_at = target.density.log_density_gradient
+    (scores,) = in_threads(lambda _: np.array([gradient_at(x)[1] for x in points]), 1, 1)
+    base = LowRankBase.from_points(points).narrowed(points, scores)
     groups = _apart(drawn, target.density.log_densities)
     merged = [np.concatenate([drawn[i] for i in group]) for group in groups]
     return WideFit(
@@ -159,7 +162,7 @@ def fit_wide(
         np.array([len(part) / len(points) for part in merged]),
         sum(len(group) == 1 for group in groups) / len(drawn) if len(groups) > 1 else 0.0,
         STARTS + len(places),
-        spent + gradients,
+        spent + gradients + len(points),
         CANDIDATES * len(ends) + 2 * len(points),
     )
 

@@ -103,6 +103,56 @@ class LowRankBase:
         explained = np.square(vectors) @ (spikes - 1)
         return cls(mean, np.sqrt(variance / (1 + explained)), vectors, np.sqrt(spikes))
 
+    def narrowed(self, points: Array, scores: Array, *, rank: int = 50) -> LowRankBase:
+        """The base with the directions in which the target is narrower than its coordinates.
+
+        Draws of n points tell only of directions of large variance. Along a narrow one the gradient
+        varies most, as for Bales et al. (2019) and nutpie's metric: in whitened coordinates of a
+        base that is the target, gradients have the covariance I. At most `rank` directions count
+        whose eigenvalues exceed those of noise, and which both halves of the draws show.
+
+        Parameters
+        ----------
+        points, scores : shape (n, D)
+            Draws of the target, and the gradients of its log density there.
+        """
+        scores = (y := scores * self.diagonal) + (y @ self.vectors * (self.stretch - 1)) @ (
+            self.vectors.T
+        )
+        centred = scores - scores.mean(axis=0)
+        size = float(len(scores))
+        spikes, vectors = _spikes(centred / np.sqrt(size), size, rank)
+        if not spikes.size:
+            return self
+        share, none = np.full(len(scores), 1 / size), np.zeros(self.dimension)
+        kept = _repeated(centred, share, none, np.ones(self.dimension), spikes.size)
+        return self._with_narrow(vectors[:, :kept], self.whiten(points), share)
+
+    def _with_narrow(self, directions: Array, z: Array, share: Array) -> LowRankBase:
+        """The base with the variances of whitened draws along orthonormal directions of z.
+
+        Parameters
+        ----------
+        directions : shape (D, r)
+        z, share : shapes (n, D) and (n,)
+            Whitened draws, with weights of sum 1.
+        """
+        if not directions.shape[1]:
+            return self
+        along = z @ directions
+        along = along - share @ along
+        values, turned = np.linalg.eigh((along * share[:, None]).T @ along)
+        narrow = values < 1 / REPEATED
+        if not narrow.any():
+            return self
+        vectors, shrink = directions @ turned[:, narrow], np.sqrt(np.maximum(values[narrow], 1e-12))
+        # A Aᵀ with A = (I + U (s − 1) Uᵀ) (I + V (t − 1) Vᵀ) differs from I in the span of both.
+        span = np.linalg.qr(np.concatenate([self.vectors, vectors], axis=1))[0]
+        inner = span + (self.vectors * (self.stretch - 1)) @ (self.vectors.T @ span)
+        inner = inner + (vectors * (shrink - 1)) @ (vectors.T @ inner)
+        values, turned = np.linalg.eigh(_gram(inner))
+        return LowRankBase(self.mean, self.diagonal, span @ turned, np.sqrt(values))
+
     @property
     def dimension(self) -> int:
         """D, the number of unconstrained parameters."""
@@ -175,10 +225,20 @@ class LowRankBase:
     ) -> LowRankBase:
         """The base from `from_points` on whitened draws; see `Base.refitted`.
 
-        `least_shrinkage` has no effect, because the variances are those of the draws.
+        `least_shrinkage` has no effect, because the variances are those of the draws. The linear
+        functions of x along which this base is narrow are those of the new one, with the variances
+        of the draws.
         """
         del least_shrinkage
-        return LowRankBase.from_points(self.unwhiten(z), weights=weights)
+        x = self.unwhiten(z)
+        new = LowRankBase.from_points(x, weights=weights)
+        narrow = self.vectors[:, self.stretch < 1] / self.diagonal[:, None]
+        if not narrow.shape[1]:
+            return new
+        share = np.full(len(z), 1 / len(z)) if weights is None else weights / sum(weights)
+        functions = narrow * new.diagonal[:, None]
+        functions = functions + (new.vectors * (new.stretch - 1)) @ (new.vectors.T @ functions)
+        return new._with_narrow(np.linalg.qr(functions)[0], new.whiten(x), share)
 
     def arrays(self) -> dict[str, Array]:
         """The arrays of the base by the names under which a run stores them."""

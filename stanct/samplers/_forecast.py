@@ -120,12 +120,17 @@ def foretell(
     """
     if trial.gradients <= 0 or trial.draws <= 0 or seconds_left() == 0:
         return ""
+    look = 0.0
     try:
         with np.errstate(all="ignore"):
             error = float(error_of())
+            if precision.target_se is not None:
+                clock = Clock()  # the first call may have evaluated draws of the base
+                error_of()
+                look = clock.seconds / trial.draws
     except Exception:  # few draws can defeat an estimator, and a forecast must not cost the run
         error = math.nan
-    record = _record(job, precision, base, trial, error)
+    record = _record(job, precision, base, trial, error, look)
     known = job.ledger.found.get("forecasts", [])
     job.ledger.found["forecasts"] = [*known, record]
     text = in_words(record, precision, job.plan.max_seconds)
@@ -135,9 +140,9 @@ def foretell(
 
 
 def _record(
-    job: Job, precision: Precision, base: Base, trial: Trial, error: float
+    job: Job, precision: Precision, base: Base, trial: Trial, error: float, look: float
 ) -> dict[str, Any]:
-    """The forecast, JSON values only."""
+    """The forecast, JSON values only; a look at log Z takes `look` seconds for each draw."""
     draws = precision.planned(trial.draws, error)
     each = trial.factor * trial.gradients / trial.draws  # of all chains
     to_come = trial.planned + each * max(draws - trial.kept, 0)
@@ -147,6 +152,7 @@ def _record(
     seconds = pace * to_come
     if trial.beside:
         seconds += _value_seconds(job, base) * trial.beside * job.chains * draws
+    seconds += look * sum(n for n in precision.looks_until(draws) if n > trial.kept)
     left = seconds_left()
     record: dict[str, Any] = {
         "after": trial.after,

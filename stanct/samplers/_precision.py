@@ -91,6 +91,24 @@ class Precision:
         least = min(self._whole(self.growth * self.first), self.limit)
         return min(max(self._whole(needed), least), self.limit)
 
+    def looks_until(self, draws: int) -> list[int]:
+        """Draws of each chain at the looks of a run that ends with so many, by the 1/√n law."""
+        if self.target_se is None:
+            return []
+        looks = [self.first]
+        while looks[-1] < draws:
+            looks.append(min(self._whole(self._next(looks[-1], draws / self.growth)), draws))
+        return looks
+
+    def _next(self, draws: float, expected: float) -> float:
+        """Draws of each chain at the look after this one, before the target is reached.
+
+        It lies halfway, by ratio: the expectation rests on noisy errors, and draws beyond the
+        target are wasted.
+        """
+        wanted = max(math.sqrt(draws * expected), self.growth * draws)
+        return min(wanted, MOST_GROWTH * draws)
+
     def _whole(self, draws: float) -> int:
         """The least multiple of `unit` that is not smaller."""
         return math.ceil(draws / self.unit) * self.unit
@@ -120,10 +138,7 @@ class Precision:
             self.reason = "stalled"
         if self.reason:
             return 0
-        # Go halfway, by ratio: the expectation rests on noisy errors, and draws beyond the target
-        # are wasted.
-        halfway = 0.0 if small[-1] else math.sqrt(draws * self.expected)
-        wanted = min(max(halfway, self.growth * draws), MOST_GROWTH * draws)
+        wanted = self._next(draws, 0.0 if small[-1] else self.expected)
         return min(self._whole(wanted), self.limit) - draws
 
     @property
