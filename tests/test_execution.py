@@ -271,7 +271,8 @@ def test_nuts_keeps_the_draws_that_were_finished_before_a_loss(
 
 
 def test_auto_keeps_its_first_run_when_the_second_loses_its_workers(target) -> None:
-    settings = {"chains": 2, "draws": 60, "warmup": 150, "seed": 5, "progress": False}
+    # With this seed, checks of the first run fail.
+    settings = {"chains": 2, "draws": 60, "warmup": 150, "seed": 3, "progress": False}
     first = sampled("auto", target, max_gradients=0, **settings)
     counting = Mortal(-1)
     assert_same(sampled("auto", target, max_gradients=0, executor=counting, **settings), first)
