@@ -131,7 +131,7 @@ def test_a_component_without_observations_is_reached() -> None:
             total -= 0.5 * (part @ part - mean**2 / v)
         logs.append(total)
         squares.append(mean**2 + v)
-    log_z = float(logsumexp(logs))
+    log_z = float(np.asarray(logsumexp(logs)))
     square = float(np.exp(np.array(logs) - log_z) @ squares)
     run = sampled("auto", target_of(LABELS, data), seed=4, draws=1500, progress=False)
     found = run.expect(lambda v: v["mu"][..., 1] ** 2)
