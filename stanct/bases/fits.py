@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -225,48 +225,58 @@ def fit_base(
         target, method, chains=chains, seeds=seeds, nuts=nuts, engine=engine, progress=progress,
         hints=hints,
     )  # fmt: skip
-    fits, best, gradients = modes.fits, modes.fits[0], modes.gradients
-    separated = method == "pilot" and len(fits) > 1
     tails = Tails()
     if method == "pilot":
         names = target.density.unconstrained_names
-        tails = find_tails(target.density, names, fits, seeds.tails)
-    ridges = Ridges()
-    if name == MODES and (modes.complete or not separated):
-        ridges = _ridges(target, modes, tails)
-        gradients += ridges.gradients
-    beside = (*tails.wide, *ridges.parts)
-    base: Base
+        tails = find_tails(target.density, names, modes.fits, seeds.tails)
+    best, *others = modes.fits
+    separated = method == "pilot" and bool(others)
     if name == "mixture":
-        base, log_zeta = mixture_of(fits, beside=tails.wide)
-    elif name == MODES and separated and modes.complete:
-        base, log_zeta = mixture_of(fits, wide_share=WIDE_SHARE, width=WIDTH, beside=beside)
-    elif name == MODES and beside and not separated:
-        base, log_zeta = mixture_of([best], beside=beside)
+        found = FittedBase(*mixture_of(modes.fits, beside=tails.wide))
+    elif name == MODES and (modes.complete or not separated):
+        found = _of_modes(target, modes, tails, seeds)
     elif separated:
         scouts = _scouted(
             target,
-            fits,
+            modes.fits,
             unseen=not modes.complete,
             seed=seeds.scouts,
             nuts=nuts,
             progress=progress,
         )
-        base, log_zeta = _around(scouts.points, name), scouts.log_z
-        gradients += scouts.gradients
+        found = FittedBase(_around(scouts.points, name), scouts.log_z, scouts.gradients)
     elif name == "low_rank":
-        base, log_zeta = LowRankBase.from_points(_enough(best)), best.log_evidence
+        found = FittedBase(LowRankBase.from_points(_enough(best)), best.log_evidence)
     else:
-        base, log_zeta = moment_match(fits)
-    evaluations = modes.evaluations + tails.evaluations
+        found = FittedBase(*moment_match(modes.fits))
+    return replace(
+        found,
+        gradients=modes.gradients + found.gradients,
+        evaluations=modes.evaluations + tails.evaluations + found.evaluations,
+        separated=separated,
+        survey=Survey.of(modes) if method == "pilot" else None,
+        tails=tails.along,
+    )
+
+
+def _of_modes(target: ProgramTarget, modes: Modes, tails: Tails, seeds: FitSeeds) -> FittedBase:
+    """The base of the name `MODES`, where no further modes are likely."""
+    ridges = _ridges(target, modes, tails)
+    beside = (*tails.wide, *ridges.parts)
+    best, *others = modes.fits
+    base: Base
+    if others:
+        base, log_zeta = mixture_of(modes.fits, wide_share=WIDE_SHARE, width=WIDTH, beside=beside)
+    elif beside:
+        base, log_zeta = mixture_of([best], beside=beside)
+    else:
+        base, log_zeta = moment_match(modes.fits)
+    evaluations = 0
     if ridges.parts and isinstance(base, MixtureBase):
         rng = np.random.default_rng(seeds.ridges)
         base = reweighted(base, target.density.log_densities, rng)
-        evaluations += sum(SAMPLE)
-    survey = Survey.of(modes) if method == "pilot" else None
-    return FittedBase(
-        base, log_zeta, gradients, evaluations, separated, survey, tails.along, ridges.along
-    )
+        evaluations = sum(SAMPLE)
+    return FittedBase(base, log_zeta, ridges.gradients, evaluations, ridges=ridges.along)
 
 
 def _ridges(target: ProgramTarget, modes: Modes, tails: Tails) -> Ridges:
