@@ -201,6 +201,23 @@ def test_variables_without_elements_are_not_taken_for_lost_ones() -> None:
     assert target.density.variable_names == ("x",)
 
 
+def test_a_function_without_end_is_no_matter_for_cmdstan() -> None:
+    """There it takes the whole process with it."""
+    source = """
+    functions {
+      real f(real x);
+      real f(real x) { return f(x + 1); }
+    }
+    parameters { real x; }
+    model { x ~ normal(f(x), 1); }
+    """
+    target = target_of(source)
+    with pytest.raises(ProgramError, match=r"model\.stan:3:\d+: `f` calls itself without end"):
+        _ = target.density
+    with pytest.raises(ProgramError, match="calls itself without end"):
+        sample(target, progress=False)
+
+
 @pytest.mark.parametrize(("construct", "source"), LACKING)
 def test_what_the_engine_lacks_is_an_error_before_any_work(construct: str, source: str) -> None:
     """It names the construct and its place, and blames neither the data nor the starts."""

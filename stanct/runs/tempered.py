@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array, joined_rows
-from stanct.errors import StanctError
+from stanct.errors import SavedRunError, StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
@@ -316,6 +316,22 @@ class TemperedRun(EvidenceRun):
             "bias_beta": self.bias.beta,
             "bias_value": self.bias.value,
         }
+
+    @property
+    def smooth_bias(self) -> Bias:
+        """The bias of a run whose method has no ladder.
+
+        Raises
+        ------
+        SavedRunError
+            The saved run says that it has one.
+        """
+        if not isinstance(self.bias, Bias):
+            raise SavedRunError(
+                f"The run has a ladder, and its method {self.method} has none.",
+                remedy="Was run.json changed? Sample again.",
+            )
+        return self.bias
 
     def _stored_values(self) -> dict[str, Any]:
         ladder = isinstance(self.bias, LadderBias)

@@ -111,7 +111,7 @@ class Independence(Method[TemperedRun]):
 
     def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
         """Move the chains on from their last draws."""
-        assert isinstance(run.bias, Bias)
+        bias = run.smooth_bias
         # The first uniform accepts the last draw, the second says whether it is at the atom.
         at = run.kept[-1]
         moved = np.where(run.beta[:, at] > 0, 1 - 1e-12, 0.0)
@@ -119,7 +119,7 @@ class Independence(Method[TemperedRun]):
             _Last(z[-1], Proposals(delta[at : at + 1], np.array([[0.0, u, 0.5]])))
             for z, delta, u in zip(run.z, run.delta, moved, strict=True)
         ]
-        return self._kept(job, run.base, run.bias, last)
+        return self._kept(job, run.base, bias, last)
 
     def _kept(self, job: Job, base: Base, bias: Bias, before: list[_Last] | None) -> TemperedRun:
         """Make the kept draws; chains go on from those `before`, or begin at their first proposals.

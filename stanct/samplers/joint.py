@@ -98,13 +98,13 @@ class Joint(NutsMethod[TemperedRun]):
 
     def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
         """Move the chains on from their last draws, after a warm-up of step size and metric."""
-        assert isinstance(run.bias, Bias)
+        bias = run.smooth_bias
         # At the atom a chain begins afresh, so that any other draw may stand for it.
         beta = run.beta[:, run.kept]
         u = np.where(beta > 0, control_of(beta), -np.inf)
         places = NutsDraws(run.z, u, run.delta[:, run.kept], {}).inside
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        return self._kept(stages, job.nuts_base(run.base), run.bias, places)
+        return self._kept(stages, job.nuts_base(run.base), bias, places)
 
     def _kept(self, stages: _Stages, base: Base, bias: Bias, places: Array | None) -> TemperedRun:
         """Make the kept draws under a frozen base and bias."""

@@ -16,6 +16,7 @@ from stanct.stan.syntax import Declare
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
+_RECURSION = re.compile(r"recursion too deep in (\w+)")
 _FUNCTION = re.compile(r"unsupported function (\w+)")
 # It says this of arguments whose sizes disagree, and of some that Stan would repeat to fit.
 _SIZES = re.compile(r"does not match|must match")
@@ -44,8 +45,20 @@ class LackingError(EngineError, ProgramError):
     """The embedded engine cannot run a program that Stan accepts."""
 
 
-def lacking(program: Program, message: str) -> LackingError | None:
-    """Return the error for an engine's message that says what the engine lacks; None for others."""
+def lacking(program: Program, message: str) -> ProgramError | None:
+    """Return the error for an engine's message that says what the engine lacks; None for others.
+
+    It is a `LackingError` where CmdStan helps. A function that calls itself without end does not
+    return there either, and takes the whole process with it.
+    """
+    if endless := _RECURSION.search(message):
+        function = endless.group(1)
+        declared = next((token for token in program.syntax.tokens if token.text == function), None)
+        told = f"`{function}` calls itself without end, or too often for the embedded engine."
+        remedy = "Give it an end that the data reach, or write it as a loop."
+        if declared is None:
+            return ProgramError(told, path=program.label, remedy=remedy)
+        return program.syntax.source.error(declared.start, told, remedy)
     return _error(program, message) if _LACKS.match(message) else None
 
 
