@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from stanct.estimates import digits
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import expectation, weighted_quantile
 from stanct.estimates.path import Evidence, PathEstimator
@@ -236,3 +237,12 @@ def test_the_digits_of_log_z_follow_its_error(error: float, words: str) -> None:
     assert repr(found).splitlines()[0] == words
     assert words.split("   ")[0] in found._repr_html_()
     assert found.base_error == pytest.approx(np.sqrt(0.75) * error)
+
+
+def test_errors_below_rounding_are_not_written_as_zeros() -> None:
+    assert [digits.decimals(error) for error in (0.3, 0.00123, 4e-7, 1e-14, np.inf)] == [
+        4, 4, 8, 8, 4,
+    ]  # fmt: skip
+    assert digits.shown(4.2e-7, 8) == "0.00000042"
+    assert digits.shown(2e-10, 8) == "below 1e-8"
+    assert digits.shown(0.0, 4) == "0.0000"

@@ -6,12 +6,22 @@ import numpy as np
 
 from stanct.arrays import Array
 
+# No more decimals than these are shown. A smaller error is that of rounding.
+MOST = 8
+
 
 def decimals(error: float) -> int:
     """Decimals that show two digits of an error; 4 at least, and for one that is not finite."""
     if not 0 < error < np.inf:
         return 4
-    return int(np.clip(1 - np.floor(np.log10(error)), 4, 12))
+    return int(np.clip(1 - np.floor(np.log10(error)), 4, MOST))
+
+
+def shown(error: float, places: int) -> str:
+    """An error with so many decimals, or a bound on it where these would all be zeros."""
+    if 0 < error < 0.5 * 10.0**-places:
+        return f"below 1e-{places}"
+    return f"{error:.{places}f}"
 
 
 def in_line(values: Array, digits: int) -> str:

@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.estimates.digits import decimals
+from stanct.estimates.digits import decimals, shown
 from stanct.estimates.tail import Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
@@ -95,7 +95,7 @@ class Evidence:
     def in_words(self) -> str:
         """log Z ± standard error, with at least two digits of the error."""
         places = decimals(self.std_error)
-        return f"log Z = {self.log_z:.{places}f} ± {self.std_error:.{places}f}"
+        return f"log Z = {self.log_z:.{places}f} ± {shown(self.std_error, places)}"
 
     @property
     def _interval_in_words(self) -> str:
@@ -136,7 +136,7 @@ class Evidence:
         places = decimals(self.std_error)
         values = self.within_error, self.between_error, self.base_error
         return [
-            (name, f"{value:.{places}f}")
+            (name, shown(value, places))
             for name, value in zip(self.part_names, values, strict=True)
             if not np.isnan(value)
         ]

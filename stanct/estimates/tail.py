@@ -47,8 +47,11 @@ class Tail:
 
     @property
     def in_words(self) -> str:
-        """The shape, and why it does not matter where it is large and not heavy; "" if unknown."""
-        if np.isnan(self.shape):
+        """The shape, and why it does not matter where it is large and not heavy.
+
+        It is "" where the shape is unknown, or the weights are equal and have no tail.
+        """
+        if np.isnan(self.shape) or self.shape == -np.inf:  # all weights are equal
             return ""
         why = " of even weights" if self.shape > MOST_SHAPE and not self.is_heavy else ""
         return f"Pareto k {self.shape:.2f}{why}"

@@ -18,7 +18,7 @@ from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
-from stanct.estimates.digits import decimals
+from stanct.estimates.digits import decimals, shown
 from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
 from stanct.runs.caveats import notes_of, notes_of_loo, pairs
 from stanct.runs.loading import load
@@ -68,7 +68,7 @@ class BayesFactor:
     def __repr__(self) -> str:
         places = decimals(self.std_error)
         return (
-            f"log Bayes factor {self.log:.{places}f} ± {self.std_error:.{places}f} "
+            f"log Bayes factor {self.log:.{places}f} ± {shown(self.std_error, places)} "
             f"(95 %: {self.interval_in_words}): evidence {self.strength}"
         )
 
