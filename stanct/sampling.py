@@ -179,7 +179,9 @@ def _call(method: Method[Any], plan: Plan, target: Any, asked: _Asked) -> dict[s
     """What a checkpoint keeps of the call, so that `stanct.salvage` can repeat it."""
     if not isinstance(target, ProgramTarget):
         return None
-    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints")]
+    # Draws of the default's own choice are chosen again.
+    own = ("draws_given",) if plan.draws_given else ("draws_given", "draws")
+    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints", *own)]
     options = {name: getattr(plan, name) for name in names}
     options |= {"inits": asked.inits, "search_radius": plan.hints.radius}
     name = "embedded" if asked.engine is None else asked.engine.NAME

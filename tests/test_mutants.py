@@ -250,7 +250,7 @@ def test_what_is_left_of_an_error_without_that_of_the_chains() -> None:
         pareto_k=0.0,
         chain_log_z=(),
     )
-    assert evidence.base_error == 4.0
+    assert evidence.base_error == pytest.approx(4.0, rel=1e-12)
     assert replace(evidence, between_error=9.0).base_error == 0.0
 
 
