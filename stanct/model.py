@@ -375,7 +375,8 @@ def recorded_target(record: Mapping[str, Any]) -> ProgramTarget:
     )
     model = _tempered(read, record["prefix"], True, half_priors, hierarchies)
     data = StanData(record["data"], record["data_origin"])
-    return replace(model.target(data.values), data=data, made=made)
+    target = replace(model.target(data.values), data=data, made=made)
+    return target.in_form(record.get("turned", ()))
 
 
 def _tempered(

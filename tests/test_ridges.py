@@ -90,8 +90,11 @@ def test_weights_of_a_mixture_come_from_its_draws() -> None:
     better = ridges.reweighted(base, truth.log_density, np.random.default_rng(1))
     assert np.all(np.abs(better.weights - truth.weights) < 0.1)
     assert better.weights[1] > ridges.KEPT**2 * 0.5
-    nothing = ridges.reweighted(base, lambda x: np.full(len(x), -np.inf), np.random.default_rng(1))
-    assert np.array_equal(nothing.weights, base.weights)
+    rng = np.random.default_rng(1)
+    for share in (0.0, 0.005):  # of the draws inside the support
+        inside = rng.random(1000) < share
+        nothing = ridges.reweighted(base, lambda x, at=inside: np.where(at, 0.0, -np.inf), rng)
+        assert np.array_equal(nothing.weights, base.weights)
     for one, other in zip(better.parts, parts, strict=True):
         assert np.allclose(one.mean, other.mean) and np.allclose(one.covariance, other.covariance)
 
@@ -137,6 +140,35 @@ def test_a_component_without_observations_is_reached() -> None:
     found = run.expect(lambda v: v["mu"][..., 1] ** 2)
     assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error < 0.05
     assert abs(found.value - square) < 4 * found.std_error < 0.25 * square
+
+
+def test_ridges_start_where_ascents_ended() -> None:
+    """A fit encloses two bananas, from whose middle no ridge leads along the second one."""
+    source = """
+    functions {
+      real arms(real x, real y) {
+        return normal_lpdf(x | 0, 2) + normal_lpdf(y | 0.5 * square(x), 0.3);
+      }
+    }
+    parameters { real x; real y; }
+    model { target += log_mix(0.5, arms(x + 20, y), arms(x - 20, y)); }
+    """
+    around = fit_of([-20, 2], np.array([[4.0, 0], [0, 8.1]]), np.log(0.5))
+    other = fit_of([20, 0], np.array([[4.0, 0], [0, 0.09]]), np.log(0.5))
+    density = target_of(source).density
+    for peaks, reached in (((), False), ((other,), True)):
+        looked = find_ridges(density.log_density_gradient, ("x", "y"), [around], peaks=peaks)
+        assert any(part.mean[0] < -22 for _, part in looked.parts)
+        assert any(part.mean[0] > 22 for _, part in looked.parts) == reached
+
+
+def test_a_place_that_is_flat_up_to_rounding_is_left_out() -> None:
+    slices = ridges._Slices(lambda x: (0.0, x), fit_of([0, 0], np.eye(2)))
+    flat = ridges._Top(np.zeros(2), 0.0, np.zeros((2, 2)), np.array([1.0, 0]), 0.0)
+    assert slices._part(flat, 1.0) is None
+    wide = flat._replace(covariance=np.diag([0, 4.0]))
+    part = slices._part(wide, 3.0)
+    assert part is not None and np.allclose(part.covariance, np.diag([9, 4]))
 
 
 def test_another_known_mode_is_no_ridge() -> None:
@@ -203,5 +235,6 @@ def test_a_slice_without_a_top_ends_a_ridge() -> None:
         return -0.5 * x * x - 0.5 * x * y * y, np.array([-x - 0.5 * y * y, -x * y])
 
     looked = find_ridges(gradient, ("x", "y"), [fit_of([1, 0], np.eye(2))])
+    assert len(looked.parts) > 2
     for _, part in looked.parts:
         assert part.mean[0] <= 3 and np.all(np.isfinite(part.scale))

@@ -15,7 +15,7 @@ from stanct.names import GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
 from stanct.targets.program_target import ProgramTarget, refuse_random_data
 from stanct.work.execution import Executed, Execution
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard
 
 # Number of draws of a given base for the guess of log ζ.
 ROUGH_DRAWS = 200
@@ -93,9 +93,8 @@ def first_base(
     if log_zeta is not None:
         return FittedBase(base, log_zeta, given=True)
     # In a thread, because a slow Python function would keep the deadline from being heard.
-    (rough,) = execution.once(
-        "log zeta", lambda: in_threads(lambda _: _rough_log_zeta(target, base, seed), 1, 1)
-    )
+    guess = partial(_rough_log_zeta, target, base, seed)
+    (rough,) = execution.once("log zeta", lambda: [heard(guess)])
     return FittedBase(base, rough, evaluations=ROUGH_DRAWS, given=True)
 
 

@@ -24,7 +24,7 @@ from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
@@ -229,8 +229,7 @@ def fit_base(
     if method == "pilot":
         names = target.density.unconstrained_names
         tails = find_tails(target.density, names, modes.fits, seeds.tails)
-    best, *others = modes.fits
-    separated = method == "pilot" and bool(others)
+    separated = method == "pilot" and len(modes.fits) > 1
     if name == "mixture":
         found = FittedBase(*mixture_of(modes.fits, beside=tails.wide))
     elif name == MODES and (modes.complete or not separated):
@@ -246,6 +245,7 @@ def fit_base(
         )
         found = FittedBase(_around(scouts.points, name), scouts.log_z, scouts.gradients)
     elif name == "low_rank":
+        best = next(iter(modes.fits))
         found = FittedBase(LowRankBase.from_points(_enough(best)), best.log_evidence)
     else:
         found = FittedBase(*moment_match(modes.fits))
@@ -280,7 +280,6 @@ def _of_modes(target: ProgramTarget, modes: Modes, tails: Tails, seeds: FitSeeds
 
 
 def _ridges(target: ProgramTarget, modes: Modes, tails: Tails) -> Ridges:
-    """The ridges of a target, followed in a thread, so that an interrupt is heard."""
     density = target.density
     look = partial(
         find_ridges,
@@ -291,8 +290,7 @@ def _ridges(target: ProgramTarget, modes: Modes, tails: Tails) -> Ridges:
         beside=tails.wide,
         effort=effort_of(target),
     )
-    (found,) = in_threads(lambda _: look(), 1, 1)
-    return found
+    return heard(look)
 
 
 def _wide(

@@ -23,6 +23,7 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
 from stanct.seeds import stan_seed
 from stanct.stan.forms import Block, look_names, looking
+from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
@@ -91,16 +92,7 @@ def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> 
         )  # fmt: skip
     except EngineError:
         return None
-    gains = {
-        one.name: centring_gain(
-            *(
-                _elements(block.variables[name])
-                for name in (one.values, *look_names(turned_all.program, number))
-            )
-        )
-        for number, one in enumerate(seen)
-        if one.parts is not None
-    }
+    gains = _gains(seen, turned_all.program, block.variables)
     turned = easier(seen, gains)
     return Look(turned, gains, gradients, PATHFINDER * len(fits))
 
@@ -126,7 +118,7 @@ class Seen:
     blocks
         Those of its hierarchies whose elements have a location and a scale.
     variables
-        Values of all variables at n points, each of shape (n, ...).
+        Values of all variables at n points, each of shape (1, n, ...).
     """
 
     target: ProgramTarget
@@ -138,20 +130,8 @@ class Seen:
         """What a target's program has at unconstrained points, shape (n, D)."""
         shown = replace(target, program=looking(target.program, target.blocks))
         known = tuple(one for one in target.blocks if one.parts is not None)
-        return cls(target, known, shown.density.variables(np.asarray(points), seed=1))
-
-    def gains(self) -> dict[str, float]:
-        """How many nats nearer to a Gaussian the centred form of each parameter is."""
-        return {one.name: centring_gain(*self._of(one)) for one in self.blocks}
-
-    def _of(self, block: Block) -> tuple[Array, Array, Array]:
-        """Values, locations and scales of a block's elements, each of shape (n, J)."""
-        number = self.target.blocks.index(block)
-        names = (block.values, *look_names(self.target.program, number))
-        values, location, scale = (
-            np.reshape(self.variables[name], (len(self.variables[name]), -1)) for name in names
-        )
-        return values, location, scale
+        # As draws of one chain.
+        return cls(target, known, shown.density.variables(np.asarray(points)[None], seed=1))
 
     def in_form(self, form: ProgramTarget, turned: Sequence[str]) -> Array:
         """The same points in the coordinates of another form, shape (n, D).
@@ -165,18 +145,21 @@ class Seen:
         """
         own, names = set(self.target.program.parameter_names), form.program.parameter_names
         fresh = [name for name in names if name not in own]
-        values = {name: self.variables[name] for name in names if name in own}
-        for block in self.blocks:
-            if block.name not in turned:
+        values = {name: self.variables[name][0] for name in names if name in own}
+        for number, block in enumerate(self.target.blocks):
+            if block not in self.blocks or block.name not in turned:
                 continue
+            own_values = self.variables[block.values][0]
             if block.centred:
-                of_elements, location, scale = self._of(block)
+                of_elements, location, scale = _elements(
+                    block, number, self.target.program, self.variables
+                )
                 with np.errstate(all="ignore"):
                     raw = (of_elements - location) / scale
                 (name,) = [one for one in fresh if re.fullmatch(f"{block.name}_raw[0-9]*", one)]
-                values[name] = raw.reshape(self.variables[block.values].shape)
+                values[name] = raw.reshape(own_values.shape)
             else:
-                values[block.values] = self.variables[block.values]
+                values[block.values] = own_values
         points = []
         for k in range(len(next(iter(values.values())))):
             at = {name: of_all[k] for name, of_all in values.items()}
@@ -198,7 +181,7 @@ def nearer(target: ProgramTarget, points: Array) -> tuple[ProgramTarget, Array]:
     if not target.blocks or len(points) < FEWEST:
         return target, points
     seen = Seen.at(target, points)
-    turned = easier(seen.blocks, seen.gains())
+    turned = easier(seen.blocks, _gains(target.blocks, target.program, seen.variables))
     if not turned:
         return target, points
     form = target.in_form(turned)
@@ -206,9 +189,34 @@ def nearer(target: ProgramTarget, points: Array) -> tuple[ProgramTarget, Array]:
     return (form, carried) if len(carried) >= FEWEST else (target, points)
 
 
-def _elements(values: Array) -> Array:
-    """Draws of all chains, shape (n, J), from shape (chains, draws, ...)."""
-    return np.asarray(values, float).reshape(values.shape[0] * values.shape[1], -1)
+def _gains(
+    blocks: Sequence[Block], program: Program, variables: Mapping[str, Array]
+) -> dict[str, float]:
+    """How many nats nearer to a Gaussian the centred form of each parameter is.
+
+    Parameters
+    ----------
+    program
+        The program whose `looking` form has the variables.
+    variables
+        Draws, each of shape (chains, draws, ...).
+    """
+    return {
+        one.name: centring_gain(*_elements(one, number, program, variables))
+        for number, one in enumerate(blocks)
+        if one.parts is not None
+    }
+
+
+def _elements(
+    block: Block, number: int, program: Program, variables: Mapping[str, Array]
+) -> tuple[Array, Array, Array]:
+    """Values, locations and scales of a block's elements, each of shape (n, J)."""
+    values, location, scale = (
+        np.asarray(variables[name], float).reshape(np.prod(variables[name].shape[:2]), -1)
+        for name in (block.values, *look_names(program, number))
+    )
+    return values, location, scale
 
 
 def centring_gain(values: Array, location: Array, scale: Array) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from stanct.bases.local import (
     laplace_fit,
 )
 from stanct.bases.pilots import NEGLIGIBLE, TRIAL, annealed, measured, most_pilots, piloted
-from stanct.bases.search import FEW, UNSEEN, search
+from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import DrawBlock, Nuts
@@ -31,7 +31,7 @@ from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
 # Makes the draws of one local approximation from recipe, seed, draws, and radius of the start.
@@ -216,7 +216,6 @@ def _piloted(
     """
     density, most = target.density, most_pilots(target.density.dimension)
     bar.note("searching")
-    # In a thread, because a density that does not return would keep an interrupt from being heard.
     look = partial(
         search,
         density.log_density_gradient,
@@ -227,7 +226,7 @@ def _piloted(
         log_densities=density.log_densities,
         effort=effort_of(target),
     )
-    (looked,) = in_threads(lambda _: look(), 1, 1)
+    looked = heard(look)
     near: list[LocalFit] = []
     others: list[LocalFit] = []
     gradients = looked.gradients
@@ -274,30 +273,48 @@ def _piloted(
             gradients += pilots.gradients
             evaluations += pilots.evaluations
         evaluations += cost
-    best = max(fit.log_evidence for fit in fits)
-    kept = sorted(
-        (fit for fit in fits if fit.log_evidence > best - NEGLIGIBLE),
-        key=lambda fit: -fit.log_evidence,
+    modes = Modes(tuple(fits), unseen=unseen, gradients=gradients, evaluations=evaluations)
+    return _that_count(modes, looked, density.dimension)
+
+
+def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:
+    """The measured modes that are not negligible, and what the search says of further ones.
+
+    Parameters
+    ----------
+    modes
+        All measured modes. `unseen` is the probability without a search.
+    """
+    floor = max(fit.log_evidence for fit in modes.fits) - NEGLIGIBLE
+    fits = sorted(
+        (fit for fit in modes.fits if fit.log_evidence > floor), key=lambda fit: -fit.log_evidence
     )
     # Spikes that ascents found far below the mass are no modes that a start could find.
-    count = [fit.log_evidence > best - NEGLIGIBLE for fit in looked.fits]
-    known = [seen for seen, counts in zip(looked.seen, count, strict=True) if counts]
-    peaks = [fit for fit, counts in zip(looked.fits, count, strict=True) if counts]
+    known = [
+        (fit, seen)
+        for fit, seen in zip(looked.fits, looked.seen, strict=True)
+        if fit.log_evidence > floor
+    ]
+    unseen = modes.unseen
     if looked.ascents:
-        unseen = known.count(1) / looked.ascents
+        unseen = sum(seen == 1 for _, seen in known) / looked.ascents
     # In many dimensions a mode that was reached only once stands for many. Of Boltzmann machines
     # with 28 units, mixtures of all that were found lacked up to two thirds of the mass.
-    likely = unseen <= UNSEEN if density.dimension <= FEW else unseen == 0
-    complete = len(known) <= most and likely
-    peaks = [
+    likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
+    peaks = (
         fit
-        for fit in peaks
-        if not (is_flat(fit) or any(np.array_equal(fit.mean, one.mean) for one in kept))
-    ]
-    return Modes(
-        tuple(kept), tuple(peaks), unseen, looked.ascents, looked.radius, complete, gradients,
-        evaluations,
-    )  # fmt: skip
+        for fit, _ in known
+        if not (is_flat(fit) or any(np.array_equal(fit.mean, one.mean) for one in fits))
+    )
+    return replace(
+        modes,
+        fits=tuple(fits),
+        peaks=tuple(peaks),
+        unseen=unseen,
+        starts=looked.ascents,
+        radius=looked.radius,
+        complete=len(known) <= most_pilots(dimension) and likely,
+    )
 
 
 def _around(place: Array, fits: list[LocalFit]) -> LocalFit:

@@ -22,11 +22,12 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit
+from stanct.errors import SamplingError
 from stanct.path.gaussian import LOG_2PI, GaussianBase
 from stanct.path.mixture import MixtureBase
 
 MOST_STARTS, MOST_DIMENSIONS = 12, 30
-# Gradients at most. No axis is begun after them.
+# No axis is begun after so many gradients.
 MOST_GRADIENTS = 20_000
 # The first step in standard deviations of the mode, the factor by which steps grow where the mass
 # changes slowly, and by which they shrink where it changes fast or Newton's method does not arrive.
@@ -55,6 +56,8 @@ MOST_PARTS, FEWEST_PARTS, MOST_NUMBERS = 40, 8, 8000
 # Draws of the mixture from which its weights are estimated, the share of them whose weights are cut
 # to the smallest of these, the iterations, and the share of the weights before.
 SAMPLE, CUT, ITERATIONS, KEPT = (1000, 1000), 0.01, 30, 0.3
+# No log weight that counts is lower.
+LOWEST = -1e300
 
 Gradient = Callable[[Array], tuple[float, Array]]
 
@@ -234,10 +237,10 @@ def reweighted(
         z = base.draw(rng, count)
         each = base.terms(z)
         log_weights = -base.delta(z, log_densities(base.unwhiten(z)))
-        if not np.isfinite(log_weights).any():
+        share = np.exp(log_weights - log_weights.max(initial=LOWEST))
+        share = np.minimum(share, np.quantile(share, 1 - CUT))
+        if not share.sum() > 0:  # hardly a draw is inside the support
             return base
-        share = np.exp(log_weights - np.nanmax(log_weights))
-        share = np.minimum(np.nan_to_num(share), np.quantile(share, 1 - CUT))
         share /= share.sum()
         log_parts = each - np.log(base.weights)[:, None]
         weights = base.weights
@@ -279,20 +282,25 @@ class _Slices:
         return [
             _Place(
                 axis,
-                self._part(top, step),
+                part,
                 top.log_density,
                 float(np.exp(min(top.log_mass + unit + np.log(step), 0.0))),
                 abs(float(top.point[axis])),
             )
             for top, step in zip(tops, steps, strict=True)
+            if (part := self._part(top, step)) is not None
         ]
 
-    def _part(self, top: _Top, step: float) -> GaussianBase:
+    def _part(self, top: _Top, step: float) -> GaussianBase | None:
+        """A Gaussian along and across a ridge; None where it is flat up to rounding."""
         covariance = top.covariance + step**2 * np.outer(top.tangent, top.tangent)
         scale = np.outer(self._spread, self._spread)
-        return GaussianBase.from_covariance(
-            self._mean + self._spread * top.point, covariance * scale
-        )
+        try:
+            return GaussianBase.from_covariance(
+                self._mean + self._spread * top.point, covariance * scale
+            )
+        except SamplingError:
+            return None
 
     def _side(self, middle: _Top, axis: int, sign: int) -> list[_Top]:
         """Tops on one side of the mode, nearest first."""

@@ -33,7 +33,7 @@ from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
 # With more parameters, bases are diagonal plus low rank unless the user gives another. A dense one
@@ -128,9 +128,8 @@ def fit_wide(
     spent = 0
     if curved and target.density.dimension <= MOST_CURVED:
         bar.note("searching")
-        # In a thread, because a slow density would keep an interrupt from being heard.
         look = partial(_curved, target, ends, places, seeds.particles, nuts.threads)
-        (looked,) = in_threads(lambda _: look(), 1, 1)
+        looked = heard(look)
         if isinstance(looked, WideFit):
             return looked
         spent = looked
@@ -150,7 +149,7 @@ def fit_wide(
         raise EngineError("No pilot chain gave points that the transform can invert.")
     points = np.concatenate(drawn)
     gradient_at = target.density.log_density_gradient
-    (scores,) = in_threads(lambda _: np.array([gradient_at(x)[1] for x in points]), 1, 1)
+    scores = heard(lambda: np.array([gradient_at(x)[1] for x in points]))
     base = LowRankBase.from_points(points).narrowed(points, scores)
     groups = _apart(drawn, target.density.log_densities)
     merged = [np.concatenate([drawn[i] for i in group]) for group in groups]

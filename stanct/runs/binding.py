@@ -46,14 +46,11 @@ _COORDINATES: dict[str, Callable[..., int]] = {
 }
 
 
-class Bound(Protocol):
-    """The fields of a run that have to fit each other."""
+class Stated(Protocol):
+    """Draws of all variables, and what they are draws of."""
 
     @property
     def variables(self) -> Mapping[str, Array]: ...
-
-    @property
-    def z(self) -> Array: ...
 
     @property
     def programs(self) -> Mapping[str, str]: ...
@@ -63,6 +60,13 @@ class Bound(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, Any]: ...
+
+
+class Bound(Stated, Protocol):
+    """The fields of a run that have to fit each other."""
+
+    @property
+    def z(self) -> Array: ...
 
 
 def digest(path: Path) -> str:

@@ -22,7 +22,7 @@ from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_fil
 from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError, shortened
 from stanct.path.base import Base, base_from_arrays
-from stanct.runs.binding import check_digests, digest
+from stanct.runs.binding import Stated, check_digests, digest
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
 from stanct.settings import usable_path
@@ -34,7 +34,7 @@ LONGEST_TEXT = 2**30
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 
-class Savable(Protocol):
+class Savable(Stated, Protocol):
     """Fields that every kind of run has and stores in the same way."""
 
     @property
@@ -44,19 +44,7 @@ class Savable(Protocol):
     def engine(self) -> str: ...
 
     @property
-    def variables(self) -> Mapping[str, Array]: ...
-
-    @property
     def base(self) -> Base | None: ...
-
-    @property
-    def programs(self) -> Mapping[str, str]: ...
-
-    @property
-    def data(self) -> str: ...
-
-    @property
-    def provenance(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)

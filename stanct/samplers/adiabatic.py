@@ -39,7 +39,7 @@ from stanct.samplers._method import Method
 from stanct.samplers._precision import Precision
 from stanct.settings import MOST_COUNTED, Real, Whole
 from stanct.work.execution import Borrow
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard
 
 # Width of a slice of β in standard deviations of δ, and the largest number of slices.
 SLICE, MOST_SLICES = 0.2, 1000
@@ -93,7 +93,7 @@ class Adiabatic(Method[AdiabaticRun]):
         streams = [job.seeds.stream("stream", k) for k in range(job.chains)]
         explorer = _Explorer(job.borrow, base, self, job.chains * job.warmup)
         slices = job.seeds.stream("slices")
-        first = job.once("slices", lambda: in_threads(lambda _: explorer(slices), 1, 1)[0])
+        first = job.once("slices", lambda: heard(lambda: explorer(slices)))
         learned = _learn(job, self, base, first, streams)
         job.lap("warmup")
         return self._kept(job, base, learned, streams)

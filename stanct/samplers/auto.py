@@ -3,10 +3,10 @@
 A search finds the modes and pilots measure them (`stanct.bases.modes`). Their Gaussians make a
 base, and a thousand draws of it tell how far it is from the target. A base that nearly is the
 target needs no path: its own draws are accepted or rejected. Where modes lie apart and are known,
-simulated tempering redraws from a mixture of them. Everything else is left to joint continuous
-tempering by NUTS, and so are the modes of centred hierarchies. Where checks fail, a longer run of
-the same method follows, or one of another method, within the budget. The run says what was done and
-why.
+and where mass lies in tails or along ridges, simulated tempering redraws from a mixture. Everything
+else is left to joint continuous tempering by NUTS, and so are the modes of centred hierarchies.
+Where checks fail, a longer run of the same method follows, or one of another method, within the
+budget. The run says what was done and why.
 """
 
 from __future__ import annotations

@@ -71,6 +71,8 @@ class ProgramTarget:
             "path": users.path,
             "prefix": self.prefix,
             "made": dict(self.made),
+            # A program that the user wants non-centred is made so again by `made`.
+            "turned": () if "hierarchies" in self.made else self.reparametrised,
             "data": self.data.text,
             "data_origin": self.data.origin,
         }

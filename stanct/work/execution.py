@@ -505,8 +505,9 @@ def check_seed(seed: Any) -> int:
     return int(seed)
 
 
-# Where program and data came from. Their hashes tell what they are.
-_UNLIKE = ("data_origin", "from_text", "source", "prefix")
+# Where program and data came from, and what the program leaves out, with the places in its files.
+# Their hashes tell what they are.
+_UNLIKE = ("data_origin", "from_text", "source", "prefix", "omissions")
 
 
 def _identity(

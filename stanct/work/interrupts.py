@@ -115,6 +115,12 @@ def in_threads(
             raise
 
 
+def heard(work: Callable[[], T]) -> T:
+    """Call `work` in a thread, so that an interrupt is heard while compiled code runs."""
+    (found,) = in_threads(lambda _: work(), 1, 1)
+    return found
+
+
 @contextmanager
 def heeding_signals(save: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM end the body like Ctrl-C, and end a process whose main thread hangs.
