@@ -257,7 +257,7 @@ def _model(recipe: Recipe) -> bridgestan.StanModel:
     """The model by the CmdStan that the recipe names, or by the embedded engine."""
     if recipe.home:
         return compiled_model(recipe.source, recipe.data, home_at(Path(recipe.home)))
-    mir = embedded.compile_program(recipe.source)
+    mir = embedded.runnable(recipe.source)
     return stanli.bridgestan_model(mir=mir, data=recipe.data, capture_stan_prints=False)
 
 
