@@ -38,7 +38,7 @@ from stanct.settings import (
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import FunctionDensity, FunctionTarget, telling_of
 from stanct.targets.inits import Inits, places_of
-from stanct.targets.program_target import ProgramTarget, naming_bounds
+from stanct.targets.program_target import ProgramTarget, naming_causes
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
 from stanct.work.interrupts import heeding_signals
@@ -118,7 +118,8 @@ def sample(
         seeds = Seeds(asked.seed or 0)
         problem, base = _base_of_fit(problem, plan.base, seeds.stream("fit"))
         plan = replace(plan, base=base)
-    _try_density(problem, plan.base, asked.engine)
+    blind = isinstance(plan.base, str) and asked.inits is None
+    _try_density(problem, plan.base, asked.engine, blind=blind)
     if chosen.by_nuts and asked.engine is None and asked.executor is None:
         kernels.compile_ahead()
     _check_kept(plan, problem)
@@ -128,7 +129,7 @@ def sample(
     with (
         within_memory(),
         telling_of(problem),
-        naming_bounds(problem),
+        naming_causes(problem),
         opened(asked.executor) as executor,
         executing(
             problem,
@@ -212,8 +213,11 @@ def _check_memory(plan: Plan, problem: Any, asked: _Asked) -> None:
         )
 
 
-def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None:
-    """Refuse bad data, what the engine cannot run, and a function that fails, before any work."""
+def _try_density(problem: Any, base: str | Base, engine: CmdStan | None, *, blind: bool) -> None:
+    """Refuse bad data, what the engine cannot run, and a function that fails, before any work.
+
+    With `blind`, no place is known where the density is finite, and none is refused, too.
+    """
     if isinstance(problem, ProgramTarget):
         count = problem.density.dimension
         dense = engine is not None or problem.by_cmdstan
@@ -225,6 +229,8 @@ def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None
                 remedy="Pass base='low_rank' and few draws, without engine=. Each draw of all "
                 f"parameters takes {16 * count / 1e6:.1f} MB.",
             )
+        if blind:
+            problem.refuse_rejection()
     elif isinstance(problem, FunctionTarget) and not isinstance(base, str):
         density = problem.density
         if isinstance(density, FunctionDensity) and base.dimension == density.dimension:

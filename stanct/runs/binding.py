@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from stanct.arrays import Array
 from stanct.stan.program import Program
 from stanct.stan.syntax import Declare, TypeSpec
-from stanct.targets.data import SQUARE, evaluated
+from stanct.targets.arithmetic import evaluated
+from stanct.targets.data import SQUARE
 
 LONGEST_PROGRAM = 2**24
 """Length of the longest text of a program that is read from a saved run."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +17,7 @@ import stanio
 from stanct.errors import DataError, shortened
 from stanct.settings import near
 from stanct.stan.program import Declaration, Program
+from stanct.targets.arithmetic import evaluated
 from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1
@@ -358,29 +357,6 @@ def _check_shape(
 
 
 SQUARE = {"cov_matrix", "corr_matrix", "cholesky_factor_corr", "cholesky_factor_cov"}
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-
-
-def evaluated(expression: str, known: Mapping[str, Any]) -> float | None:
-    """Evaluate a size or a bound; None if that takes more than arithmetic."""
-    try:
-        return _value(ast.parse(expression, mode="eval").body, known)
-    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
-        return None
-
-
-def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.Name(id=name) if isinstance(known[name], int | float):
-            return known[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, known)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, known), _value(right, known))
-        case _:
-            raise ValueError("more than arithmetic")
 
 
 def error_at(declaration: Declaration, program: Program, message: str, remedy: str) -> DataError:

@@ -109,6 +109,17 @@ class Density:
             return -np.inf
         return value + self.constant if value < np.inf else -np.inf
 
+    def refusal(self, x: Array) -> str | None:
+        """Return what Stan says where it rejects `x`; empty where −φ is not finite without it.
+
+        None means that −φ is finite.
+        """
+        try:
+            value = self._model.log_density(np.ascontiguousarray(x, float))
+        except RuntimeError as cause:
+            return str(cause)
+        return None if np.isfinite(value) else ""
+
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
         try:
