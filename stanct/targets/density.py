@@ -24,6 +24,7 @@ from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
 from stanct.targets.lending import Shelves
+from stanct.work.interrupts import left_behind
 
 # BridgeStan's `bs_log_density`, `bs_param_constrain` and `bs_param_unconstrain`. Its own methods
 # check and convert every argument, which takes longer than the density of a small program.
@@ -186,6 +187,8 @@ class Density:
         point, value, handle = rows.ctypes.data, values.ctypes.data, self.handle
         step, to, call = rows.strides[0], values.strides[0], self._constrain
         for k in range(len(rows)):
+            if left_behind():
+                raise KeyboardInterrupt
             if call(handle, True, True, point + k * step, value + k * to, rng.ptr, None):
                 values[k] = np.nan
         lead = np.shape(points)[:-1]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.deadline import OutOfTime, deadline
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError, shortened
@@ -32,9 +33,11 @@ from stanct.targets.density import Density
 from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.sizes import refuse_sizes
+from stanct.work.interrupts import heard
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
 _WORD = re.compile(r"[A-Za-z]\w*")
+_SECONDS = 5.0
 _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
 
 
@@ -162,6 +165,11 @@ class ProgramTarget:
     def refuse_rejection(self, *, failed: bool = False) -> None:
         """Raise an error for a program that Stan rejects everywhere; see `refuse_rejection`."""
         refuse_rejection(self._users, self.data, self.density, failed=failed)
+
+    def refuse_causes(self) -> None:
+        """Raise an error that says why a fit had to fail, if that shows at random points."""
+        self.refuse_bounds(points=30)
+        self.refuse_rejection(failed=True)
 
     def _made(self) -> Density:
         try:
@@ -370,17 +378,20 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
 def naming_causes(target: Any) -> Iterator[None]:
     """Let the cause be the error where a fit to a program failed in the body.
 
-    Causes are a bound that holds nowhere, and a program that Stan rejects everywhere.
+    Causes are a bound that holds nowhere, and a program that Stan rejects everywhere. They are
+    looked for during a few seconds.
     """
     try:
         yield
     except EngineError as error:
         if isinstance(target, ProgramTarget):
             try:
-                target.refuse_bounds(points=30)
-                target.refuse_rejection(failed=True)
+                with deadline(_SECONDS):
+                    heard(target.refuse_causes)
             except ProgramError as cause:
                 raise cause from error
+            except OutOfTime:
+                pass
         raise
 
 
