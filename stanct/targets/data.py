@@ -283,6 +283,7 @@ def _check_value(
         ) from None
     if declaration.type == "int":
         _check_integers(declaration, array, program, origin)
+        _check_written(declaration, value, program, origin)
     _check_shape(declaration, array, known, program, origin)
     for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
         limit = evaluated(declaration.constraints.get(side, ""), known)
@@ -318,6 +319,22 @@ def _check_integers(
                 f"{int(value) if value == round(value) else value}.",
                 remedy,
             )
+
+
+def _check_written(declaration: Declaration, value: Any, program: Program, origin: str) -> None:
+    """Refuse whole numbers that are written as real ones, such as 3.0, as CmdStan does."""
+    if np.asarray(value).dtype.kind != "f" or not np.size(value):
+        return
+    flat = np.asarray(value, object)
+    wrong = np.array([isinstance(one, float) for one in flat.flat]).reshape(flat.shape)
+    number = flat[wrong].flat[0]
+    raise error_at(
+        declaration,
+        program,
+        f"`{_first(declaration.name, wrong)}` is declared int, but {origin} has {number}, which "
+        "Stan reads as a real number.",
+        f"Write {int(number)}: in Python by int(...), or by .astype(int) of an array.",
+    )
 
 
 def _check_shape(
