@@ -24,7 +24,7 @@ from stanct.bases.forms import (
     standardised,
 )
 from stanct.bases.modes import Hints
-from stanct.deadline import out_of_time
+from stanct.deadline import nobody_waits, out_of_time
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -431,7 +431,8 @@ class Job:
         if not cut:
             try:
                 # A thread that is left behind may not write to the folder.
-                return made(folder) if folder else heard(partial(made, None)), False
+                here = folder is not None or nobody_waits()
+                return made(folder) if here else heard(partial(made, None)), False
             except KeyboardInterrupt:
                 self.execution.seal()
         return Later(partial(made, None)), True
