@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import ROOT, target_of
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
 from stanct.bases import modes
+from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import FittedBase
+from stanct.estimates.modes import mode_table
+from stanct.estimates.path import Evidence
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
@@ -151,7 +154,10 @@ def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_base_that_fails_alone_is_tempered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "EVEN", 0.0)
     monkeypatch.setattr(auto, "BOUNDED", np.inf)
-    run = default_run(FUNNEL, seed, draws=40)
+    narrow = GaussianBase(np.zeros(2), 0.2 * np.eye(2))
+    mixture = MixtureBase.of([1, 1], [narrow, GaussianBase(np.full(2, 0.1), 0.2 * np.eye(2))])
+    source = "parameters { vector[2] x; } model { target += std_normal_lpdf(x); }"
+    run = default_run(source, seed, draws=200, base=mixture)
     methods = [step["method"] for step in run.provenance["steps"]]
     assert methods[:2] == ["independence", "simulated_tempering"]
     alone = auto._Step(auto._INDEPENDENT, 40, "")
@@ -165,7 +171,7 @@ def test_bases_of_the_users_own(seed: int) -> None:
     target = target_of("parameters { real x; } model { target += normal_lpdf(x | 0, 1); }")
     wide = GaussianBase(np.zeros(1), np.full((1, 1), 20.0))
     run: Any = stanct.sample(target, base=wide, seed=seed, progress=False, draws=800)
-    assert run.method == "joint" and run.base.scale[0, 0] >= 20 * (1 - 1e-9)
+    assert run.method == "simulated_tempering" and run.base.scale[0, 0] >= 20 * (1 - 1e-9)
     assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
     two = MixtureBase.of([1, 1], [wide, GaussianBase(np.ones(1), np.ones((1, 1)))])
     run = stanct.sample(target, base=two, seed=seed, progress=False, draws=800)
@@ -187,6 +193,19 @@ def test_modes_of_a_centred_hierarchy_get_one_gaussian() -> None:
     assert auto._for_necks(target_of("parameters { vector[3] x; } model { }"), start) is start
     for other in (replace(start, separated=False), replace(start, given=True)):
         assert auto._for_necks(target, other) is other
+
+
+def test_a_long_way_to_many_modes_is_taken_by_simulated_tempering(seed: int) -> None:
+    """Sixteen units, on which joint tempering has an error above 1 at this cost."""
+    machine = BoltzmannMachine.random(16, np.random.default_rng([16, 2]))
+    exact = machine.relaxed(machine.exact())
+    program = (ROOT / "stan_models/boltzmann/boltzmann.stan").read_text(encoding="utf-8")
+    run = default_run(Exact(program, machine.stan_data(), float(exact.log_z), {}), seed)
+    (step,) = run.provenance["steps"]
+    assert step["method"] == "simulated_tempering" and "width of δ" in step["because"]
+    assert run.gradients < 1_000_000 and not run.warnings
+    assert run.evidence.std_error < 0.1
+    assert abs(run.evidence.log_z - exact.log_z) < 4 * run.evidence.std_error
 
 
 def test_modes_as_a_result(seed: int) -> None:
@@ -217,6 +236,21 @@ def test_a_lost_mode_is_a_failed_check(seed: int) -> None:
     assert "modes" in blind.warnings
     (check,) = [check for check in blind.diagnostics if check.name == "modes"]
     assert "Mode 2" in check.message
+
+
+def test_known_modes_may_hold_little_of_the_mass(rng: np.random.Generator) -> None:
+    """Two modes of a twentieth each, and a run that gives them a twentieth and nearly nothing."""
+    survey = {"place": [[0.0], [9.0]], "spread": [[1.0], [1.0]], "log_evidence": [2.0, 2.0]}
+    x = np.concatenate([rng.normal(size=(2, 1000, 1)), np.full((2, 1, 1), 9.0)], axis=1)
+
+    def pilots(log_z: float, error: float) -> list[float]:
+        evidence = Evidence(log_z, error, "", error, error, 9.0, 0.1, np.zeros(2))
+        table = mode_table(survey, x, lambda z: z, np.zeros(x.shape[:2]), evidence)
+        return table["pilot_weight"].tolist()
+
+    assert pilots(2 + np.log(20), 0.0) == pytest.approx([0.05, 0.05])
+    assert pilots(2 + np.log(20) + 0.2, 0.1) == pytest.approx([0.05, 0.05])
+    assert pilots(2.0, 0.0) == pytest.approx([0.5, 0.5])  # the run lost one
 
 
 def accepted(proposals: independence.Proposals, bias: Bias, size: int) -> tuple[Any, Any]:

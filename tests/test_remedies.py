@@ -51,6 +51,7 @@ parameters { vector[2] x; }
 model { x[1] ~ normal(0, 3); x[2] ~ normal(x[1] ^ 2, 0.3); }
 """
 BENT = BANANA.replace("vector[2]", "vector[10]").replace("x[2]", "x[2:10]")
+PLAIN = "parameters { vector[2] x; } model { x ~ std_normal(); }"
 NOISE = "parameters { vector[20] x; } model { x ~ std_normal(); }"
 WAITS = "parameters { vector<lower=0>[8] x; } model { x ~ exponential(1); }"
 UNITS = {n: stanct.GaussianBase(np.zeros(n), np.eye(n)) for n in (1, 2, 8)}
@@ -62,6 +63,7 @@ BELOW, ABOVE = (stanct.GaussianBase(np.array([at]), np.eye(1)) for at in (-1.0, 
 AROUND = stanct.GaussianBase(np.zeros(5), np.diag([3.0, 5, 5, 5, 5]))
 CONDITION = np.linalg.inv(np.eye(2) + 4 * (LINE.data or {})["X"].T @ (LINE.data or {})["X"])
 EXACT = stanct.GaussianBase(LINE.means["b"], np.linalg.cholesky(CONDITION))
+INSIDE = stanct.GaussianBase(np.full(2, 0.05), 0.2 * np.eye(2))
 TWICE = stanct.GaussianBase(np.zeros(2), 2 * np.eye(2))
 OVER = stanct.GaussianBase(np.zeros(2), 3 * np.eye(2))
 BESIDE = stanct.GaussianBase(np.full(2, 3.0), np.eye(2))
@@ -438,6 +440,11 @@ CASES: dict[str, Case] = {
         bridged(
             drawn(TWO_MODES.source, (4, 400)), TWO_MODES.source, None, search=True, escalate=True
         ),
+    ),
+    "pareto_k_base": Case(
+        made("independence", PLAIN, base=INSIDE, draws=2500),
+        "method='simulated_tempering'",
+        made("simulated_tempering", PLAIN, base=INSIDE, draws=2500),
     ),
     "effective_size of a fit": Case(
         bridged(drawn(WAITS, (2, 50)), WAITS, None),

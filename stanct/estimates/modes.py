@@ -42,7 +42,8 @@ def mode_table(
     -------
     DataFrame
         For each mode: `weight` and its `std_error`; `log_z`, the log of its mass, and its
-        `log_z_std_error`; `pilot_log_z`, the pilots' estimate; `pilot_weight`; and `chains`, the
+        `log_z_std_error`; `pilot_log_z`, the pilots' estimate; `pilot_weight`, its share of all
+        modes' mass, or of the run's if that is more by two standard errors; and `chains`, the
         number of chains with at least a tenth of the mode's weight.
     """
     place, spread = np.array(survey["place"]), np.array(survey["spread"])
@@ -61,6 +62,8 @@ def mode_table(
     by_chain = np.einsum("cd,cdk->ck", weights, share) / weights.sum(axis=1)[:, None]
     value = np.maximum(found.value, 1e-300)
     relative = found.std_error / value
+    # Of many modes, pilots may know some that hold little of all mass.
+    mass = max(float(log_sum_exp(pilots)), evidence.log_z - 2 * evidence.std_error)
     return pd.DataFrame(
         {
             "weight": found.value,
@@ -68,7 +71,7 @@ def mode_table(
             "log_z": evidence.log_z + np.log(value),
             "log_z_std_error": np.hypot(evidence.std_error, relative),
             "pilot_log_z": pilots,
-            "pilot_weight": np.exp(pilots - log_sum_exp(pilots)),
+            "pilot_weight": np.exp(pilots - mass),
             "chains": (by_chain > 0.1 * found.value).sum(axis=0),
         },
         index=pd.RangeIndex(1, pilots.size + 1, name="mode"),

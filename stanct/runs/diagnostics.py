@@ -94,8 +94,8 @@ def check(
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
     "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap", "swaps",
-    "acceptance", "divergences", "max_depth", "tails", "pareto_k", "few_tours", "base",
-    "estimators", "directions", "target_se", "interrupted", "max_seconds",
+    "acceptance", "divergences", "max_depth", "tails", "pareto_k_base", "pareto_k", "few_tours",
+    "base", "estimators", "directions", "target_se", "interrupted", "max_seconds",
 )  # fmt: skip
 
 
@@ -298,6 +298,26 @@ def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
         not tail.is_heavy,
         f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
         remedy,
+    )
+
+
+def base_tail_check(base_delta: Array) -> Check:
+    """Check that the base reaches all of a target to which only its own draws go.
+
+    The chains' weights do not tell of a part of the target that hardly a draw has come to. The
+    importance weights exp(−δ) of the base's draws have a heavy tail then.
+
+    Parameters
+    ----------
+    base_delta : shape (draws,)
+        δ at independent draws of the base.
+    """
+    return weights_check(
+        "pareto_k_base",
+        Tail.of(-base_delta),
+        "The importance weights of the base's draws",
+        "The base hardly reaches a part of the target. Use a method whose chains move, such as "
+        "the default or method='simulated_tempering'.",
     )
 
 

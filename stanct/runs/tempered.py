@@ -24,6 +24,7 @@ from stanct.path.bias import AnyBias, Bias, LadderBias, regenerates
 from stanct.runs.diagnostics import (
     Check,
     agreement_check,
+    base_tail_check,
     confirmation_check,
     modes_check,
     transition_checks,
@@ -175,6 +176,7 @@ class TemperedRun(EvidenceRun):
                 kept=self.kept,
                 rao_blackwell=self.rao_blackwell_evidence,
             ),
+            *([] if self.method != "independence" else [base_tail_check(self.base_delta)]),
             *tours_check(self.estimator),
             agreement_check(evidence, self.thermodynamic_evidence),
             *transition_checks(self.statistics, own.get("max_depth")),
