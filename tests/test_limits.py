@@ -187,7 +187,7 @@ def test_no_message_is_longer_than_a_few_lines(source: str) -> None:
 @pytest.mark.parametrize("character", ["q", "/b"])
 def test_long_words_of_users_are_cut(character: str, tmp_path: Path) -> None:
     """Paths, names and values of the user's stand in messages, whose length is limited once."""
-    long = character * 10**5
+    long: Any = character * 10**5
     model = temper("data { int n; } " + MODEL.format("x ~ normal(0, 1);"))
     asked: list[Any] = [
         lambda: temper(f"/{long}.stan"),
