@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = " ".join(getattr(stop, "__notes__", ["No draws were finished."]))
         sys.stderr.write(f"stanct: interrupted. {told}\n")
         status = INTERRUPTED
-    if status == INTERRUPTED:
+    if status in (1, INTERRUPTED):
         leave_with(status)
     return status
 

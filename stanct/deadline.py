@@ -56,12 +56,16 @@ def _now() -> Deadline:
 
 
 @contextmanager
-def deadline(seconds: float | None) -> Iterator[Deadline]:
-    """End the body this many seconds from now; with None, only when what is around it ends."""
+def deadline(seconds: float | None, since: float | None = None) -> Iterator[Deadline]:
+    """End the body after this many seconds; with None, only when what is around it ends.
+
+    They count from now, or from `since`, a time that `time.monotonic` gave.
+    """
     if seconds is None:
         yield _now()
         return
-    token = _current.set(Deadline(seconds, time.monotonic() + seconds))
+    begun = time.monotonic() if since is None else since
+    token = _current.set(Deadline(seconds, begun + seconds))
     try:
         yield _now()
     finally:

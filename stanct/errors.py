@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-# Characters of a message that are shown, and of a line of the user's around the fault.
-_LONGEST, _AROUND = 2000, 50
+# Characters of a message that are shown, of a word in it, such as a path or a name of the user's,
+# and of a line of the user's around the fault.
+_LONGEST, _LONGEST_WORD, _AROUND = 1200, 160, 50
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def shortened(text: str, longest: int) -> str:
     """Leave out the middle of a text that is longer than this."""
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} [...] {text[-half:]}"
+
+
+def _shown(text: str) -> str:
+    """A text as messages show it: of a few lines, and of characters that can be printed."""
+    short = _LONG_WORD.sub(lambda word: shortened(word[0], _LONGEST_WORD), text)
+    return shortened(short, _LONGEST).encode(errors="backslashreplace").decode()
 
 
 class StanctError(Exception):
@@ -26,10 +35,10 @@ class StanctError(Exception):
     """
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        message = shortened(message, _LONGEST)
+        message = _shown(message)
         super().__init__(message)
         self.message = message
-        self.remedy = None if remedy is None else shortened(remedy, _LONGEST)
+        self.remedy = None if remedy is None else _shown(remedy)
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}" if self.remedy else self.message
@@ -67,7 +76,8 @@ class ProgramError(StanctError):
         self.excerpt = excerpt
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
+        path = _shown(self.path or "")
+        place = ":".join(str(part) for part in (path, self.line, self.column) if part)
         lines = [f"{place}: {self.message}" if place else self.message]
         if self.excerpt is not None:
             first = max(0, (self.column or 1) - 1 - _AROUND)
@@ -79,7 +89,7 @@ class ProgramError(StanctError):
                 lines.append(f"    {lead}^")
         if self.remedy:
             lines.append(self.remedy)
-        return "\n".join(lines)
+        return "\n".join(lines).encode(errors="backslashreplace").decode()
 
 
 class UnsupportedError(ProgramError):

@@ -178,7 +178,7 @@ def sample_many(
             for row in _done(pool, tasks()):
                 journal.add(row)
                 bar.update(1)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             complete = False
             warnings.warn(
                 f"Stopped after {len(journal.rows)} data sets."

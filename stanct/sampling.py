@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, Unpack, overload
@@ -14,9 +15,11 @@ from stanct import kernels
 from stanct.bases.fits import SEARCHED
 from stanct.bases.forms import nearer
 from stanct.bases.modes import Hints
+from stanct.deadline import OutOfTime, deadline
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
-from stanct.errors import SamplingError
+from stanct.engines.native import end_compilers
+from stanct.errors import SamplingError, TooLittleTimeError
 from stanct.options import DEFAULTS, ELSEWHERE, Options, is_base
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
@@ -38,10 +41,10 @@ from stanct.settings import (
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import FunctionDensity, FunctionTarget, telling_of
 from stanct.targets.inits import Inits, places_of
-from stanct.targets.program_target import ProgramTarget, naming_bounds
+from stanct.targets.program_target import ProgramTarget, naming_causes
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
-from stanct.work.interrupts import heeding_signals
+from stanct.work.interrupts import heard, heeding_signals
 from stanct.work.pools import check_executor, opened
 
 Result = TypeVar("Result")
@@ -107,28 +110,16 @@ def sample(
     asked = _checked(chosen, options)
     if options.get("engine", "auto") == "auto" and not isinstance(target, ProgramTarget):
         asked = replace(asked, engine=None)  # CmdStan runs Stan programs
-    plan = asked.plan
+    begun = time.monotonic()
     _check_target(chosen, target)
-    chosen.check(plan, target)
-    problem: Any = target
-    if asked.inits is not None or plan.hints:
-        _check_searched(plan.base)
-        plan = replace(plan, hints=Hints(plan.hints.radius, places_of(problem, asked.inits)))
-    if not isinstance(plan.base, str) and not is_base(plan.base):
-        seeds = Seeds(asked.seed or 0)
-        problem, base = _base_of_fit(problem, plan.base, seeds.stream("fit"))
-        plan = replace(plan, base=base)
-    _try_density(problem, plan.base, asked.engine)
-    if chosen.by_nuts and asked.engine is None and asked.executor is None:
-        kernels.compile_ahead()
-    _check_kept(plan, problem)
-    _check_memory(plan, problem, asked)
+    chosen.check(asked.plan, target)
+    problem, plan = _in_time(lambda: _prepared(chosen, target, asked), asked.plan.max_seconds)
     if asked.store is not None:
         check_store_folder(asked.store)
     with (
         within_memory(),
         telling_of(problem),
-        naming_bounds(problem),
+        naming_causes(problem),
         opened(asked.executor) as executor,
         executing(
             problem,
@@ -147,6 +138,7 @@ def sample(
             checkpoint=asked.store or asked.checkpoint,
             store=asked.store is not None,
             max_seconds=plan.max_seconds,
+            since=begun,
             progress=asked.progress,
             call=_call(chosen, plan, problem, asked),
         ) as execution,
@@ -166,6 +158,45 @@ def sample(
             return run
         execution.complete(run.z)
         return run.stored(execution.store)
+
+
+def _prepared(method: Method[Any], target: Any, asked: _Asked) -> tuple[Any, Plan]:
+    """Read the program with its data, and refuse what cannot be sampled.
+
+    Returns the target, which a fit as base may turn into another form, and the plan with its base.
+    """
+    plan, problem = asked.plan, target
+    if asked.inits is not None or plan.hints:
+        _check_searched(plan.base)
+        plan = replace(plan, hints=Hints(plan.hints.radius, places_of(problem, asked.inits)))
+    if not isinstance(plan.base, str) and not is_base(plan.base):
+        seeds = Seeds(asked.seed or 0)
+        problem, base = _base_of_fit(problem, plan.base, seeds.stream("fit"))
+        plan = replace(plan, base=base)
+    blind = isinstance(plan.base, str) and asked.inits is None
+    _try_density(problem, plan.base, asked.engine, blind=blind)
+    if method.by_nuts and asked.engine is None and asked.executor is None:
+        kernels.compile_ahead()
+    _check_kept(plan, problem)
+    _check_memory(plan, problem, asked)
+    return problem, plan
+
+
+def _in_time(prepare: Callable[[], Result], seconds: float | None) -> Result:
+    """Prepare a run, which Ctrl-C and the deadline can end even where Stan does not return."""
+    try:
+        # A time of 0 seconds asks for what a checkpoint holds.
+        with deadline(seconds or None):
+            return heard(prepare)
+    except KeyboardInterrupt as stop:
+        end_compilers()
+        if not isinstance(stop, OutOfTime):
+            raise
+        raise TooLittleTimeError(
+            f"max_seconds={seconds:g} passed before the target could be evaluated.",
+            remedy="Allow more time if a CmdStan compiles it, which takes about a minute once. "
+            "Otherwise see that all loops have an end, those of the transformed data first.",
+        ) from None
 
 
 def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Method[Any]:
@@ -212,8 +243,11 @@ def _check_memory(plan: Plan, problem: Any, asked: _Asked) -> None:
         )
 
 
-def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None:
-    """Refuse bad data, what the engine cannot run, and a function that fails, before any work."""
+def _try_density(problem: Any, base: str | Base, engine: CmdStan | None, *, blind: bool) -> None:
+    """Refuse bad data, what the engine cannot run, and a function that fails, before any work.
+
+    With `blind`, no place is known where the density is finite, and none is refused, too.
+    """
     if isinstance(problem, ProgramTarget):
         count = problem.density.dimension
         dense = engine is not None or problem.by_cmdstan
@@ -225,6 +259,8 @@ def _try_density(problem: Any, base: str | Base, engine: CmdStan | None) -> None
                 remedy="Pass base='low_rank' and few draws, without engine=. Each draw of all "
                 f"parameters takes {16 * count / 1e6:.1f} MB.",
             )
+        if blind:
+            problem.refuse_rejection()
     elif isinstance(problem, FunctionTarget) and not isinstance(base, str):
         density = problem.density
         if isinstance(density, FunctionDensity) and base.dimension == density.dimension:

@@ -75,6 +75,71 @@ def test_a_program_that_cannot_have_made_the_draws(
         stanct.load(folder)
 
 
+def _edited(folder: Path, place: list[str], value: Any) -> None:
+    """Change a value of `run.json`, which then has no digests."""
+    head = json.loads((folder / "run.json").read_text())
+    del head["digests"]
+    record = head
+    for key in place[:-1]:
+        record = record[key]
+    record[place[-1]] = value
+    (folder / "run.json").write_text(json.dumps(head))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (["provenance", "settings", "chains"], 10**18, "tell of 1000000000000000000 chains"),
+        (["provenance", "settings", "chains"], 3, "3 chains, and it has draws of 4"),
+        (["provenance", "settings", "keep"], ["x", "unknown"], "keep 'unknown', and it has no"),
+        (["method"], "../x", "not the name of a method"),
+        (["method"], ".x", "not the name of a method"),
+        (["method"], "a\\b", "not the name of a method"),
+    ],
+)
+def test_values_that_no_run_has(
+    both: Path, tmp_path: Path, place: list[str], value: Any, words: str
+) -> None:
+    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
+    _edited(folder, place, value)
+    with pytest.raises(SavedRunError, match=words):
+        stanct.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("variable x", lambda a: np.full_like(a, np.nan), "parameter 'x' is NaN in all draws"),
+        ("delta", lambda a: 1e300 * a, r"'delta' has numbers beyond 1e\+150"),
+        ("base_delta", lambda a: -1e300 * a, "'base_delta' has numbers beyond"),
+    ],
+)
+def test_numbers_that_no_run_has(
+    both: Path, tmp_path: Path, name: str, change: Any, words: str
+) -> None:
+    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
+    _forget_digests(folder)
+    with np.load(folder / "draws.npz") as stored:
+        arrays = dict(stored)
+    assert name in arrays
+    arrays[name] = change(arrays[name])
+    np.savez(folder / "draws.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SavedRunError, match=words):
+        stanct.load(folder)
+
+
+def test_a_run_whose_generated_quantities_reject_all_is_loaded(tmp_path: Path) -> None:
+    source = (
+        "parameters { real x; } model { x ~ normal(0, 1); }"
+        'generated quantities { real y; if (x < 1e9) reject("never"); y = 1; }'
+    )
+    base = GaussianBase(np.zeros(1), np.eye(1))
+    options: dict[str, Any] = {"base": base, "draws": 50, "seed": 1, "progress": False}
+    run = stanct.sample(target_of(source), stanct.Independence(), **options)
+    run.save(tmp_path / "run")
+    assert np.isnan(stanct.load(tmp_path / "run").variables["x"]).all()
+
+
 def test_a_longer_file_is_not_read(both: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
     with (folder / "draws.npz").open("r+b") as file:

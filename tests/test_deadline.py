@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import ROOT, target_of
 from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same
 
 import stanct
 from stanct.cli import main
 from stanct.deadline import OutOfTime, completed, deadline, ended_by, heed, out_of_time, result
+from stanct.engines import native
 from stanct.engines.tape import _TapeThread
-from stanct.errors import TooLittleTimeError
+from stanct.errors import EngineError, TooLittleTimeError
 from stanct.samplers import auto
 from stanct.work.interrupts import in_threads
 
@@ -214,3 +219,65 @@ def test_a_call_of_the_engine_is_left_behind() -> None:
     with deadline(0.1), pytest.raises(OutOfTime):
         thread.call(RELEASED.wait)
     assert not thread.works and time.monotonic() - begun < SLACK
+
+
+def test_the_time_counts_from_its_beginning() -> None:
+    with deadline(5, since=time.monotonic() - 10), pytest.raises(OutOfTime):
+        heed()
+
+
+ENDLESS = {
+    "transformed data": (
+        "transformed data { real s = 0; for (i in 1:2000000000) s += sqrt(i * 1.0); }"
+        "parameters { real x; } model { x ~ normal(s, 1); }",
+        "TooLittleTimeError",
+    ),
+    "model": (
+        "parameters { real x; } model { int k = 0; while (k < 1) k = 0; x ~ normal(k, 1); }",
+        "TooLittleTimeError",
+    ),
+    "generated quantities": (
+        "parameters { real x; } model { x ~ normal(0, 1); }"
+        "generated quantities { int k = 0; while (k < 1) k = 0; }",
+        "max_seconds|TooLittleTimeError",  # on a machine that is busy now
+    ),
+}
+SCRIPT = """
+import sys, time
+import stanct
+model = stanct.temper(sys.argv[1])
+begun = time.monotonic()
+try:
+    told = model.sample(draws=50, max_seconds=2, seed=1, progress=False).warnings
+except stanct.SamplingError as error:
+    told = type(error).__name__
+print(told, time.monotonic() - begun, flush=True)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("block", ENDLESS)
+def test_blocks_without_an_end(block: str) -> None:
+    """The process then ends with its own status, though a thread is left in compiled code."""
+    source, words = ENDLESS[block]
+    found = subprocess.run(
+        [sys.executable, "-c", SCRIPT, source],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert re.search(words, found.stdout) and found.returncode == 3
+    assert float(found.stdout.split()[-1]) < 2 + 2 * SLACK
+
+
+def test_compilers_end_with_the_time(cmdstan_home) -> None:
+    begun = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(native._output, ["sh", "-c", "sleep 60; true"], cmdstan_home)
+        while not native._compilers and not waiting.done():
+            time.sleep(0.01)
+        native.end_compilers()
+        with pytest.raises(EngineError):
+            waiting.result()
+    assert time.monotonic() - begun < SLACK and not native._compilers

@@ -19,7 +19,7 @@ import pytest
 from conftest import ROOT, target_of
 from test_execution import PROGRAM
 
-from stanct import sample
+from stanct import load, sample
 from stanct.arrays import Later
 from stanct.engines import cmdstan
 from stanct.runs.tempered import TemperedRun
@@ -30,7 +30,7 @@ from stanct.work.execution import executing
 from stanct.work.interrupts import Threads, in_threads
 
 SECONDS = 3.0
-# A density that never returns. The main thread evaluates it only if data decide on its loop.
+# A density that never returns.
 NEVER = "parameters {{ real x; }} model {{ real s = 0; while ({0}) s *= 2; x ~ normal(s, 1); }}"
 SCRIPT = """
 import bridgestan, stanct
@@ -124,6 +124,35 @@ def test_a_handler_of_the_users_stays(target) -> None:
     assert told == [signal.SIGTERM]
 
 
+TERMINATED = """
+import os, signal, threading
+import stanct
+model = stanct.temper("parameters { vector[3] x; } model { x ~ normal(0, 1); }")
+base = stanct.GaussianBase([0.0] * 3, [[float(i == j) for i in range(3)] for j in range(3)])
+options = dict(base=base, method=stanct.Gibbs(transitions=50), warmup=32, seed=1, progress=False)
+model.sample(draws=32, **options)
+threading.Timer(2.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+run = model.sample(draws=10**7, **options)
+assert run.provenance["interrupted"] and run.draws > 0
+run.save("kept")
+print("kept", flush=True)
+model.sample(draws=32, **options)
+print("not reached", flush=True)
+"""
+
+
+def test_sigterm_returns_the_draws_and_ends_what_follows(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", TERMINATED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        timeout=120,
+    )
+    assert (found.stdout, found.returncode) == (b"kept\n", 143)
+    assert load(tmp_path / "kept").draws > 0
+
+
 def test_in_threads() -> None:
     assert in_threads(lambda k: k * k, 5, 2) == [0, 1, 4, 9, 16]
     with Threads(2) as pool:
@@ -137,20 +166,34 @@ def test_in_threads() -> None:
     assert stopped.is_set()
 
 
+HANGING = """
+from stanct.engines.embedded import Recipe
+from stanct.targets.density import Density
+from stanct.work.interrupts import heeding_signals
+density = Density(Recipe(open("never.stan").read(), "{}"))
+print("begun", flush=True)
+with heeding_signals(lambda: None):
+    print("inside", flush=True)
+    density.log_density([0.0])
+"""
+
+
 @pytest.mark.parametrize(
-    ("condition", "numbers", "status"),
+    ("script", "condition", "numbers", "status"),
     [
-        ("1 < 2", [signal.SIGINT, signal.SIGINT], 130),
-        ("1 < 2", [signal.SIGTERM], 143),
-        ("s < 1", [signal.SIGINT], -signal.SIGINT),
+        (SCRIPT, "1 < 2", [signal.SIGINT], -signal.SIGINT),
+        (SCRIPT, "1 < 2", [signal.SIGTERM], 143),
+        (SCRIPT, "s < 1", [signal.SIGINT], -signal.SIGINT),
+        (HANGING, "1 < 2", [signal.SIGINT, signal.SIGINT], 130),
+        (HANGING, "1 < 2", [signal.SIGTERM], 143),
     ],
 )
 def test_a_program_that_never_returns(
-    tmp_path: Path, condition: str, numbers: list[int], status: int
+    tmp_path: Path, script: str, condition: str, numbers: list[int], status: int
 ) -> None:
     (tmp_path / "never.stan").write_text(NEVER.format(condition))
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import target_of
 
-from stanct import cli, commands, sample, sampling
+from stanct import cli, commands, load, sample, sampling, temper
 from stanct.engines import homes
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.path.gaussian import GaussianBase
@@ -182,6 +182,40 @@ def test_a_hundred_thousand_dimensions() -> None:
 )
 def test_no_message_is_longer_than_a_few_lines(source: str) -> None:
     assert len(refusal(source)) < 3000
+
+
+@pytest.mark.parametrize("character", ["q", "/b"])
+def test_long_words_of_users_are_cut(character: str, tmp_path: Path) -> None:
+    """Paths, names and values of the user's stand in messages, whose length is limited once."""
+    long: Any = character * 10**5
+    model = temper("data { int n; } " + MODEL.format("x ~ normal(0, 1);"))
+    asked: list[Any] = [
+        lambda: temper(f"/{long}.stan"),
+        lambda: temper("#include a.stan\n" + MODEL.format(""), include_paths=[f"/{long}"]),
+        lambda: model.sample(f"/{long}.json"),
+        lambda: model.sample({long: 1}),
+        lambda: model.sample({"n": 1, long: float("nan")}),
+        lambda: model.sample({"n": 1}, method=long),
+        lambda: model.sample({"n": 1}, seed=long),
+        lambda: model.sample({"n": 1}, keep=[long]),
+        lambda: model.sample({"n": 1}, checkpoint=f"/{long}"),
+        lambda: model.sample({"n": 1}, inits=f"/{long}"),
+        lambda: load(f"/{long}"),
+    ]
+    for ask in asked:
+        with pytest.raises(StanctError) as caught:
+            ask()
+        assert len(str(caught.value)) < 700
+
+
+def test_halves_of_characters() -> None:
+    for source in ('model { print("\ud800"); }', "model { real \udc00; }", "// \ud800"):
+        told = refusal("parameters { real x; }\n" + source)
+        assert "2:" in told and "half of a character" in told
+        assert told.encode() and "\\ud" in told
+    with pytest.raises(ProgramError) as caught:
+        temper("/\ud800.stan")
+    assert str(caught.value).encode()
 
 
 def test_the_caret_stays_under_its_column() -> None:

@@ -32,6 +32,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.engines.tape import on_tape, stanli
 from stanct.errors import EngineError
+from stanct.stan.guards import guarded
 
 ParameterShapes = Mapping[str, tuple[int, ...]]
 
@@ -153,6 +154,21 @@ def versions() -> dict[str, str]:
     return {"stanli": stanli.__version__, "build": stanli.build_id()}
 
 
+def runnable(source: str) -> str:
+    """Compile a program, as `compile_program` does, with what the engine needs to run it rightly.
+
+    The generated text stays as the user reads it, and CmdStan needs none of it.
+    """
+    mir = compile_program(source)  # says what is wrong with the text itself
+    with_guards = guarded(source)
+    if with_guards == source:
+        return mir
+    try:
+        return compile_program(with_guards)
+    except CompilerMessageError:
+        return mir
+
+
 def compile_program(source: str) -> str:
     """Compile a program with stanc and return its intermediate code; results are cached.
 
@@ -182,7 +198,7 @@ def warning(recipe: Recipe) -> str:
     RuntimeError
         The engine cannot run the program, or rejects the data.
     """
-    mir = compile_program(recipe.source)
+    mir = runnable(recipe.source)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
         stanli.Model(mir=mir, data=recipe.data)
@@ -198,7 +214,7 @@ class _Models(threading.local):
     def get(self, recipe: Recipe) -> Any:
         model = self.kept.pop(recipe.key, None)
         if model is None:
-            mir = compile_program(recipe.source)
+            mir = runnable(recipe.source)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)
                 model = stanli.Model(mir=mir, data=recipe.data)

@@ -10,14 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from stanct.arrays import Array
+from stanct.errors import shortened
 from stanct.stan.program import Program
 from stanct.stan.syntax import Declare, TypeSpec
-from stanct.targets.data import SQUARE, evaluated
+from stanct.targets.arithmetic import evaluated
+from stanct.targets.data import SQUARE
 
 LONGEST_PROGRAM = 2**24
 """Length of the longest text of a program that is read from a saved run."""
 
+# Squares of larger numbers overflow, and no log density differs so much from a base's.
+_HUGE = 1e150
+# Numbers of a mapped array that are read to find one.
+_MOST_READ = 2**14
 # Bytes at each end of an array's own file that its digest covers. To read all of it would take the
 # time that mapping saves.
 _END = 2**16
@@ -101,6 +109,50 @@ def check_digests(folder: Path, digests: Mapping[str, str], files: Sequence[str]
             raise ValueError(f"{name} is not the file that was saved with its run.json")
 
 
+def check_values(run: Bound, arrays: Mapping[str, Array]) -> None:
+    """Raise `ValueError` unless the numbers of a run can be those of its settings.
+
+    Parameters
+    ----------
+    arrays
+        The run's own arrays, such as δ.
+    """
+    settings, chains = run.provenance["settings"], run.z.shape[0]
+    told = settings.get("chains", chains)
+    if told != chains:
+        raise ValueError(f"its settings tell of {told} chains, and it has draws of {chains}")
+    for name in settings.get("keep") or ():
+        if name not in run.variables:
+            raise ValueError(f"its settings keep {shortened(name, 60)!r}, and it has no such draws")
+    for name, values in arrays.items():
+        # To read all of a long mapped array would take the time that mapping saves.
+        if isinstance(values, np.memmap) and values.size > _MOST_READ:
+            continue
+        if values.dtype.kind == "f" and np.any(np.isfinite(values) & (np.abs(values) > _HUGE)):
+            raise ValueError(f"the array {name!r} has numbers beyond {_HUGE:g}")
+
+
+def _all_nan(values: Array) -> bool:
+    """Whether an array, perhaps in a file, holds nothing but NaN; its first number mostly tells."""
+    return bool(np.isnan(values[:1, :1].ravel()[:1]).all() and np.isnan(values).all())
+
+
+def _check_parameters(run: Bound, program: Program) -> None:
+    """Raise `ValueError` for a parameter that is NaN in all draws, unless Stan made it so.
+
+    Where generated quantities reject a draw, all of its variables are NaN.
+    """
+    parameters = [*run.provenance.get("parameters", ())]
+    may_reject = {"transformed parameters", "generated quantities"} & program.blocks.keys()
+    others = [values for name, values in run.variables.items() if name not in parameters]
+    if may_reject and all(map(_all_nan, others)):
+        return
+    for name in parameters:
+        values = run.variables.get(name)
+        if values is not None and values.size and _all_nan(values):
+            raise ValueError(f"the parameter {name!r} is NaN in all draws")
+
+
 def check_program(run: Bound) -> None:
     """Raise `ValueError` unless the arrays of a run can be those of its program and data.
 
@@ -119,6 +171,7 @@ def check_program(run: Bound) -> None:
     given = json.loads(run.data)
     known = {name: given[name] for name in program.data_names if name in given}
     declared = dict(_declared(program))
+    _check_parameters(run, program)
     for name in (*run.provenance.get("parameters", ()), *run.variables):
         # Parts of tuples and of complex numbers are variables such as t:1 and z.real.
         whole = re.split(r"[.:]", name)[0]

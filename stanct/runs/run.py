@@ -20,7 +20,7 @@ from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
-from stanct.runs.binding import check_program
+from stanct.runs.binding import check_program, check_values
 from stanct.runs.diagnostics import Check, length_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
@@ -519,6 +519,7 @@ class Run(ABC):
             raise ValueError("the arrays of its base are missing")
         if self.base is not None and self.base.dimension != self.z.shape[-1]:
             raise ValueError("the base is not of the draws' dimension")
+        check_values(self, self._stored_arrays())
         check_program(self)
 
 

@@ -80,6 +80,10 @@ NAME = Kind(
     "a name of one line",
     lambda value: isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable(),
 )
+METHOD = Kind(
+    "the name of a method",
+    lambda value: NAME.holds(value) and not re.search(r"[/\\]|^\.", value),
+)
 WORD = Kind(
     "the beginning of a name in Stan",
     lambda value: isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z]\w{0,99}", value, re.A)),
@@ -127,7 +131,7 @@ _MODES: dict[str, Rule] = {
 }
 HEAD: dict[str, Rule] = {
     "format": NAME,
-    "method": Needed(NAME),
+    "method": Needed(METHOD),
     "engine": Needed(NAME),
     "programs": Needed(Many(ANYTHING)),
     "provenance": Needed({}),

@@ -24,7 +24,7 @@ from stanct.bases.forms import (
     standardised,
 )
 from stanct.bases.modes import Hints
-from stanct.deadline import out_of_time
+from stanct.deadline import nobody_waits, out_of_time
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -38,6 +38,7 @@ from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Executed, Execution
+from stanct.work.interrupts import heard
 from stanct.work.ledger import Ledger, stamp
 from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
@@ -426,9 +427,12 @@ class Job:
 
         On first use they are made in memory, because nothing else may happen to the folder then.
         """
+        folder = self.execution.store
         if not cut:
             try:
-                return made(self.execution.store), False
+                # A thread that is left behind may not write to the folder.
+                here = folder is not None or nobody_waits()
+                return made(folder) if here else heard(partial(made, None)), False
             except KeyboardInterrupt:
                 self.execution.seal()
         return Later(partial(made, None)), True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from stanct.stan.syntax import (
     walk,
 )
 
+# Operators that do not bind more tightly than a comparison.
+_COMPARES = re.compile(r"[?<>=!&|]")
 _ENDINGS = ("_lpdf", "_lpmf", "_lcdf", "_lccdf")
 # Stan has no form of these for a vector of scalars.
 _SINGLE = frozenset({"hypergeometric", "wiener"})
@@ -60,6 +63,8 @@ class ModelLoops:
     ----------
     statements
         Statements of the model block.
+    data
+        Names of data and transformed data.
     seen
         Mapping from the `id` of a statement to the variables that it can see.
     path
@@ -74,6 +79,7 @@ class ModelLoops:
         self.statements = block.statements if block else []
         shapes = rewriter.shapes
         self._globals = set(shapes.globals())
+        self.data = self._globals - rewriter.program.variable_names
         self.seen = {
             id(statement): dict(scope)
             for statement, scope in shapes.walk(self.statements, shapes.globals())
@@ -253,6 +259,17 @@ class ModelLoops:
         lowest = spec.constraints.get("lower") if spec else None
         is_size = upper.isdecimal() or (lowest and self._syntax.text(lowest).isdecimal())
         return upper if is_size and offset == "0" else f"max(0, {minus(upper, offset)})"
+
+    def runs(self, loop: Compound) -> str:
+        """Return the condition that a loop has iterations; empty if that is sure."""
+        lower, upper = map(self.bound, self.bounds(loop))
+        least, spec = upper, self.seen[id(loop)].get(upper)
+        if spec and "lower" in spec.constraints:
+            least = self._syntax.text(spec.constraints["lower"])
+        if lower.isdecimal() and least.isdecimal() and int(least) >= int(lower):
+            return ""
+        sides = [f"({side})" if _COMPARES.search(side) else side for side in (upper, lower)]
+        return " >= ".join(sides)
 
     def offset(self, loop: Compound) -> str:
         """Return the number before the first value of a loop's variable."""

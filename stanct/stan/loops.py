@@ -115,7 +115,24 @@ class LoopSums:
         function = self._with_constants(term, texts)
         behind = f" | {', '.join(texts[1:])}" if texts[1:] else ""
         line = f"{head}{function}({texts[0]}{behind});"
+        if self._may_be_impossible(term):
+            runs = [test for test in map(self._loops.runs, term.nest) if test]
+            line = f"if ({' && '.join(runs)}) {line}" if runs else line
+            # An `else` after the loop belongs to a branch around it.
+            if runs and self._syntax.word(term.nest[0].tokens.stop) == "else":
+                line = f"{{ {line} }}"
         self._around(term.nest[0]).behind.append(line)
+
+    def _may_be_impossible(self, term: LiftableTerm) -> bool:
+        """Return whether data that loops without iterations would not use are used behind them.
+
+        Stan checks arguments even where another one has no elements.
+        """
+        changed = self._loops.changed(term.nest[0])
+        return any(
+            names and names <= self._loops.data and not names & changed
+            for names in map(self._loops.names, term.arguments)
+        )
 
     def _with_constants(self, term: LiftableTerm, texts: list[str]) -> str:
         """Return the function that a term calls, and append the argument that stanct's needs."""

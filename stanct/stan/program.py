@@ -99,13 +99,16 @@ class Program:
             The file is missing or not text, has no parameters, or cannot be read as Stan.
         """
         file = Path(path)
-        if file.is_dir():
-            raise ProgramError(
-                "This is a folder." if os.fspath(path) else "There is no program in empty text.",
-                path=os.fspath(path) or None,
-                remedy="Pass the path of a .stan file, or the text of a program.",
-            )
         try:
+            if file.is_dir():
+                told = (
+                    "This is a folder." if os.fspath(path) else "There is no program in empty text."
+                )
+                raise ProgramError(
+                    told,
+                    path=os.fspath(path) or None,
+                    remedy="Pass the path of a .stan file, or the text of a program.",
+                )
             source = file.read_text(encoding="utf-8-sig")  # editors of Windows begin with a mark
         except FileNotFoundError as cause:
             raise ProgramError(
@@ -152,6 +155,11 @@ class Program:
         if path is not None:
             folders.append(Path(path).parent)
         text = SourceText.expand(source, path or f"{name}.stan", folders)
+        try:
+            text.text.encode()
+        except UnicodeEncodeError as cause:
+            told = "This is half of a character, which no file in UTF-8 can hold."
+            raise text.error(cause.start, told, "Remove it.") from None
         syntax = Syntax(text)
         data = _declarations(syntax, "data")
         parameters = _declarations(syntax, "parameters")

@@ -18,6 +18,8 @@ _INCLUDE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DEEPEST_INCLUDE = 50
+_MOST_INCLUDES = 10_000
+_LONGEST = 10_000_000  # characters
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,8 @@ class _Expander:
         self.parts: list[str] = []
         self.pieces: list[_Piece] = []
         self.length = 0
+        self.includes = 0
+        self.below = False  # whether a name stands on a line after its #include
 
     def add(self, file: _File, path: Path | None, chain: tuple[str, ...]) -> None:
         start = 0
@@ -146,6 +150,9 @@ class _Expander:
             self._append(file, start, match.start())
             name = match.group("q") or match.group("a") or match.group("w") or ""
             place = file.place(match.start())
+            # A word of the program may stand where a name is missing.
+            self.below = bool(match.group("w")) and "\n" in match.group("include")
+            self._check(name, place)
             found, included = self._read(name, path, place)
             key = str(found)
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
@@ -157,6 +164,19 @@ class _Expander:
             self.add(included, found, (*chain, key))
             start = match.end()
         self._append(file, start, len(file.text))
+
+    def _check(self, name: str, place: Place) -> None:
+        """Refuse an include without a name, and more of them than a program can need."""
+        if not name:
+            raise _error_at(place, "This #include names no file.", "Write `#include file.stan`.")
+        self.includes += 1
+        if self.includes > _MOST_INCLUDES or self.length > _LONGEST:
+            raise _error_at(
+                place,
+                f"The program includes more than {_MOST_INCLUDES} files, counted as often as each "
+                f"is included, or has more than {_LONGEST} characters with them.",
+                "Include each file once. Files that include one another twice double the text.",
+            )
 
     def _append(self, file: _File, start: int, stop: int) -> None:
         self.pieces.append(_Piece(self.length, file, start))
@@ -185,6 +205,13 @@ class _Expander:
             return candidate, _File(str(candidate), text, self._is_users(candidate))
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
         shown = f" `{name}`" if is_told else ""
+        if self.below and is_told:
+            raise _error_at(
+                place,
+                f"This #include names no file on its line, and there is none called `{name}`, the "
+                "next word.",
+                "Write `#include file.stan` on one line.",
+            )
         raise _error_at(
             place,
             f"The included file{shown} was not found; searched {searched}.",

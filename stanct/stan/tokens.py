@@ -64,6 +64,9 @@ def _unreadable(source: SourceText, offset: int) -> Exception:
         return source.error(offset, "This comment is never closed by `*/`.")
     if text[offset] == '"':
         return source.error(offset, "This string does not end on its line.")
+    if text.startswith("#include", offset):
+        told = "This #include names no file, or has no space before the name."
+        return source.error(offset, told, "Write `#include file.stan`.")
     if text[offset] == "#":
         return source.error(offset, "`#` starts no comment in Stan.", "Write `//` instead.")
     return source.error(offset, f"The character {text[offset]!r} has no meaning in Stan.")

@@ -16,7 +16,8 @@ from stanct.arrays import Array
 from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.stan.program import Program
 from stanct.stan.syntax import Declare, Range, TypeSpec
-from stanct.targets.data import StanData, evaluated
+from stanct.targets.arithmetic import evaluated
+from stanct.targets.data import StanData
 from stanct.targets.density import Density
 
 _WORD = re.compile(r"[A-Za-z]\w*")

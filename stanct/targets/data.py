@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +17,7 @@ import stanio
 from stanct.errors import DataError, shortened
 from stanct.settings import near
 from stanct.stan.program import Declaration, Program
+from stanct.targets.arithmetic import evaluated
 from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1
@@ -284,6 +283,7 @@ def _check_value(
         ) from None
     if declaration.type == "int":
         _check_integers(declaration, array, program, origin)
+        _check_written(declaration, value, program, origin)
     _check_shape(declaration, array, known, program, origin)
     for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
         limit = evaluated(declaration.constraints.get(side, ""), known)
@@ -319,6 +319,22 @@ def _check_integers(
                 f"{int(value) if value == round(value) else value}.",
                 remedy,
             )
+
+
+def _check_written(declaration: Declaration, value: Any, program: Program, origin: str) -> None:
+    """Refuse whole numbers that are written as real ones, such as 3.0, as CmdStan does."""
+    if np.asarray(value).dtype.kind != "f" or not np.size(value):
+        return
+    flat = np.asarray(value, object)
+    wrong = np.array([isinstance(one, float) for one in flat.flat]).reshape(flat.shape)
+    number = flat[wrong].flat[0]
+    raise error_at(
+        declaration,
+        program,
+        f"`{_first(declaration.name, wrong)}` is declared int, but {origin} has {number}, which "
+        "Stan reads as a real number.",
+        f"Write {int(number)}: in Python by int(...), or by .astype(int) of an array.",
+    )
 
 
 def _check_shape(
@@ -358,29 +374,6 @@ def _check_shape(
 
 
 SQUARE = {"cov_matrix", "corr_matrix", "cholesky_factor_corr", "cholesky_factor_cov"}
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-
-
-def evaluated(expression: str, known: Mapping[str, Any]) -> float | None:
-    """Evaluate a size or a bound; None if that takes more than arithmetic."""
-    try:
-        return _value(ast.parse(expression, mode="eval").body, known)
-    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
-        return None
-
-
-def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.Name(id=name) if isinstance(known[name], int | float):
-            return known[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, known)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, known), _value(right, known))
-        case _:
-            raise ValueError("more than arithmetic")
 
 
 def error_at(declaration: Declaration, program: Program, message: str, remedy: str) -> DataError:

@@ -24,6 +24,7 @@ from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
 from stanct.targets.lending import Shelves
+from stanct.work.interrupts import left_behind
 
 # BridgeStan's `bs_log_density`, `bs_param_constrain` and `bs_param_unconstrain`. Its own methods
 # check and convert every argument, which takes longer than the density of a small program.
@@ -109,6 +110,17 @@ class Density:
             return -np.inf
         return value + self.constant if value < np.inf else -np.inf
 
+    def refusal(self, x: Array) -> str | None:
+        """Return what Stan says where it rejects `x`; empty where −φ is not finite without it.
+
+        None means that −φ is finite.
+        """
+        try:
+            value = self._model.log_density(np.ascontiguousarray(x, float))
+        except RuntimeError as cause:
+            return str(cause)
+        return None if np.isfinite(value) else ""
+
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
         try:
@@ -175,6 +187,8 @@ class Density:
         point, value, handle = rows.ctypes.data, values.ctypes.data, self.handle
         step, to, call = rows.strides[0], values.strides[0], self._constrain
         for k in range(len(rows)):
+            if left_behind():
+                raise KeyboardInterrupt
             if call(handle, True, True, point + k * step, value + k * to, rng.ptr, None):
                 values[k] = np.nan
         lead = np.shape(points)[:-1]
@@ -257,7 +271,7 @@ def _model(recipe: Recipe) -> bridgestan.StanModel:
     """The model by the CmdStan that the recipe names, or by the embedded engine."""
     if recipe.home:
         return compiled_model(recipe.source, recipe.data, home_at(Path(recipe.home)))
-    mir = embedded.compile_program(recipe.source)
+    mir = embedded.runnable(recipe.source)
     return stanli.bridgestan_model(mir=mir, data=recipe.data, capture_stan_prints=False)
 
 

@@ -19,13 +19,14 @@ _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir
 _RECURSION = re.compile(r"recursion too deep in (\w+)")
 _FUNCTION = re.compile(r"unsupported function (\w+)")
 # It says this of arguments whose sizes disagree, and of some that Stan would repeat to fit.
-_SIZES = re.compile(r"does not match|must match")
+_SIZES = re.compile(r"does not match|must match|out of bounds|extent|larger than max_size")
 # A word of such a message, and the words of a program that cause it.
 _CONSTRUCTS = (
     ("Tuple", r"tuple|eigendecompose\w*|svd|qr|qr_thin|csr_extract|hmm_\w+"),
     ("StochasticColumn", "column_stochastic_matrix"),
     ("StochasticRow", "row_stochastic_matrix"),
     ("Jacobian", "jacobian"),
+    ("FnFatalError", "fatal_error"),
     ("unsupported expression", r"\w*laplace_\w+"),
     ("Complex|parameter read|to_complex|FnMakeComplex", r"complex\w*|to_complex"),
 )

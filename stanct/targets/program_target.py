@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.deadline import OutOfTime, deadline
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError, shortened
@@ -30,9 +31,13 @@ from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
 from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
+from stanct.targets.rejections import refuse_rejection, rejection, users_own
+from stanct.targets.sizes import refuse_sizes
+from stanct.work.interrupts import heard
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
 _WORD = re.compile(r"[A-Za-z]\w*")
+_SECONDS = 5.0
 _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTALL)
 
 
@@ -138,7 +143,8 @@ class ProgramTarget:
         DataError
             Stan rejects the data.
         ProgramError
-            No number is within the bounds of a variable, whatever the parameters are.
+            No number is within the bounds of a variable, whatever the parameters are, or a variable
+            has a negative or a huge size.
         EngineError
             The embedded engine cannot run the generated program, although stanc accepts the user's,
             and there is no CmdStan on this machine.
@@ -147,6 +153,7 @@ class ProgramTarget:
 
     @cached_property
     def _density(self) -> Density:
+        refuse_sizes(self._users, self.data)
         whole = self._made()
         self.refuse_bounds()
         return whole if whole.recipe.home else added_once(whole, self.program)
@@ -154,6 +161,15 @@ class ProgramTarget:
     def refuse_bounds(self, *, points: int = 0) -> None:
         """Raise an error for bounds that cannot hold; see `refuse_impossible_bounds`."""
         refuse_impossible_bounds(self._users, self.data, self.prefix, points=points)
+
+    def refuse_rejection(self, *, failed: bool = False) -> None:
+        """Raise an error for a program that Stan rejects everywhere; see `refuse_rejection`."""
+        refuse_rejection(self._users, self.data, self.density, failed=failed)
+
+    def refuse_causes(self) -> None:
+        """Raise an error that says why a fit had to fail, if that shows at random points."""
+        self.refuse_bounds(points=30)
+        self.refuse_rejection(failed=True)
 
     def _made(self) -> Density:
         try:
@@ -345,8 +361,11 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     except CompilerMessageError as cause:
         raise _unacceptable(program, cause) from _shown(program, cause)
     except (ValueError, RuntimeError) as cause:
-        found = lacking(program, str(cause)) or explain(str(cause), program, data)
-        raise found from _shown(program, cause)
+        message = str(cause)
+        found = lacking(program, message)
+        if found is None and users_own(program, message) is not None:
+            found = rejection(program, message, " in the transformed data", data)
+        raise found or explain(message, program, data) from _shown(program, cause)
     if density.dimension == 0:
         raise SamplingError(
             f"With {data.origin}, {program.label} has no unconstrained parameters.",
@@ -356,16 +375,23 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
 
 
 @contextmanager
-def naming_bounds(target: Any) -> Iterator[None]:
-    """Let a bound that holds nowhere be the error where a fit to a program failed in the body."""
+def naming_causes(target: Any) -> Iterator[None]:
+    """Let the cause be the error where a fit to a program failed in the body.
+
+    Causes are a bound that holds nowhere, and a program that Stan rejects everywhere. They are
+    looked for during a few seconds.
+    """
     try:
         yield
     except EngineError as error:
         if isinstance(target, ProgramTarget):
             try:
-                target.refuse_bounds(points=30)
+                with deadline(_SECONDS):
+                    heard(target.refuse_causes)
             except ProgramError as cause:
                 raise cause from error
+            except OutOfTime:
+                pass
         raise
 
 

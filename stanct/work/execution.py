@@ -418,6 +418,7 @@ def executing(
     threads: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     max_seconds: float | None = None,
+    since: float | None = None,
     progress: bool = True,
     store: bool = False,
     call: Any = None,
@@ -436,6 +437,8 @@ def executing(
         Seed of the run; None for the checkpoint's seed, or a fresh one.
     max_seconds
         Time in seconds after which work under way is stopped; see `stanct.deadline`.
+    since
+        When that time began, by `time.monotonic`; None for now.
     store
         Whether the folder of the checkpoint takes the draws, too.
     call
@@ -474,7 +477,8 @@ def executing(
         journal.before = lambda: [shelf.synchronise() for shelf in shelves]
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
-        with heeding_signals(journal.flush if journal else lambda: None), deadline(max_seconds):
+        save = journal.flush if journal else lambda: None
+        with heeding_signals(save), deadline(max_seconds, since):
             yield Execution(seed, executor, threads, progress, place, journal, shelves)
     except OutOfTime:
         raise TooLittleTimeError(

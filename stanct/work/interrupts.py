@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import queue
 import signal
@@ -10,20 +11,22 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
-from stanct.deadline import heed, result
+from stanct.deadline import OutOfTime, heed, result
 
 T = TypeVar("T")
 
 GRACE = 0.8
 """Time in seconds that work under way has to end after an interrupt, before it is left behind."""
-# Time until a process is ended whose main thread does not react: to SIGTERM, or to a second Ctrl-C.
-_SLOWEST, _AGAIN = 2.0, 0.5
+# Time in seconds until a process is ended whose main thread does not react to SIGTERM, or to a
+# second signal, and until it is ended if it reacts and is not done.
+_SLOWEST, _AGAIN, _LATEST = 2.0, 0.5, 8.0
 
 
 class Threads(Executor):
@@ -71,25 +74,36 @@ class Threads(Executor):
 _left: list[threading.Thread] = []
 
 
+def left_behind() -> bool:
+    """Whether nobody waits any more for what this thread does."""
+    return threading.current_thread() in _left
+
+
 @atexit.register
 def _end() -> None:
-    """End an interrupted process at once if threads were left behind in compiled code.
+    """End the process at once if threads were left behind in compiled code.
 
-    They would come back while the interpreter is taken apart, which aborts the process.
+    They would come back while the interpreter or what they use is taken apart, which aborts the
+    process. The status of one that has not failed is known only when Python leaves, if at all.
     """
     until = time.monotonic() + GRACE
-    for thread in _left:
-        thread.join(max(0.0, until - time.monotonic()))
+    with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
+        for thread in _left:
+            thread.join(max(0.0, until - time.monotonic()))
     if not any(thread.is_alive() for thread in _left):
         return
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+    ended_by = getattr(sys, "last_type", None)
+    if ended_by is KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    if _status is not None:
-        os._exit(_status)
+    if _status is not None or ended_by is not None:
+        os._exit(1 if _status is None else _status)
+    with suppress(AttributeError, OSError, TypeError):  # glibc alone has `on_exit`
+        library = ctypes.CDLL(None)
+        library.on_exit(ctypes.cast(library._exit, ctypes.c_void_p), None)
 
 
 _status: int | None = None
@@ -125,24 +139,34 @@ def heard(work: Callable[[], T]) -> T:
 def heeding_signals(save: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM end the body like Ctrl-C, and end a process whose main thread hangs.
 
-    SIGTERM raises `SystemExit`, unless the user has a handler of their own. If the main thread does
-    not react, because compiled code does not return, `save` is called and the process ends: two
-    seconds after SIGTERM, and half a second after a second Ctrl-C.
+    A body that makes something of what is finished returns it, and the next body of the process
+    ends at once with `SystemExit`. A body that has nothing to return ends with `SystemExit` itself.
+    A handler of the user's own for SIGTERM stays.
+
+    If the main thread does not react, because compiled code does not return, `save` is called and
+    the process ends: two seconds after SIGTERM, and half a second after a second signal. It also
+    ends where the body is not done eight seconds after SIGTERM, before schedulers kill it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    handler = signal.getsignal(signal.SIGTERM)
+    terminates = handler in (signal.SIG_DFL, _terminate)
+    if handler == signal.SIG_DFL and _sigterm.is_set():
+        raise _exit()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     ended = threading.Event()
     previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    handler = signal.getsignal(signal.SIGTERM)
-    terminates = handler in (signal.SIG_DFL, _terminate)
     if terminates:
         signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_watch, args=(reader, ended, save, terminates), daemon=True).start()
     try:
         yield
+    except KeyboardInterrupt as stop:
+        if not _sigterm.is_set() or isinstance(stop, OutOfTime):
+            raise
+        raise _exit(stop) from stop
     finally:
         ended.set()
         if terminates:
@@ -151,9 +175,24 @@ def heeding_signals(save: Callable[[], None]) -> Iterator[None]:
         writer.close()
 
 
-def _terminate(number: int, _frame: FrameType | None) -> None:
-    leave_with(128 + number)
-    raise SystemExit(128 + number)
+# Whether SIGTERM came, and no `SystemExit` has told of it yet.
+_sigterm = threading.Event()
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    _sigterm.set()
+    raise KeyboardInterrupt
+
+
+def _exit(stop: BaseException | None = None) -> SystemExit:
+    """The exception that ends a process after SIGTERM, with the notes of what ended its work."""
+    _sigterm.clear()
+    status = 128 + signal.SIGTERM
+    leave_with(status)
+    ending = SystemExit(status)
+    for note in getattr(stop, "__notes__", ()):
+        ending.add_note(note)
+    return ending
 
 
 def leave_with(status: int) -> None:
@@ -166,17 +205,22 @@ def _watch(
     reader: socket.socket, ended: threading.Event, save: Callable[[], None], terminates: bool
 ) -> None:
     """Read the numbers of signals, which arrive even while the main thread hangs."""
-    interrupts = 0
+    seen = Counter[int]()
     with reader:
         while numbers := reader.recv(1):
-            interrupts += numbers[0] == signal.SIGINT
-            if numbers[0] == signal.SIGTERM and terminates:
-                patience = _SLOWEST
-            elif numbers[0] == signal.SIGINT and interrupts > 1:
-                patience = _AGAIN
-            else:
+            (number,) = numbers
+            seen[number] += 1
+            if number not in (signal.SIGINT, signal.SIGTERM):
                 continue
-            if not ended.wait(patience):
-                with suppress(BaseException):
-                    save()
-                os._exit(128 + numbers[0])
+            if number == signal.SIGTERM and not terminates:
+                continue
+            if number == signal.SIGINT and seen[number] == 1:
+                continue
+            patience = _AGAIN if seen[number] > 1 else _SLOWEST
+            if ended.wait(patience):
+                continue
+            if seen[number] == 1 and _sigterm.is_set() and ended.wait(_LATEST - _SLOWEST):
+                continue
+            with suppress(BaseException):
+                save()
+            os._exit(128 + number)

@@ -6,8 +6,11 @@ compiler, flags and libraries build it, so that nothing else is needed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import shlex
+import signal
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -85,16 +88,39 @@ def _build(source: str, home: Home, workshop: Path) -> None:
         path.unlink()
 
 
+def end_compilers() -> None:
+    """End the commands that compile programs in other threads, with the processes they started."""
+    for process in list(_compilers):
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+_compilers: set[subprocess.Popen[str]] = set()
+
+
 def _output(words: list[str | Path], home: Home) -> str:
     """Run a command in the CmdStan's folder and return its output."""
-    done = subprocess.run(
-        words, cwd=home.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if done.returncode:
-        last = "\n".join(done.stdout.strip().splitlines()[-8:])
+    with subprocess.Popen(
+        words,
+        cwd=home.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # a compiler has processes of its own, which end with it
+    ) as process:
+        _compilers.add(process)
+        try:
+            told, _ = process.communicate()
+        except BaseException:
+            end_compilers()
+            raise
+        finally:
+            _compilers.discard(process)
+    if process.returncode:
+        last = "\n".join(told.strip().splitlines()[-8:])
         raise EngineError(
             f"{home} could not compile the program's log density.\n{last}\n",
             remedy="If its own examples fail too, install it again: "
             "stanct install-cmdstan --replace.",
         )
-    return done.stdout
+    return told

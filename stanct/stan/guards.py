@@ -1,0 +1,98 @@
+"""Branches around loops that may run zero times, for an engine that looks into their bodies.
+
+The embedded engine (stanli 0.24) turns a loop that adds a density to the target into one call of
+that density, and checks its arguments even where the loop has no iterations. In
+
+    for (i in 1 : use) r ~ binomial_logit(n, theta);
+
+with `use = 0`, an `r` above `n` then makes the density zero. It heeds `if (1 <= use)` before the
+loop. No line of the program moves to another.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from stanct.errors import ProgramError
+from stanct.stan.source import SourceText
+from stanct.stan.syntax import (
+    Call,
+    Compound,
+    Increment,
+    Range,
+    Statement,
+    Syntax,
+    Tilde,
+    walk,
+)
+
+# What a call of these does cannot be done twice.
+_EFFECTS = ("_lp", "_jacobian", "_rng")
+
+
+@functools.lru_cache(maxsize=64)
+def guarded(source: str) -> str:
+    """Return the program with a branch around each loop that might add nothing to the target.
+
+    Parameters
+    ----------
+    source
+        Stan code, includes resolved.
+    """
+    if "for" not in source:
+        return source
+    try:
+        syntax = Syntax(SourceText.expand(source, "program"))
+    except ProgramError:
+        return source  # stanc says what is wrong
+    inserted: list[tuple[int, str]] = []
+    for loop in _loops(syntax):
+        condition = _runs(syntax, loop)
+        if condition is None:
+            continue
+        start = syntax.start(loop.tokens.first)
+        # An `else` after the loop belongs to a branch around it.
+        if syntax.word(loop.tokens.stop) == "else":
+            end = syntax.tokens[loop.tokens.stop - 1].end
+            inserted += [(start, f"{{ if ({condition}) "), (end, " }")]
+        else:
+            inserted.append((start, f"if ({condition}) "))
+    parts, done = list[str](), 0
+    for place, text in sorted(inserted, key=lambda one: one[0]):
+        parts += (source[done:place], text)
+        done = place
+    return "".join([*parts, source[done:]])
+
+
+def _loops(syntax: Syntax) -> Iterator[Compound]:
+    """Loops over ranges or elements that may add to the target."""
+    for block in syntax.blocks.values():
+        bodies: list[Statement] = [function.body for function in block.functions]
+        for statement in walk([*block.statements, *bodies]):
+            if not isinstance(statement, Compound) or statement.word != "for":
+                continue
+            if any(map(_adds, walk(statement.body))):
+                yield statement
+
+
+def _adds(statement: Statement) -> bool:
+    if isinstance(statement, Call):
+        return statement.name.endswith(_EFFECTS)
+    return isinstance(statement, Tilde | Increment)
+
+
+def _runs(syntax: Syntax, loop: Compound) -> str | None:
+    """The condition that a loop has iterations; None if that is sure or has effects."""
+    over = Range(loop.heads[0].first + 2, loop.heads[0].stop)
+    words = [syntax.word(token) for token in range(*over)]
+    if any(word.endswith(_EFFECTS) for word in words):
+        return None
+    bounds = syntax.split(over, ":")
+    texts = [" ".join(syntax.word(token) for token in range(*bound)) for bound in bounds]
+    if len(texts) != 2:
+        return f"size({' '.join(words)}) > 0"
+    first, last = texts
+    if first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+        return None
+    return f"({first}) <= ({last})"
