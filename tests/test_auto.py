@@ -244,7 +244,7 @@ def test_known_modes_may_hold_little_of_the_mass(rng: np.random.Generator) -> No
     x = np.concatenate([rng.normal(size=(2, 1000, 1)), np.full((2, 1, 1), 9.0)], axis=1)
 
     def pilots(log_z: float, error: float) -> list[float]:
-        evidence = Evidence(log_z, error, "", error, error, 9.0, 0.1, np.zeros(2))
+        evidence = Evidence(log_z, error, "", error, error, 9.0, 0.1, (0.0, 0.0))
         table = mode_table(survey, x, lambda z: z, np.zeros(x.shape[:2]), evidence)
         return table["pilot_weight"].tolist()
 

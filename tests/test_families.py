@@ -150,6 +150,18 @@ def test_heavy_tails(families: ModuleType, quadrature: ModuleType, name: str) ->
     assert found.mean == pytest.approx(problem.target.mean, abs=2e-3)
 
 
+def test_a_box_around_a_narrow_integrand_is_not_cut_off(quadrature: ModuleType) -> None:
+    """On a coarse grid it is highest beside its mode, where it is wide."""
+    found = quadrature.integrate(
+        lambda m, w: norm.logpdf(m, 0.31, 0.02 * np.exp(w)) + norm.logpdf(w, -1, 0.3),
+        lambda m, w: w,
+        [(-16, 16), (-9, 9)],
+        161,
+    )
+    assert found.log_z == pytest.approx(0, abs=1e-5)
+    assert found.mean == pytest.approx(-1, abs=1e-5)
+
+
 @pytest.mark.parametrize("name", BY_IMPORTANCE)
 def test_importance_sampling_finds_the_answer(families: ModuleType, name: str, seed: int) -> None:
     check_by_importance(small(families, name, 20 if name == "regression" else 7), seed)

@@ -75,27 +75,33 @@ def _sum(log_density: Array, values: Array, steps: Sequence[float]) -> tuple[flo
 
 
 def _shrunk(
-    log_f: Callable[..., Array], sides: list[tuple[float, float]], points: Sequence[int]
+    log_f: Callable[..., Array], box: list[tuple[float, float]], points: Sequence[int]
 ) -> list[tuple[float, float]]:
-    """The box around all points where the integrand is not negligible, with a margin of a cell."""
-    for _ in range(12):
+    """The box around all points where the integrand is not negligible, with a margin of a cell.
+
+    On a coarse grid, a narrow integrand is highest beside its mode, and what is not negligible
+    may then be cut off. A side where the integrand is not negligible is moved out again.
+    """
+    sides = box
+    for _ in range(40):
         axes = [np.linspace(*side, number) for side, number in zip(sides, points, strict=True)]
         mesh = [m.ravel() for m in np.meshgrid(*axes, indexing="ij")]
         log_density = log_f(*mesh)
         seen = log_density > log_density.max() - DEPTH
-        smaller = []
-        for axis, coordinate, (low, high) in zip(axes, mesh, sides, strict=True):
-            cell = axis[1] - axis[0]
-            kept = coordinate[seen]
-            smaller.append((max(low, kept.min() - cell), min(high, kept.max() + cell)))
-        done = all(
-            (new[1] - new[0]) > 0.8 * (old[1] - old[0])
-            for new, old in zip(smaller, sides, strict=True)
-        )
-        sides = smaller
+        found, done = [], True
+        for axis, coordinate, (low, high) in zip(axes, mesh, box, strict=True):
+            cell, width = axis[1] - axis[0], axis[-1] - axis[0]
+            first, last = coordinate[seen].min(), coordinate[seen].max()
+            down = first == axis[0] and axis[0] > low
+            up = last == axis[-1] and axis[-1] < high
+            start = max(low, first - (0.5 * width if down else cell))
+            end = min(high, last + (0.5 * width if up else cell))
+            done &= not (down or up) and end - start > 0.8 * width
+            found.append((start, end))
+        sides = found
         if done:
-            break
-    return sides
+            return sides
+    raise ArithmeticError("no box was found around the integrand")
 
 
 def log_concave(log_f: Callable[[Array], Array], mode: Array, reach: Array, points: int) -> Array:
