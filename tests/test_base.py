@@ -99,6 +99,10 @@ def test_hessian_and_its_inverse() -> None:
     assert positive_covariance(found) == pytest.approx(COVARIANCE, rel=1e-5)
     lifted = positive_covariance(np.diag([1.0, -1.0]))
     assert np.all(np.linalg.eigvalsh(lifted) > 0)
+    # An intercept at year 0 and a slope per year: the ratio of the precision's eigenvalues is 10¹².
+    a, b, c = 34.0**2, -0.9999 * 34 * 0.0086, 0.0086**2
+    precision = np.array([[c, -b], [-b, a]]) / (a * c - b * b)
+    assert positive_covariance(precision) == pytest.approx(np.array([[a, b], [b, c]]), rel=1e-6)
 
 
 @pytest.mark.parametrize(

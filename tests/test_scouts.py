@@ -18,7 +18,7 @@ from stanct.bases.boltzmann import BoltzmannMachine, Moments
 from stanct.bases.fits import LEAST_SHRINKAGE, fit_base
 from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.modes import STARTS
-from stanct.bases.pilots import TRIAL
+from stanct.bases.pilots import TRIAL, needless
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.search import SCANS
 from stanct.engines import embedded
@@ -247,6 +247,50 @@ def test_scouts_go_again_while_they_come_to_lie_farther_apart(
     assert found.gradients == sum(scouts.gradients for scouts in done)
     # That of the whole comb is 12.6.
     assert 8 < np.std(found.points) < 17
+
+
+def test_known_modes_make_some_pilots_needless(rng: np.random.Generator) -> None:
+    """Of an approximation in a known mode, one in a new mode, and one hopelessly far below."""
+    target = target_of(TWO_MODES)
+
+    def fit(place: float, sd: float, log_evidence: float) -> LocalFit:
+        points = place + sd * rng.standard_normal((25, 1))
+        return LocalFit(np.array([place]), np.full((1, 1), sd**2), log_evidence, points)
+
+    left, right = fit(-9, 1, np.log(0.7) - 3), fit(9, 1, np.log(0.3) - 3)
+    narrow = fit(-7.5, 0.01, -12.0)
+    assert needless(target, narrow, [left]) and not needless(target, narrow, [right])
+    assert not needless(target, right, [left]) and needless(target, right, [left, right])
+    assert not needless(target, right, [])
+    assert needless(target, fit(40, 1, -500.0), [left])
+    assert not needless(target, fit(40, 1, -50.0), [left])  # a bound may be low by as much
+
+
+YEARS = """
+data { int N; vector[N] year; vector[N] y; }
+parameters { real a; real b; real<lower=0> sigma; }
+model {
+  a ~ normal(0, 100);
+  b ~ normal(0, 1);
+  sigma ~ exponential(1);
+  y ~ normal(a + b * year, sigma);
+}
+"""
+
+
+def test_years_need_no_pilots(seed: int) -> None:
+    """An intercept at year 0 is correlated with the slope by .99996, and 10⁴ times as wide."""
+    rng = np.random.default_rng(1)
+    year = np.arange(1952.0, 2014)
+    y = 9.3 + 0.02 * (year - 1983) + 1.1 * rng.standard_normal(year.size)
+    run = sampled(
+        "auto", target_of(YEARS, {"N": year.size, "year": year, "y": y}), seed=seed, progress=False
+    )
+    # posteriordb's kilpisjarvi took 2.9 million with pilots.
+    assert run.gradients < 300_000 and not run.warnings
+    slope = np.polyfit(year, y, 1)[0]
+    assert abs(float(run.expect("b").value) - slope) < 4e-4
+    assert run.evidence.std_error < 0.005
 
 
 @pytest.mark.parametrize(("program", "unseen"), [(TWO_MODES, False), (COMB, True)])

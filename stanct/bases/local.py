@@ -19,6 +19,8 @@ SAME_MODE = 2.0
 
 # Variances of a fit that differ by this factor are those of a ridge.
 FLAT = 1e6
+# Curvatures that are smaller than this, relative to the largest, are lifted.
+LEAST_CURVED = 1e-8
 
 # A component with a smaller weight would be drawn once in a million runs, but costs time at every
 # step.
@@ -177,7 +179,13 @@ def laplace_fit(
 
 
 def positive_covariance(precision: Array) -> Array:
-    """Inverse of a precision matrix whose smallest eigenvalues are lifted to be positive."""
-    values, vectors = np.linalg.eigh(precision)
-    floor = max(values.max() * 1e-8, 1e-8)
-    return (vectors / np.maximum(values, floor)) @ vectors.T
+    """Inverse of a precision matrix whose smallest eigenvalues are lifted to be positive.
+
+    They are those in units of each coordinate's own curvature, because a year and a slope per year
+    may differ by a factor of a million in scale.
+    """
+    own = precision.diagonal()
+    unit = np.sqrt(np.maximum(own, max(LEAST_CURVED * own.max(), 1e-8)))
+    values, vectors = np.linalg.eigh(precision / np.outer(unit, unit))
+    lifted = np.maximum(values, max(LEAST_CURVED * values.max(), 1e-8))
+    return ((vectors / lifted) @ vectors.T) / np.outer(unit, unit)

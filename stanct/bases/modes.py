@@ -21,7 +21,15 @@ from stanct.bases.local import (
     is_flat,
     laplace_fit,
 )
-from stanct.bases.pilots import NEGLIGIBLE, TRIAL, annealed, measured, most_pilots, piloted
+from stanct.bases.pilots import (
+    NEGLIGIBLE,
+    TRIAL,
+    annealed,
+    measured,
+    most_pilots,
+    needless,
+    piloted,
+)
 from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
@@ -262,7 +270,7 @@ def _piloted(
         if not looked.ascents:  # too many dimensions for a search
             others += [_around(place, approximate) for place in hints.places]
         wanted = [*approximate, *others]
-        wanted = [fit for fit in wanted if not any(explains(one, fit) for one in near)]
+        wanted = [fit for fit in wanted if not needless(target, fit, near)]
         if wanted:
             bar.note("pilot chains")
             pilots = piloted(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes
+from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes, explains
 from stanct.bases.scouts import annealed_scouts
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
@@ -38,6 +38,9 @@ PARTICLES, STEPS = 48, 12
 TRIAL = 100
 # A point lies outside of all known modes where the target is this many nats above their Gaussians.
 STRAY = 6.0
+# A fit without a measured mass is far below the known mass if its bound, and the density at all its
+# points, are lower by so many nats, and by so many more for each dimension.
+FAR_BELOW, FOR_EACH = 50.0, 2.0
 # Wide draws are this many times as wide as a mode, so many of each. Such a draw tells of more mass
 # if its weight is no further below all known mass than this, in nats.
 WIDE, WIDE_DRAWS, WEIGHTY = (3.0, 10.0, 30.0), 40, 5.0
@@ -168,6 +171,31 @@ def _fit_of(points: Array, like: LocalFit) -> LocalFit:
         return replace(like, mean=points[0], points=points)
     mean, covariance = gaussian_moments(points)
     return replace(like, mean=mean, covariance=covariance, points=points)
+
+
+def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> bool:
+    """Whether measured modes tell all about a fit of an approximation, so that it needs no pilot.
+
+    Pathfinder's approximations of strongly correlated parameters are far too narrow, and pilots,
+    which scale each parameter alone, take a thousand gradients a draw there. Where no point of a
+    fit is denser than the known modes, it tells nothing new. Neither does it where it lies
+    hundreds of nats below them.
+
+    Parameters
+    ----------
+    near
+        The modes that were measured.
+    """
+    if not near:
+        return False
+    if any(explains(one, fit) for one in near):
+        return True
+    log_density = target.density.log_densities(fit.points)
+    known = float(log_sum_exp(np.array([one.log_evidence for one in near])))
+    low = known - FAR_BELOW - FOR_EACH * fit.mean.size
+    if max(fit.log_evidence, float(log_density.max())) < low:
+        return True
+    return bool(np.all(log_density - log_mass(near, fit.points) <= STRAY))
 
 
 def most_pilots(dimension: int) -> int:
