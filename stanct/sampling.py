@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -111,6 +112,7 @@ def sample(
     if options.get("engine", "auto") == "auto" and not isinstance(target, ProgramTarget):
         asked = replace(asked, engine=None)  # CmdStan runs Stan programs
     begun = time.monotonic()
+    _check_temporary_folder()
     _check_target(chosen, target)
     chosen.check(asked.plan, target)
     problem, plan = _in_time(lambda: _prepared(chosen, target, asked), asked.plan.max_seconds)
@@ -180,6 +182,17 @@ def _prepared(method: Method[Any], target: Any, asked: _Asked) -> tuple[Any, Pla
     _check_kept(plan, problem)
     _check_memory(plan, problem, asked)
     return problem, plan
+
+
+def _check_temporary_folder() -> None:
+    """Refuse a machine without a folder for temporary files; ArviZ and CmdStan need one."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as cause:
+        raise SamplingError(
+            "There is no folder for temporary files that can be written.",
+            remedy="Set the environment variable TMPDIR to one.",
+        ) from cause
 
 
 def _in_time(prepare: Callable[[], Result], seconds: float | None) -> Result:

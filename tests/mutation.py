@@ -24,10 +24,12 @@ from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 
-# It is there only with the extra `mutation`.
-_trees, _changes, _operators = (
-    import_module(f"cosmic_ray.{name}") for name in ("ast", "mutating", "plugins")
-)
+try:
+    _trees, _changes, _operators = (
+        import_module(f"cosmic_ray.{name}") for name in ("ast", "mutating", "plugins")
+    )
+except ModuleNotFoundError:
+    raise SystemExit("It needs cosmic-ray: pip install -e '.[test,mutation]'") from None
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("stanct", "templates", "stan_models", "tests", "pyproject.toml", "ARCHITECTURE.md")

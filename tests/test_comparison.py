@@ -127,8 +127,8 @@ def test_nested_regressions(comparison: Comparison) -> None:
 
 
 def test_eight_schools_centred_or_not() -> None:
-    # Few tours go into the neck of the centred program, so that its error is widened.
-    centred = sampled("joint", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)
+    # Few tours of `joint` go into the neck of the centred program, and its error may be .8.
+    centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)
     found = compare(centred, sample(NON_CENTRED, SCHOOLS, "model", 2000), names=["c", "n"])
     factor = found.bayes_factor("c", "n")
     assert abs(factor.log) < 4 * factor.std_error < 2

@@ -188,6 +188,13 @@ def test_files_in_other_encodings(tmp_path: Path, encoding: str) -> None:
         read_data(file, PROGRAM)
 
 
+def test_a_nul_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "data.json"
+    file.write_text('{"N\0": 1, "letters": "abcdefgh"}')
+    with pytest.raises(DataError, match=r"has a NUL character, as character 4\.\nRemove it"):
+        read_data(file, PROGRAM)
+
+
 def test_true_and_false_are_one_and_zero_wherever_they_stand(tmp_path: Path) -> None:
     source = "data { int a; array[2] int b; tuple(int, real) t; } parameters { real x; } model { }"
     program = Program.from_source(source)

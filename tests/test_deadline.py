@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,14 @@ from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same
 
 import stanct
+from stanct.arrays import Later
 from stanct.cli import main
 from stanct.deadline import OutOfTime, completed, deadline, ended_by, heed, out_of_time, result
-from stanct.engines import native
+from stanct.engines import cmdstan, native
 from stanct.engines.tape import _TapeThread
 from stanct.errors import EngineError, TooLittleTimeError
 from stanct.samplers import auto
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard, in_threads
 
 SLACK = 4.0
 # Far more draws than the time allows, after a short warm-up.
@@ -281,3 +284,33 @@ def test_compilers_end_with_the_time(cmdstan_home) -> None:
         with pytest.raises(EngineError):
             waiting.result()
     assert time.monotonic() - begun < SLACK and not native._compilers
+
+
+def test_a_cmdstan_that_compiles_ends_with_the_time(
+    cmdstan_home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that nobody has compiled, whose compilation takes longer than the run may."""
+    monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
+    name = f"x{time.time_ns()}"
+    model = stanct.temper(f"parameters {{ real {name}; }} model {{ {name} ~ std_normal(); }}")
+    begun = time.monotonic()
+    with pytest.raises(TooLittleTimeError):
+        model.sample(method="joint", engine="cmdstan", max_seconds=4, progress=False)
+    assert time.monotonic() - begun < 4 + SLACK
+    assert not cmdstan._processes("cc1plus", part=True)
+
+
+def test_variables_that_a_run_left_for_later_heed_ctrl_c(target) -> None:
+    """Their computation may never end."""
+    run = sampled("gibbs", target, draws=20, progress=False)
+
+    def never() -> dict[str, np.ndarray]:
+        time.sleep(60)
+        return {}
+
+    waiting = replace(run, variables=Later(partial(heard, never)))
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        waiting.expect("x")
+    assert time.monotonic() - begun < SLACK

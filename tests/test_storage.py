@@ -24,6 +24,7 @@ from runs import KINDS, line_run
 import stanct
 from stanct import load
 from stanct.errors import SavedRunError, StanctError
+from stanct.runs import storage
 from stanct.runs.run import Run
 
 
@@ -439,6 +440,53 @@ def test_a_kill_at_any_step_of_saving_leaves_a_whole_run(folder: Path) -> None:
     assert isinstance(load(folder), Run)
     # Neither what killed processes had begun is left, nor what they had put aside.
     assert [path.name for path in folder.parent.iterdir()] == ["line"]
+
+
+OTHER = """
+import sys
+import stanct
+run = stanct.load(sys.argv[1])
+print("ready", flush=True)
+while True:
+    run.save(sys.argv[2])
+"""
+
+
+def test_other_processes_may_save_and_load_at_once(folder: Path) -> None:
+    final = folder.parent / "final"
+    run = load(folder)
+    run.save(final)
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", OTHER, str(folder), str(final)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        for other in others:
+            assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        for _ in range(40):
+            assert load(final).draws == run.draws
+            run.save(final)
+        assert [other.poll() for other in others] == [None, None]
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+    assert load(final).draws == run.draws
+
+
+def test_a_folder_that_vanishes_while_it_is_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: Path) -> Iterator[Path]:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "iterdir", gone)
+    assert storage.check_save_folder(folder) == folder
 
 
 @pytest.mark.parametrize("path", ["a" * 300, "a\0b", b"x", 3, None])

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.deadline import heed, seconds_left
+from stanct.deadline import heed, result, seconds_left
 from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import kept
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
@@ -95,7 +96,7 @@ class CmdStan:
         optimise = self.optimise and not self.opencl
         told = [source, *sorted(flags), *["O1"] * optimise, str(self.home.path), self.home.version]
         build = functools.partial(_build, source, flags, self.home, optimise=optimise)
-        return kept(told, "model", build)
+        return kept(told, "model", functools.partial(_ended_with_us, build))
 
     def adapt(
         self,
@@ -314,27 +315,52 @@ def _ending_chains(data: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until and (left := _processes(f"file={data}")):
-            for process in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGTERM)
-            time.sleep(0.05)
+            _terminate(left)
         raise
 
 
-def _processes(argument: str) -> list[int]:
-    """Processes with an argument, where the system lists them under /proc or by `ps`."""
+def _terminate(processes: list[int]) -> None:
+    """Ask processes to end, and give them a moment."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+    time.sleep(0.05)
+
+
+def _processes(argument: str, *, part: bool = False) -> list[int]:
+    """Processes with an argument, where the system lists them under /proc or by `ps`.
+
+    With `part`, a part of an argument suffices. This process is never among them.
+    """
+    found = []
     if Path("/proc/self/cmdline").exists():
-        found = []
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if argument.encode() in place.read_bytes().split(b"\0"):
+                words = place.read_bytes().decode(errors="replace").split("\0")
+                if any(argument == word or (part and argument in word) for word in words):
                     found.append(int(place.parent.name))
-        return found
-    with contextlib.suppress(OSError):
-        listed = subprocess.run(["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True)
-        lines = (line.split() for line in listed.stdout.splitlines())
-        return [int(words[0]) for words in lines if argument in words]
-    return []
+    else:
+        with contextlib.suppress(OSError):
+            listed = subprocess.run(
+                ["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True
+            )
+            for line in listed.stdout.splitlines():
+                process, *words = line.split()
+                if any(argument == word or (part and argument in word) for word in words):
+                    found.append(int(process))
+    return [process for process in found if process != os.getpid()]
+
+
+def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
+    """Build in a folder; an interrupt and the deadline end the commands that work there."""
+    with ThreadPoolExecutor(1) as pool:  # it waits for the thread, which waits for the commands
+        built = pool.submit(build, workshop)
+        try:
+            result(built)
+        except KeyboardInterrupt:
+            while not built.done():  # another try may follow the first
+                _terminate(_processes(workshop.name, part=True))
+            raise
 
 
 def _build(source: str, flags: list[str], home: Home, workshop: Path, *, optimise: bool) -> None:

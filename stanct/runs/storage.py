@@ -10,8 +10,9 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +28,9 @@ from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
 from stanct.settings import usable_path
 
+# Other processes may save a run, or load it, at the same time: so often and after so many seconds
+# the exchange of its folder, or its loading, is tried again.
+ATTEMPTS, PAUSE = 10, 0.02
 LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
 
@@ -157,7 +161,14 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
             draft.chmod(0o755)
             for path in (*draft.iterdir(), draft):
                 _synchronise(path)
-            _exchange(draft, final)
+            for left in reversed(range(ATTEMPTS)):
+                try:
+                    _exchange(draft, final)
+                    break
+                except OSError:  # another process saves there, too
+                    if not (left and draft.exists()):
+                        raise
+                    time.sleep(PAUSE)
     except OSError as cause:
         raise SavedRunError(
             f"The run cannot be saved in {final}: {cause}.",
@@ -204,8 +215,9 @@ def _standing(folder: Path) -> Path:
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
     path = usable_path(folder, SavedRunError)
-    if path.is_dir() and not any(path.iterdir()):
-        return path
+    with suppress(FileNotFoundError):  # another process is saving there
+        if path.is_dir() and not any(path.iterdir()):
+            return path
     if path.exists() and _head(path) is None:
         raise SavedRunError(
             f"{path} exists and is not a saved run, so it is not overwritten.",

@@ -435,7 +435,7 @@ class Job:
                 return made(folder) if here else heard(partial(made, None)), False
             except KeyboardInterrupt:
                 self.execution.seal()
-        return Later(partial(made, None)), True
+        return Later(partial(heard, partial(made, None))), True
 
     def _computed(
         self, x: Array | None, z: Any, base: Any, folder: Path | None

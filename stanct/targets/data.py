@@ -184,7 +184,7 @@ def _load(source: DataSource, program: Program) -> StanData:
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if "\0" in text:  # UTF-16 without a mark has them between its letters
+        if 3 * text.count("\0") > len(text):  # UTF-16 without a mark has them between its letters
             raise UnicodeDecodeError("utf-8", b"", text.index("\0"), text.index("\0") + 1, "NUL")
     except UnicodeDecodeError as cause:
         raise DataError(
@@ -198,6 +198,12 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy=f"Check the path; it is looked up from {Path.cwd()}.",
         ) from cause
+    if "\0" in text:
+        raise DataError(
+            f"The data file has a NUL character, as character {text.index(chr(0)) + 1}.",
+            path=str(path),
+            remedy="Remove it: JSON has none.",
+        )
     try:
         loaded = read_json(text)
     except json.JSONDecodeError as cause:
