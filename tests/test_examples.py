@@ -195,7 +195,7 @@ def test_eight_schools_in_short(
     model = stanct.temper(schools.HERE / "non_centred.stan")
     runs = {
         ("non-centred", name): model.sample(
-            data, method, chains=2, draws=400, warmup=300, seed=1, progress=False
+            data, method, chains=4, draws=500, warmup=300, seed=1, progress=False
         )
         for name, method in schools.METHODS.items()
     }
@@ -216,7 +216,7 @@ def test_lasso_in_short(
     monkeypatch.setattr(lasso, "CHAINS", 2)
     data = lasso.split(*lasso.simulate(40, 8, 1), 3, 1)
     plain, copies, joint = (
-        lasso.sample("simulated", "lasso", method, data, 300, 1) for method in lasso.METHODS
+        lasso.sample("simulated", "lasso", method, data, 800, 1) for method in lasso.METHODS
     )
     assert plain.log_predictive < 0
     for result in (copies, joint):

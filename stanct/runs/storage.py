@@ -215,15 +215,17 @@ def _standing(folder: Path) -> Path:
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
     path = usable_path(folder, SavedRunError)
-    with suppress(FileNotFoundError):  # another process is saving there
-        if path.is_dir() and not any(path.iterdir()):
+    for _ in range(ATTEMPTS):
+        with suppress(FileNotFoundError):  # another process is saving there
+            if path.is_dir() and not any(path.iterdir()):
+                return path
+        if not path.exists() or _head(path) is not None:
             return path
-    if path.exists() and _head(path) is None:
-        raise SavedRunError(
-            f"{path} exists and is not a saved run, so it is not overwritten.",
-            remedy="Choose another folder.",
-        )
-    return path
+        time.sleep(PAUSE)
+    raise SavedRunError(
+        f"{path} exists and is not a saved run, so it is not overwritten.",
+        remedy="Choose another folder.",
+    )
 
 
 def check_store_folder(folder: str | os.PathLike[str]) -> None:
