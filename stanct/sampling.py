@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, TypeVar, Unpack, overload
 
-import numpy as np
-
-from stanct import kernels
-from stanct.bases.fits import SEARCHED
-from stanct.bases.forms import nearer
 from stanct.bases.modes import Hints
-from stanct.deadline import OutOfTime, deadline
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.native import end_compilers
-from stanct.errors import SamplingError, TooLittleTimeError
-from stanct.options import DEFAULTS, ELSEWHERE, Options, is_base
-from stanct.path.base import Base
-from stanct.path.gaussian import GaussianBase, gaussian_moments
-from stanct.resources import memory, within_memory
-from stanct.runs.foreign import sampled
+from stanct.errors import SamplingError
+from stanct.options import DEFAULTS, ELSEWHERE, Options
+from stanct.preparing import Asked, prepared
+from stanct.resources import within_memory
 from stanct.runs.run import Run
 from stanct.runs.storage import check_store_folder
 from stanct.samplers import METHODS
@@ -40,19 +28,14 @@ from stanct.settings import (
     refuse_unknown,
 )
 from stanct.targets.batches import StochasticTarget
-from stanct.targets.function_target import FunctionDensity, FunctionTarget, telling_of
-from stanct.targets.inits import Inits, places_of
+from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget, naming_causes
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
-from stanct.work.interrupts import heard, heeding_signals
+from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
 
 Result = TypeVar("Result")
-
-MOST = 10_000
-"""Largest number of parameters without base='low_rank': a dense matrix has 800 MB, and so have
-10,000 draws."""
 
 
 @overload
@@ -112,10 +95,9 @@ def sample(
     if options.get("engine", "auto") == "auto" and not isinstance(target, ProgramTarget):
         asked = replace(asked, engine=None)  # CmdStan runs Stan programs
     begun = time.monotonic()
-    _check_temporary_folder()
     _check_target(chosen, target)
     chosen.check(asked.plan, target)
-    problem, plan = _in_time(lambda: _prepared(chosen, target, asked), asked.plan.max_seconds)
+    problem, plan = prepared(chosen, target, asked)
     if asked.store is not None:
         check_store_folder(asked.store)
     with (
@@ -162,56 +144,6 @@ def sample(
         return run.stored(execution.store)
 
 
-def _prepared(method: Method[Any], target: Any, asked: _Asked) -> tuple[Any, Plan]:
-    """Read the program with its data, and refuse what cannot be sampled.
-
-    Returns the target, which a fit as base may turn into another form, and the plan with its base.
-    """
-    plan, problem = asked.plan, target
-    if asked.inits is not None or plan.hints:
-        _check_searched(plan.base)
-        plan = replace(plan, hints=Hints(plan.hints.radius, places_of(problem, asked.inits)))
-    if not isinstance(plan.base, str) and not is_base(plan.base):
-        seeds = Seeds(asked.seed or 0)
-        problem, base = _base_of_fit(problem, plan.base, seeds.stream("fit"))
-        plan = replace(plan, base=base)
-    blind = isinstance(plan.base, str) and asked.inits is None
-    _try_density(problem, plan.base, asked.engine, blind=blind)
-    if method.by_nuts and asked.engine is None and asked.executor is None:
-        kernels.compile_ahead()
-    _check_kept(plan, problem)
-    _check_memory(plan, problem, asked)
-    return problem, plan
-
-
-def _check_temporary_folder() -> None:
-    """Refuse a machine without a folder for temporary files; ArviZ and CmdStan need one."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError as cause:
-        raise SamplingError(
-            "There is no folder for temporary files that can be written.",
-            remedy="Set the environment variable TMPDIR to one.",
-        ) from cause
-
-
-def _in_time(prepare: Callable[[], Result], seconds: float | None) -> Result:
-    """Prepare a run, which Ctrl-C and the deadline can end even where Stan does not return."""
-    try:
-        # A time of 0 seconds asks for what a checkpoint holds.
-        with deadline(seconds or None):
-            return heard(prepare)
-    except KeyboardInterrupt as stop:
-        end_compilers()
-        if not isinstance(stop, OutOfTime):
-            raise
-        raise TooLittleTimeError(
-            f"max_seconds={seconds:g} passed before the target could be evaluated.",
-            remedy="Allow more time if a CmdStan compiles it, which takes about a minute once. "
-            "Otherwise see that all loops have an end, those of the transformed data first.",
-        ) from None
-
-
 def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Method[Any]:
     """Return the method; raise `SamplingError` where it or an option of a run is unknown or bad."""
     chosen = method if isinstance(method, Method) else named_method(method)
@@ -219,7 +151,7 @@ def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Meth
     return chosen
 
 
-def _call(method: Method[Any], plan: Plan, target: Any, asked: _Asked) -> dict[str, Any] | None:
+def _call(method: Method[Any], plan: Plan, target: Any, asked: Asked) -> dict[str, Any] | None:
     """What a checkpoint keeps of the call, so that `stanct.salvage` can repeat it."""
     if not isinstance(target, ProgramTarget):
         return None
@@ -231,79 +163,6 @@ def _call(method: Method[Any], plan: Plan, target: Any, asked: _Asked) -> dict[s
     name = "embedded" if asked.engine is None else asked.engine.NAME
     called = {"method": method, "options": options, "engine": name, "target": target.record()}
     return called if asked.store is None else {**called, "stored": True}
-
-
-def _check_kept(plan: Plan, problem: Any) -> None:
-    """Refuse names of variables that the program does not have."""
-    if plan.keep is not None and isinstance(problem, ProgramTarget):
-        known = problem.variable_names
-        for name in plan.keep:
-            if name not in known:
-                refuse_unknown("variable", name, known)
-
-
-def _check_memory(plan: Plan, problem: Any, asked: _Asked) -> None:
-    """Refuse draws of all variables that are larger than the memory of this machine."""
-    if plan.keep is not None or asked.store is not None or not isinstance(problem, ProgramTarget):
-        return
-    needed = 8 * problem.density.numbers * plan.chains * plan.draws / plan.thin
-    if needed > memory():
-        raise SamplingError(
-            f"All variables of {plan.chains} × {plan.draws} draws take {needed / 1e9:.1f} GB, and "
-            f"this machine has {memory() / 1e9:.1f} GB of memory.",
-            remedy="Name the variables to keep (keep=), keep fewer draws (thin=), or keep them in "
-            "files (store=FOLDER).",
-        )
-
-
-def _try_density(problem: Any, base: str | Base, engine: CmdStan | None, *, blind: bool) -> None:
-    """Refuse bad data, what the engine cannot run, and a function that fails, before any work.
-
-    With `blind`, no place is known where the density is finite, and none is refused, too.
-    """
-    if isinstance(problem, ProgramTarget):
-        count = problem.density.dimension
-        dense = engine is not None or problem.by_cmdstan
-        thin = not dense and (base == "low_rank" or not isinstance(base, str))
-        if count > MOST and not thin:
-            raise SamplingError(
-                f"{problem.program.label} has {count} unconstrained parameters with these data, "
-                f"and this run {MOST} at most.",
-                remedy="Pass base='low_rank' and few draws, without engine=. Each draw of all "
-                f"parameters takes {16 * count / 1e6:.1f} MB.",
-            )
-        if blind:
-            problem.refuse_rejection()
-    elif isinstance(problem, FunctionTarget) and not isinstance(base, str):
-        density = problem.density
-        if isinstance(density, FunctionDensity) and base.dimension == density.dimension:
-            density.check(base.unwhiten(base.draw(np.random.default_rng(0), 50)))
-
-
-def _check_searched(base: Any) -> None:
-    """Refuse hints to a search that is not made."""
-    if not (isinstance(base, str) and base in SEARCHED):
-        given = repr(base) if isinstance(base, str) else "your own"
-        raise SamplingError(
-            f"inits and search_radius are for the search for modes, and the base {given} makes "
-            "none.",
-            remedy=f"Leave them out, or pass base={SEARCHED[0]!r}.",
-        )
-
-
-def _base_of_fit(target: Any, fit: Any, rng: np.random.Generator) -> tuple[ProgramTarget, Base]:
-    """The Gaussian with the moments of a fit's draws, and the target to which it belongs.
-
-    Hierarchies of that target are in the form that is nearest to a Gaussian by these draws.
-    """
-    if not isinstance(target, ProgramTarget):
-        raise SamplingError(
-            "A fit as base needs a Stan program, which this target has not.",
-            remedy="Pass base=GaussianBase(...).",
-        )
-    x = sampled(target, fit, rng).x
-    form, points = nearer(target, x.reshape(-1, x.shape[-1]))
-    return form, GaussianBase.from_covariance(*gaussian_moments(points))
 
 
 def _whole(method: Method[Any]) -> Method[Any]:
@@ -351,21 +210,7 @@ def method_with(name: str, settings: Mapping[str, Any]) -> Method[Any]:
     return kind(**settings)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Checked options."""
-
-    plan: Plan
-    engine: CmdStan | None
-    seed: int | None
-    executor: Executor | str | None
-    checkpoint: str | os.PathLike[str] | None
-    progress: bool
-    inits: Inits | None
-    store: str | os.PathLike[str] | None
-
-
-def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
+def _checked(method: Method[Any], options: Mapping[str, Any]) -> Asked:
     """Fill in the defaults of the options, and check each by its rule and against the method."""
     rules = declared(Options)
     for name in options:
@@ -403,7 +248,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> _Asked:
         found[name] for name in ("seed", "executor", "checkpoint", "progress", "inits", "store")
     )
     engine = _engine(found["engine"], method, spread=found["executor"] is not None)
-    return _Asked(plan, engine, *rest)
+    return Asked(plan, engine, *rest)
 
 
 def _refuse_option(method: Method[Any], name: str) -> None:

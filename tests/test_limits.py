@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import target_of
 
-from stanct import cli, commands, load, sample, sampling, temper
+from stanct import cli, commands, load, preparing, sample, temper
 from stanct.engines import homes
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.path.gaussian import GaussianBase
@@ -95,7 +95,7 @@ def test_variables_larger_than_memory_are_refused_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = target_of(MODEL.format("x ~ normal(0, 1);") + HUGE.format(1000))
-    monkeypatch.setattr(sampling, "memory", lambda: 1e6)  # 3.2 MB of draws
+    monkeypatch.setattr(preparing, "memory", lambda: 1e6)  # 3.2 MB of draws
     options: dict[str, Any] = {"draws": 100, "seed": 1, "progress": False}
     with pytest.raises(SamplingError, match=r"4 × 100 draws take 0\.0 GB.*(?s:.)*keep="):
         sample(target, "gibbs", **options)

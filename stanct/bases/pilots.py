@@ -38,8 +38,8 @@ PARTICLES, STEPS = 48, 12
 TRIAL = 100
 # A point lies outside of all known modes where the target is this many nats above their Gaussians.
 STRAY = 6.0
-# A fit without a measured mass is far below the known mass if its bound, and the density at all its
-# points, are lower by so many nats, and by so many more for each dimension.
+# A fit lies far below the known modes if its bound and the density at all its points are lower than
+# their mass by so many nats, and by so many more for each dimension.
 FAR_BELOW, FOR_EACH = 50.0, 2.0
 # Wide draws are this many times as wide as a mode, so many of each. Such a draw tells of more mass
 # if its weight is no further below all known mass than this, in nats.
@@ -177,9 +177,8 @@ def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> 
     """Whether measured modes tell all about a fit of an approximation, so that it needs no pilot.
 
     Pathfinder's approximations of strongly correlated parameters are far too narrow, and pilots,
-    which scale each parameter alone, take a thousand gradients a draw there. Where no point of a
-    fit is denser than the known modes, it tells nothing new. Neither does it where it lies
-    hundreds of nats below them.
+    which scale each parameter alone, take a thousand gradients a draw there. A fit tells nothing
+    new if the known modes are about as dense at all its points, or if it lies far below them.
 
     Parameters
     ----------

@@ -328,27 +328,29 @@ def _terminate(processes: list[int]) -> None:
 
 
 def _processes(argument: str, *, part: bool = False) -> list[int]:
-    """Processes with an argument, where the system lists them under /proc or by `ps`.
+    """Other processes with an argument, or with one of which this is a part."""
+    return [
+        process
+        for process, words in _commands()
+        if process != os.getpid() and (argument in words or (part and argument in "\0".join(words)))
+    ]
 
-    With `part`, a part of an argument suffices. This process is never among them.
-    """
-    found = []
+
+def _commands() -> Iterator[tuple[int, list[str]]]:
+    """Processes with their arguments, where the system lists them under /proc or by `ps`."""
     if Path("/proc/self/cmdline").exists():
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                words = place.read_bytes().decode(errors="replace").split("\0")
-                if any(argument == word or (part and argument in word) for word in words):
-                    found.append(int(place.parent.name))
-    else:
-        with contextlib.suppress(OSError):
-            listed = subprocess.run(
-                ["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True
-            )
-            for line in listed.stdout.splitlines():
-                process, *words = line.split()
-                if any(argument == word or (part and argument in word) for word in words):
-                    found.append(int(process))
-    return [process for process in found if process != os.getpid()]
+                yield (
+                    int(place.parent.name),
+                    place.read_bytes().decode(errors="replace").split("\0"),
+                )
+        return
+    with contextlib.suppress(OSError):
+        listed = subprocess.run(["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True)
+        for line in listed.stdout.splitlines():
+            process, *words = line.split()
+            yield int(process), words
 
 
 def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:

@@ -302,10 +302,10 @@ def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
 
 
 def base_tail_check(base_delta: Array) -> Check:
-    """Check that the base reaches all of a target to which only its own draws go.
+    """Check that the base reaches all of the target, for chains that move only to its draws.
 
-    The chains' weights do not tell of a part of the target that hardly a draw has come to. The
-    importance weights exp(−δ) of the base's draws have a heavy tail then.
+    The chains' weights do not tell of a part of the target that hardly any draw reaches. The
+    importance weights exp(−δ) of the base's draws do: they have a heavy tail.
 
     Parameters
     ----------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 
 from stanct.errors import SavedRunError, shortened
 from stanct.runs.adiabatic import AdiabaticRun
@@ -14,7 +12,7 @@ from stanct.runs.particle import ParticleRun
 from stanct.runs.power import PowerRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
-from stanct.runs.storage import ATTEMPTS, PAUSE, saved_head
+from stanct.runs.storage import saved_head, undisturbed
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
 
@@ -40,25 +38,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
             f"A saved run is the path of a folder, not {folder!r}.",
             remedy='Did you mean stanct.load("folder")?',
         )
-    for left in reversed(range(ATTEMPTS)):
-        before = _identity(folder)
-        try:
-            return _loaded(folder)
-        except SavedRunError:
-            # Another process may have saved a run over this one while its files were read.
-            if not left or _identity(folder) == before is not None:
-                raise
-            time.sleep(PAUSE)
-    raise AssertionError
-
-
-def _identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """What tells one folder from another of the same name; None where there is none."""
-    try:
-        found = Path(folder).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_mtime_ns
+    return undisturbed(folder, _loaded)
 
 
 def _loaded(folder: str | os.PathLike[str]) -> Run:

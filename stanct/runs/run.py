@@ -26,7 +26,14 @@ from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
 from stanct.runs.members import check_members, check_shapes
 from stanct.runs.schema import Rule
-from stanct.runs.storage import Stored, check_save_folder, reading, save_run, understood
+from stanct.runs.storage import (
+    Stored,
+    check_save_folder,
+    reading,
+    save_run,
+    understood,
+    undisturbed,
+)
 from stanct.runs.tables import Checks, in_html
 
 if TYPE_CHECKING:
@@ -495,6 +502,10 @@ class Run(ABC):
         SavedRunError
             The folder is missing, incomplete, or of another format.
         """
+        return undisturbed(folder, cls._read)
+
+    @classmethod
+    def _read(cls, folder: str | os.PathLike[str]) -> Self:
         with reading(folder, cls.file_format, cls.settings_rules) as stored:
             check_shapes(cls._completed(stored.arrays), cls.arrays, stored.statistics)
             run = cls(**cls._restored(stored), **stored.common)

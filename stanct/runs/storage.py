@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from stanct.settings import usable_path
 # Other processes may save a run, or load it, at the same time: so often and after so many seconds
 # the exchange of its folder, or its loading, is tried again.
 ATTEMPTS, PAUSE = 10, 0.02
+Loaded = TypeVar("Loaded")
 LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
 
@@ -256,6 +257,30 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
             else "Pass a folder written by run.save or by `stanct evidence --save`.",
         )
     return head
+
+
+def undisturbed(
+    folder: str | os.PathLike[str], read: Callable[[str | os.PathLike[str]], Loaded]
+) -> Loaded:
+    """Read a saved run, again if another process saved a run over it meanwhile."""
+    for _ in range(ATTEMPTS - 1):
+        before = _identity(folder)
+        try:
+            return read(folder)
+        except SavedRunError:
+            if before is not None and _identity(folder) == before:
+                raise
+        time.sleep(PAUSE)
+    return read(folder)
+
+
+def _identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """What tells one folder from another of the same name; None where there is none."""
+    try:
+        found = Path(folder).stat()
+    except (OSError, TypeError, ValueError):
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 @contextmanager

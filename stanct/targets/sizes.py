@@ -54,18 +54,18 @@ def refuse_sizes(program: Program, data: StanData) -> None:
         else:
             needed += _EACH * count
         name = program.syntax.word(one.token)
+        fault = ""
         if drawn > MOST_NUMBERS:
-            raise program.syntax.source.error(
-                program.syntax.start(one.token),
-                f"With `{name}`, which has {_told(count)} numbers, one draw of all variables has "
-                f"{_told(drawn)}, and {MOST_NUMBERS} at most.",
-                f"Correct its sizes or {_named(data)}.",
+            fault = f"one draw of all variables has {_told(drawn)}, and {MOST_NUMBERS} at most"
+        elif needed > available:
+            fault = (
+                f"the program takes about {_told(needed // 10**9)} GB, and this machine has "
+                f"{available / 1e9:.1f} GB"
             )
-        if needed > available:
+        if fault:
             raise program.syntax.source.error(
                 program.syntax.start(one.token),
-                f"With `{name}`, which has {_told(count)} numbers, the program takes about "
-                f"{_told(needed // 10**9)} GB, and this machine has {available / 1e9:.1f} GB.",
+                f"With `{name}`, which has {_told(count)} numbers, {fault}.",
                 f"Correct its sizes or {_named(data)}.",
             )
 
