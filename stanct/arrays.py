@@ -6,8 +6,7 @@ import math
 import mmap
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,30 +15,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 Array = np.ndarray
-
-
-class Later(Mapping[str, Array]):
-    """Named arrays that are computed when one of them is first asked for, and then kept."""
-
-    def __init__(self, compute: Callable[[], Mapping[str, Array]]) -> None:
-        self._compute = compute
-
-    @cached_property
-    def _found(self) -> Mapping[str, Array]:
-        return self._compute()
-
-    def __getitem__(self, name: str) -> Array:
-        return self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __reduce__(self) -> tuple[type[dict[str, Array]], tuple[dict[str, Array]]]:
-        """Arrive elsewhere as a dictionary of what was computed."""
-        return dict, (dict(self._found),)
 
 
 def log_sum_exp(values: Array, axis: int | None = None) -> Array:

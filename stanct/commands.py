@@ -313,8 +313,8 @@ def _in_words(run: Run) -> Iterator[str]:
     )
     small = [
         name
-        for name in run.variables
-        if name in run.provenance["parameters"] and run.variables[name][0, 0].size <= 5
+        for name in run.provenance["parameters"]
+        if name in run.variables and run.variables[name][0, 0].size <= 5
     ]
     table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
     yield f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}".rstrip()

@@ -82,6 +82,11 @@ def out_of_time() -> bool:
     return _now().heard
 
 
+def seconds_given() -> float | None:
+    """Seconds that the run of the code that calls may take; None for any."""
+    return _now().seconds
+
+
 def nobody_waits() -> bool:
     """Whether a time of 0 seconds asks for what a checkpoint holds, however long that takes."""
     return _now().seconds == 0

@@ -53,6 +53,9 @@ def test_low_rank_is_the_dense_gaussian(rng: np.random.Generator) -> None:
     assert base.unwhiten(base.whiten(x)) == pytest.approx(x)
     assert base.log_density(x) == pytest.approx(dense.log_density(x))
     assert base.log_det_scale == pytest.approx(0.5 * np.linalg.slogdet(dense.covariance)[1])
+    columns = base.unwhiten(np.eye(7)) - base.mean
+    assert base.covariance == pytest.approx(columns.T @ columns)
+    assert base.spread == pytest.approx(np.sqrt(np.diag(columns.T @ columns)))
     assert base.delta(base.whiten(x), np.ones((4, 5))) == pytest.approx(base.log_density(x) - 1)
 
 

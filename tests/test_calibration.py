@@ -135,6 +135,7 @@ def test_rows_are_read_back_and_a_cut_line_is_left_out(
     assert len(table) == 3 and len({line.count("|") for line in table}) == 1
 
 
+@LONG
 def test_the_command_goes_on_where_it_was_stopped(
     command: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import cmdstanpy
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from generated import PROGRAMS
 from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
@@ -435,6 +435,7 @@ inline double doubled(double x, std::ostream*) { return 2 * x; }
 }"""
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_functions_of_a_user_header(
     cmdstan_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser, faults_of
-from conftest import SEED, target_of
+from conftest import LONG, SEED, target_of
 from sampled import sampled
 from scipy.special import gammaln
 from scipy.stats import norm
@@ -126,6 +126,7 @@ def test_nested_regressions(comparison: Comparison) -> None:
     assert list(comparison.table.index) == [comparison.names[i] for i in comparison.order]
 
 
+@LONG
 def test_eight_schools_centred_or_not() -> None:
     # Few tours of `joint` go into the neck of the centred program, and its error may be .8.
     centred = sampled("gibbs", target_of(CENTRED, SCHOOLS), seed=SEED, draws=2400, progress=False)

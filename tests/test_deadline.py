@@ -12,7 +12,6 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,14 @@ from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same
 
 import stanct
-from stanct.arrays import Later
 from stanct.cli import main
 from stanct.deadline import OutOfTime, completed, deadline, ended_by, heed, out_of_time, result
 from stanct.engines import cmdstan, native
 from stanct.engines.tape import _TapeThread
 from stanct.errors import EngineError, TooLittleTimeError
 from stanct.samplers import auto
-from stanct.work.interrupts import heard, in_threads
+from stanct.samplers._variables import Later
+from stanct.work.interrupts import in_threads
 
 SLACK = 4.0
 # Far more draws than the time allows, after a short warm-up.
@@ -251,7 +250,8 @@ import stanct
 model = stanct.temper(sys.argv[1])
 begun = time.monotonic()
 try:
-    told = model.sample(draws=50, max_seconds=2, seed=1, progress=False).warnings
+    run = model.sample(draws=50, max_seconds=2, seed=1, progress=False)
+    told = [*run.warnings, run.expect("x")]  # a parameter waits for nothing
 except stanct.SamplingError as error:
     told = type(error).__name__
 print(told, time.monotonic() - begun, flush=True)
@@ -305,13 +305,40 @@ def test_variables_that_a_run_left_for_later_heed_ctrl_c(target) -> None:
     """Their computation may never end."""
     run = sampled("gibbs", target, draws=20, progress=False)
 
-    def never() -> dict[str, np.ndarray]:
-        time.sleep(60)
-        return {}
-
-    waiting = replace(run, variables=Later(partial(heard, never)))
+    waiting = replace(run, variables=Later(never, never, None))
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        waiting.expect("x")
+        waiting.expect("mu")
     assert time.monotonic() - begun < SLACK
+
+
+def never() -> dict[str, np.ndarray]:
+    RELEASED.wait(60)
+    return {}
+
+
+@pytest.mark.parametrize("patience", [0.3, None])
+def test_nobody_waits_for_ever_for_generated_quantities(
+    target, tmp_path: Path, patience: float | None
+) -> None:
+    """Parameters come at once, and a run is saved with what there is."""
+    run = sampled("gibbs", target, draws=20, progress=False)
+    waiting = replace(run, variables=Later(never, lambda: run.variables, patience))
+    begun = time.monotonic()
+    assert waiting.expect("mu").value == run.expect("mu").value
+    if patience is None:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.warns(RuntimeWarning, match="goes on without them"):
+        waiting.save(tmp_path / "run")
+    assert time.monotonic() - begun < SLACK
+    assert_same(stanct.load(tmp_path / "run"), run)
+    assert set(waiting.variables) == set(run.variables)
+
+
+def test_generated_quantities_are_waited_for_where_they_return(target) -> None:
+    run = sampled("gibbs", target, draws=20, progress=False)
+    more = {**run.variables, "y": np.ones((4, 20))}
+    later = Later(lambda: more, lambda: run.variables, 10.0)
+    assert later["y"] is more["y"] and "y" in later and "typo" not in later
+    assert list(later) == list(more)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from sampled import KINDS, sampled
 
 from stanct.errors import CheckpointError, LostExecutorError, SamplingError
@@ -139,7 +139,15 @@ def test_every_method_is_tried() -> None:
     assert {*METHODS} - {"smc"} == {*KINDS}
 
 
-@pytest.mark.parametrize("executor", ["processes:1", "processes:4", "threads:2", "threads:5"])
+@pytest.mark.parametrize(
+    "executor",
+    [
+        pytest.param("processes:1", marks=LONG),
+        "processes:4",
+        pytest.param("threads:2", marks=LONG),
+        "threads:5",
+    ],
+)
 def test_any_number_of_workers_draws_what_one_thread_draws(
     executor: str, target, alone: dict[str, Run]
 ) -> None:
@@ -149,6 +157,7 @@ def test_any_number_of_workers_draws_what_one_thread_draws(
     assert_same(draws("ais", target, executor=executor), alone["ais"])
 
 
+@LONG
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_draws_what_one_thread_draws(target, alone: dict[str, Run]) -> None:
     """Also where a worker is killed, whose tasks Dask gives to the others."""

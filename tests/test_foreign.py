@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 
 import stanct
 from stanct.engines import homes
@@ -279,6 +279,7 @@ def test_what_is_a_fit(draws: dict[str, np.ndarray]) -> None:
     assert not any(map(is_fit, ("pilot", 3, None, stanct.GaussianBase(np.zeros(1), np.eye(1)))))
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_a_fit_of_cmdstan(
     cmdstan_home: homes.Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

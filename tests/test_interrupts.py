@@ -20,12 +20,12 @@ from conftest import ROOT, target_of
 from test_execution import PROGRAM
 
 from stanct import load, sample
-from stanct.arrays import Later
 from stanct.engines import cmdstan
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import auto, independence
 from stanct.samplers._alternation import DOUBLING
 from stanct.samplers._rounds import BaseDraws
+from stanct.samplers._variables import Later
 from stanct.work.execution import executing
 from stanct.work.interrupts import Threads, in_threads
 
@@ -244,7 +244,7 @@ def test_what_follows_the_draws_can_be_cut_short(target, monkeypatch: pytest.Mon
         cut = asked(target)
     assert cut.provenance["interrupted"] and np.array_equal(cut.base_delta, whole.base_delta)
     # They are computed when they are asked for, and are those of the whole run.
-    assert isinstance(cut.variables, Later) and "_found" not in vars(cut.variables)
+    assert isinstance(cut.variables, Later) and cut.variables._all is None
     assert [*cut.variables] == [*whole.variables] and len(cut.variables) == len(whole.variables)
     assert all(np.array_equal(cut.variables[name], v) for name, v in whole.variables.items())
     assert type(pickle.loads(pickle.dumps(cut.variables))) is dict

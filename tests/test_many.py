@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import LONG
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 
@@ -148,6 +149,7 @@ def test_right_programs_pass_and_wrong_ones_fail(model: stanct.TemperedModel) ->
     assert "Tests failed" in wrong.report() and "All tests passed" in right.report()
 
 
+@LONG
 def test_probabilities_of_models_are_calibrated(model: stanct.TemperedModel, tmp_path) -> None:
     """Right simulators agree with the probabilities; one that lies does not."""
     wide = model_of(WIDE, tmp_path / "wide.stan")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conftest import LONG
 
 import stanct
 from stanct.bases import wide
@@ -38,6 +39,7 @@ def test_one_factor_moves_all_parameters() -> None:
     assert run.warnings == ()
 
 
+@LONG
 def test_modes_that_pilots_saw_apart_are_sampled() -> None:
     run = stanct.temper(TWO).sample({"D": 450, "a": 6.0}, seed=2, progress=False)
     assert len(run.provenance["survey"]["log_evidence"]) == 2
@@ -46,6 +48,7 @@ def test_modes_that_pilots_saw_apart_are_sampled() -> None:
     assert abs(first.value[0] - 2.4) < 4 * first.std_error[0] < 2.4
 
 
+@LONG
 @pytest.mark.parametrize("method", [stanct.Gibbs(), stanct.AIS(temperatures=60)])
 def test_methods_by_name_take_the_base(method: stanct.Method) -> None:
     model = stanct.temper(FACTOR)

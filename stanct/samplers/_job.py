@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array, Later
+from stanct.arrays import Array
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
 from stanct.bases.forms import (
@@ -24,7 +24,7 @@ from stanct.bases.forms import (
     standardised,
 )
 from stanct.bases.modes import Hints
-from stanct.deadline import nobody_waits, out_of_time
+from stanct.deadline import nobody_waits, out_of_time, seconds_given
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -33,7 +33,7 @@ from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside
-from stanct.samplers._variables import variables_of
+from stanct.samplers._variables import PATIENCE, Later, variables_of
 from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
@@ -421,7 +421,7 @@ class Job:
         )
 
     def _variables(
-        self, made: Callable[[Path | None], Mapping[str, Array]], *, cut: bool
+        self, made: Callable[..., Mapping[str, Array]], *, cut: bool
     ) -> tuple[Mapping[str, Array], bool]:
         """The user's variables, computed on first use if the run was or is cut short here.
 
@@ -435,13 +435,18 @@ class Job:
                 return made(folder) if here else heard(partial(made, None)), False
             except KeyboardInterrupt:
                 self.execution.seal()
-        return Later(partial(heard, partial(made, None))), True
+        given = seconds_given()
+        patience = max(PATIENCE, given) if given else None
+        return Later(partial(made, None), partial(made, None, generated=False), patience), True
 
     def _computed(
-        self, x: Array | None, z: Any, base: Any, folder: Path | None
+        self, x: Array | None, z: Any, base: Any, folder: Path | None, generated: bool = True
     ) -> Mapping[str, Array]:
         """The user's variables of x, or of the whitened draws z; in files of a folder."""
         seed, keep = self.seeds("variables"), self.plan.keep
+        if not generated:
+            found = self.target.without_generated(base.unwhiten(np.array(z)) if x is None else x)
+            return {name: v for name, v in found.items() if keep is None or name in keep}
         if x is None:
             return variables_of(self.target, z, base, seed, keep, folder)
         found = self.target.variables(x, seed)

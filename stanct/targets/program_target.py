@@ -25,7 +25,7 @@ from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
-from stanct.stan.syntax import Declare
+from stanct.stan.syntax import Declare, without_generated
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -307,6 +307,16 @@ class ProgramTarget:
         """
         compute = self.density.in_turn(stan_seed(seed))
         return lambda x: self.user_variables(compute(x))
+
+    def without_generated(self, x: Array) -> dict[str, Array]:
+        """Compute parameters and transformed parameters at points, shape (chains, draws, D)."""
+        return self.user_variables(self._plain.variables(x, seed=1))
+
+    @cached_property
+    def _plain(self) -> Density:
+        """The density without generated quantities, which the engine computes with any variable."""
+        recipe = self.density.recipe
+        return Density(replace(recipe, source=without_generated(recipe.source)))
 
     @property
     def variable_names(self) -> tuple[str, ...]:
