@@ -72,6 +72,22 @@ def deadline(seconds: float | None, since: float | None = None) -> Iterator[Dead
         _current.reset(token)
 
 
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` if the body waits for longer; a deadline that comes first is heard."""
+    left = seconds_left()
+    if left is not None and left <= seconds:
+        yield
+        return
+    with deadline(seconds) as limit:
+        try:
+            yield
+        except OutOfTime:
+            if not limit.heard:
+                raise
+            raise TimeoutError from None
+
+
 def seconds_left() -> float | None:
     """Seconds until the deadline of the code that calls; None if there is none to heed."""
     return _now().left()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -17,23 +18,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same
 
 import stanct
+from stanct.bases import local, modes
+from stanct.bases.fits import fit_base
 from stanct.cli import main
-from stanct.deadline import OutOfTime, completed, deadline, ended_by, heed, out_of_time, result
-from stanct.engines import cmdstan, native
+from stanct.deadline import (
+    OutOfTime,
+    at_most,
+    completed,
+    deadline,
+    ended_by,
+    heed,
+    out_of_time,
+    result,
+)
+from stanct.engines import cmdstan, embedded, native
 from stanct.engines.tape import _TapeThread
 from stanct.errors import EngineError, TooLittleTimeError
 from stanct.samplers import auto
 from stanct.samplers._variables import Later
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import heard, in_threads
 
 SLACK = 4.0
 # Far more draws than the time allows, after a short warm-up.
-LONG: dict[str, dict[str, Any]] = {
+MANY_DRAWS: dict[str, dict[str, Any]] = {
     "gibbs": {"draws": 10**6, "warmup": 32, "transitions": 50},
     "joint": {"draws": 10**6, "warmup": 150, "bootstrap": 0},
     "parallel_tempering": {"draws": 10**6, "warmup": 32},
@@ -57,7 +69,7 @@ def target():
 
 
 def run(method: str, target: Any, **options: Any) -> Any:
-    given = {"base": BASE, "seed": 5, "progress": False, **LONG[method], **options}
+    given = {"base": BASE, "seed": 5, "progress": False, **MANY_DRAWS[method], **options}
     return sampled(method, target, **given)
 
 
@@ -69,13 +81,13 @@ def enough(method: str, target: Any, **options: Any) -> float:
     return 0.3 + 2 * (time.monotonic() - begun)
 
 
-@pytest.mark.parametrize("method", LONG)
+@pytest.mark.parametrize("method", MANY_DRAWS)
 def test_a_run_ends_in_time_with_honest_errors(target, method: str) -> None:
     limit = enough(method, target)
     begun = time.monotonic()
     found = run(method, target, max_seconds=limit)
     assert limit <= time.monotonic() - begun < 4 * limit + SLACK
-    assert 0 < found.draws < LONG[method]["draws"]
+    assert 0 < found.draws < MANY_DRAWS[method]["draws"]
     (check,) = [check for check in found.diagnostics if check.name == "max_seconds"]
     assert not check.passed and f"max_seconds={limit:g} passed: {found.draws} of" in check.message
     assert "interrupted" not in found.warnings and not found.provenance["interrupted"]
@@ -221,6 +233,77 @@ def test_a_call_of_the_engine_is_left_behind() -> None:
     with deadline(0.1), pytest.raises(OutOfTime):
         thread.call(RELEASED.wait)
     assert not thread.works and time.monotonic() - begun < SLACK
+
+
+def test_a_limit_within_a_deadline() -> None:
+    """The earlier of the two ends the body, each with its own exception."""
+    never = Future[int]()
+    with deadline(100) as outer:
+        with pytest.raises(TimeoutError), at_most(0.1):
+            result(never)
+        assert not outer.heard
+    with deadline(0.1) as outer, pytest.raises(OutOfTime), at_most(100):
+        result(never)
+    assert outer.heard
+    with pytest.raises(TimeoutError), at_most(0.1):
+        result(never)
+
+
+def test_an_ascent_that_never_ends_is_left_out(target, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    ascend = embedded.pathfinder
+
+    def pathfinder(*arguments: Any, **settings: Any) -> Any:
+        calls.append(settings["seed"])
+        return heard(never) if len(calls) == 2 else ascend(*arguments, **settings)
+
+    monkeypatch.setattr(embedded, "pathfinder", pathfinder)
+    monkeypatch.setattr(local, "LONGEST", 0.3)
+    monkeypatch.setattr(local, "MOST_EVALUATIONS", 0)
+    monkeypatch.setattr(modes, "STARTS", 4)
+    begun = time.monotonic()
+    seed = np.random.SeedSequence(1)
+    fitted = fit_base(target, "pathfinder", chains=2, seed=seed, nuts=embedded.Nuts())
+    assert fitted.base.dimension == 2 and len(calls) > 2
+    monkeypatch.setattr(embedded, "pathfinder", lambda *_, **__: heard(never))
+    monkeypatch.setattr(local, "LONGEST", 0.01)
+    with pytest.raises(EngineError, match="L-BFGS did not end"):
+        fit_base(target, "pathfinder", chains=2, seed=seed, nuts=embedded.Nuts())
+    assert time.monotonic() - begun < 4 * SLACK
+
+
+LASSO = """
+import sys
+sys.path.insert(0, "examples/lasso_horseshoe")
+import run as lasso
+from stanct.bases import local, modes
+from stanct.bases.fits import fit_base
+local.LONGEST, local.MOST_EVALUATIONS = 2.0, 1000
+data = lasso.split(*lasso.simulate(40, 8, 1), 3, 1)
+data |= lasso.settings_of("lasso", data)
+model = lasso.stanct.temper(lasso.HERE / "lasso.stan")
+for seed in (1, 2):
+    run = model.sample(
+        data, "joint", chains=2, draws=800, seed=seed, progress=False, engine="embedded"
+    )
+    print(run.evidence.log_z, run.evidence.std_error)
+"""
+
+
+@LONG
+def test_stans_own_line_search_may_never_end() -> None:
+    """With the second seed, an ascent of the non-centred lasso does not."""
+    found = subprocess.run(
+        [sys.executable, "-c", LASSO],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=200,
+    )
+    assert found.returncode == 0
+    one, other = (tuple(map(float, line.split())) for line in found.stdout.splitlines())
+    assert abs(one[0] - other[0]) < 4 * math.hypot(one[1], other[1]) < 0.2
 
 
 def test_the_time_counts_from_its_beginning() -> None:

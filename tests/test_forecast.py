@@ -16,7 +16,7 @@ from conftest import SEED, target_of
 from sampled import sampled
 from targets import SKEWED
 from test_deadline import BASE as PLAIN
-from test_deadline import LONG, PROGRAM, enough
+from test_deadline import MANY_DRAWS, PROGRAM, enough
 from test_execution import assert_same
 
 import stanct
@@ -237,7 +237,7 @@ def test_a_clock_leaves_out_what_it_is_told() -> None:
 def test_too_little_time_is_told_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
     target = target_of(PROGRAM, {"y": 1.5})
     limit = enough("gibbs", target)
-    options = {**LONG["gibbs"], "base": PLAIN, "seed": 5}
+    options = {**MANY_DRAWS["gibbs"], "base": PLAIN, "seed": 5}
     done = sampled("gibbs", target, max_seconds=limit, **options)
     err = capsys.readouterr().err
     assert f"max_seconds={limit:g} ends the run " in err and "of 1000000" not in err

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from stanct.arrays import Array, log_sum_exp
+from stanct.deadline import at_most
+from stanct.errors import EngineError
 from stanct.path.gaussian import LOG_2PI, GaussianBase, mixture_moments
 from stanct.path.mixture import MixtureBase
-from stanct.targets.protocols import SampledDensity
+from stanct.targets.protocols import BatchDensity, SampledDensity
 
 # Fits whose means differ by less than this many standard deviations in every coordinate are of one
 # mode. Two fits of one mode must not count its evidence twice.
@@ -25,6 +29,11 @@ LEAST_CURVED = 1e-8
 # A component with a smaller weight would be drawn once in a million runs, but costs time at every
 # step.
 LEAST_WEIGHT = 1e-9
+
+# Stan's L-BFGS may never end, as it did under a lasso whose scale went to exp(-4000): its line
+# search finds no step. One that ends takes at most 1,000 iterations of some 30 evaluations, and
+# most take 50. Time in seconds, and evaluations beyond it, that an ascent may take.
+LONGEST, MOST_EVALUATIONS = 60.0, 100_000
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,29 @@ class LocalFit:
     covariance: Array = field(repr=False)
     log_evidence: float
     points: Array = field(repr=False)
+
+
+@contextmanager
+def bounded(density: BatchDensity) -> Iterator[None]:
+    """End an ascent by Stan's L-BFGS in the body that does not end by itself.
+
+    Raises
+    ------
+    EngineError
+        The ascent took much longer than any that ends.
+    """
+    points = np.random.default_rng(0).uniform(-1, 1, (3, density.dimension))
+    begun = time.perf_counter()
+    for x in points:
+        density.log_density_gradient(x)
+    each = (time.perf_counter() - begun) / len(points)
+    try:
+        with at_most(LONGEST + MOST_EVALUATIONS * each):
+            yield
+    except TimeoutError:
+        raise EngineError(
+            "Stan's L-BFGS did not end.", remedy="Pass another seed, or `inits=` near a mode."
+        ) from None
 
 
 def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:

@@ -14,6 +14,7 @@ from stanct.arrays import Array
 from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
+    bounded,
     distinct_modes,
     explains,
     hessian,
@@ -176,6 +177,7 @@ def find_modes(
                 "laplace": engine.laplace,
                 "advi": engine.advi,
             }[method]
+            engine.compiled(target.density_recipe.source)
             found = approximations(target, way, draws, bar, seeds.starts, rng)
             cost = _points(found)
         else:
@@ -366,7 +368,10 @@ def approximations(
     for child, radius in zip(seed.spawn(starts), itertools.cycle(RADII), strict=False):
         bar.update()
         try:
-            block = way(target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius)
+            with bounded(target.density):
+                block = way(
+                    target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
+                )
             points = target.unconstrain(block, 0, rng)
         except EngineError as cause:
             failure = cause
@@ -400,7 +405,10 @@ def _laplace_fits(
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
         bar.update()
         try:
-            mode, value = embedded.mode(target.density_recipe, seed=stan_seed(child), radius=radius)
+            with bounded(density):
+                mode, value = embedded.mode(
+                    target.density_recipe, seed=stan_seed(child), radius=radius
+                )
         except EngineError as cause:
             failure = cause
             continue

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.bases.local import SAME_MODE
+from stanct.bases.local import SAME_MODE, bounded
 from stanct.bases.pilots import measured
 from stanct.bases.search import ascents_from
 from stanct.engines import embedded
@@ -217,9 +217,10 @@ def _ends(
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
         bar.update()
         try:
-            block = embedded.pathfinder(
-                target.density_recipe, seed=stan_seed(child), draws=CANDIDATES, radius=radius
-            )
+            with bounded(target.density):
+                block = embedded.pathfinder(
+                    target.density_recipe, seed=stan_seed(child), draws=CANDIDATES, radius=radius
+                )
             points = target.unconstrain(block, 0, rng)
         except EngineError as cause:
             failure = cause
