@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from analytic import gaussian
 from conftest import SEED, target_of
+from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 from targets import TWO_MODES
 
@@ -51,6 +53,57 @@ def test_every_estimate_of_the_evidence(run: stanct.PowerRun) -> None:
     assert run.warnings == ()
     for evidence in (run.evidence, *run.extra_estimates().values()):
         assert abs(evidence.log_z - exact) < 4 * evidence.std_error < 0.4, evidence
+
+
+@pytest.mark.parametrize(
+    ("declared", "prior", "log_mass"),
+    [
+        ("real<lower=-a, upper=9> m;", "", math.log(18)),
+        ("real<lower=0> m;", "m ~ normal(0, 2);", -math.log(2)),
+        ("real<lower=0> m;", "m ~ normal(0, 2) T[0, ];", 0.0),
+        ("real<lower=0> m;", "m ~ normal(-a, 2);", float(norm.logsf(4.5))),
+        ("real<lower=0> m; simplex[3] p;", "m ~ normal(0, 2);", -math.log(4)),
+    ],
+)
+def test_log_z_is_that_of_the_program_as_written(
+    declared: str, prior: str, log_mass: float
+) -> None:
+    """The mass of a prior that is not normalised counts, as in the other methods."""
+    source = f"""
+    data {{ vector[3] y; real<lower=0> a; }} parameters {{ {declared} }}
+    model {{ {prior} y ~ normal(m, 1); }}
+    """
+    method = stanct.PowerPosterior(rungs=7)
+    data = {"y": [1.0, 2.0, 3.0], "a": 9.0}
+    run = stanct.temper(source).sample(
+        data, method, draws=300, warmup=150, seed=SEED, progress=False
+    )
+    assert run.provenance["log_prior_mass"] == pytest.approx(log_mass)
+    low = -9 if log_mass > 1 else 0
+    scale, centre = (2.0, -9.0 if "-a" in prior else 0.0) if prior else (np.inf, 0.0)
+
+    def joint(m: float) -> float:
+        own = norm.pdf(m, centre, scale) if prior else 1.0
+        return float(own * np.prod(norm.pdf([1, 2, 3], m)))
+
+    exact = np.log(quad(joint, low, 9)[0])
+    exact += math.log(2) * ("T[0" in prior) - math.log(2) * ("simplex" in declared)
+    evidence = run.evidence
+    assert abs(evidence.log_z - exact) < 4 * evidence.std_error + 0.01 and evidence.std_error < 0.1
+    assert run.curve().log_z[0] == pytest.approx(log_mass)
+    assert run.thermodynamic_evidence.log_z == pytest.approx(evidence.log_z, abs=0.5)
+
+
+def test_a_prior_of_unknown_mass_is_a_failed_check() -> None:
+    source = """
+    data { vector[3] y; } parameters { real<lower=0> m; real<lower=0> s; }
+    model { s ~ exponential(1); m ~ normal(1, s); y ~ normal(m, 1); }
+    """
+    run = stanct.temper(source).sample(
+        {"y": [1.0, 2.0, 3.0]}, stanct.PowerPosterior(rungs=4), draws=60, warmup=150, seed=SEED,
+        progress=False,
+    )  # fmt: skip
+    assert "prior_mass" in run.warnings and run.provenance["log_prior_mass"] is None
 
 
 def test_the_curve_from_the_prior(run: stanct.PowerRun) -> None:

@@ -270,6 +270,16 @@ PRIOR = "data { vector[2] y; }\nparameters { real m; }\n"
             r"bad\.stan:5:2: .*prior and likelihood terms(?s:.)*one `target \+=`",
         ),
         (
+            f"{PRIOR}model {{ real lp = normal_lpdf(m | 0, 1);\n lp += normal_lpdf(y | m, 1);\n"
+            " target += lp; }",
+            r"bad\.stan:5:12: This term holds densities of data and (?s:.)*statement of its own",
+        ),
+        (
+            f"{PRIOR}model {{\n target += "
+            "log_sum_exp(normal_lpdf(m | 0, 1), normal_lpdf(y | m, 1)); }",
+            r"bad\.stan:4:12: This term holds densities of data and ",
+        ),
+        (
             f"{PRIOR}model {{ m ~ normal(0, 1);\n target += m + y; }}",
             r"bad\.stan:4:2: .*scalars or containers",
         ),
@@ -328,6 +338,29 @@ def test_a_users_function_gives_priors_to_all_its_variates(
     """As decov_lpdf of rstanarm does, which has data for its hyperparameters."""
     code = generate(Program.from_source(DECOV.format(suffix=suffix, call=call)), kind)
     assert f"ct_log_prior += {call};" in code
+
+
+def test_a_sum_of_likelihoods_alone_is_taken() -> None:
+    """Also where the prior is summed in a variable of its own, and where the user marks the sum."""
+    parts = "real l = normal_lpdf(y | m, 1); real p = normal_lpdf(m | 0, 1);"
+    mixed = "real l = normal_lpdf(y | m, 1) + normal_lpdf(m | 0, 1); { // stanct: likelihood\n"
+    for body in (
+        f"{parts} target += l;\n target += p;",
+        f"{mixed} target += l; }} m ~ normal(0, 2);",
+    ):
+        code = generate(Program.from_source(f"{PRIOR}model {{ {body} }}"), "prior_likelihood")
+        assert "ct_log_likelihood += l;" in code
+
+
+def test_weighted_refuses_a_penalty_whose_factor_is_data() -> None:
+    source = """
+    data { vector[3] y; real lam; } parameters { real m; }
+    model { m ~ normal(0, 10); y ~ normal(m, 1); target += -lam * square(m); }
+    """
+    with pytest.raises(UnsupportedError, match="and no density tells which part it is"):
+        generate(Program.from_source(source), "weighted")
+    residuals = source.replace("-lam * square(m)", "-lam * dot_self(y - m)")
+    assert "dot_self" in generate(Program.from_source(residuals), "weighted")
 
 
 def test_weighted_refuses_what_it_cannot_attribute() -> None:

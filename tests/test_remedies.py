@@ -46,6 +46,10 @@ parameters { real x; }
 model { x ~ normal(0, 5); y[1] ~ normal(x ^ 2, 0.3); y[2] ~ normal(x, 3); }
 """
 SHARP = "data { real y; } parameters { real a; } model { a ~ std_normal(); y ~ normal(a, 0.01); }"
+HALF = """
+data { real y; } parameters { real<lower=0> m; real a; }
+model { a ~ std_normal(); m ~ normal(a, 1); y ~ normal(m, 1); }
+"""
 BANANA = """
 parameters { vector[2] x; }
 model { x[1] ~ normal(0, 3); x[2] ~ normal(x[1] ^ 2, 0.3); }
@@ -318,6 +322,18 @@ CASES: dict[str, Case] = {
             draws=60,
             warmup=150,
             target_accept=0.99,
+        ),
+    ),
+    "prior_mass of powers": Case(
+        made("power_posterior", HALF, {"y": 1.0}, rungs=3, draws=60, warmup=150),
+        "Normalise the priors that `TemperedModel.omissions` names",
+        made(
+            "power_posterior",
+            HALF.replace("m ~ normal(a, 1)", "m ~ normal(a, 1) T[0, ]"),
+            {"y": 1.0},
+            rungs=3,
+            draws=60,
+            warmup=150,
         ),
     ),
     # particles

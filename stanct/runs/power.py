@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -41,8 +41,8 @@ class PowerRun(EvidenceRun):
 
     `variables` and `z` are those at β = 1, which follow the posterior and need no weights.
     `evidence` adds up bridges between neighbours, and `thermodynamic_evidence` is ∫ E_β[log L] dβ.
-    Both are log ∫ p L dθ / ∫ p dθ. That is the log Z of the other methods if the program's prior is
-    normalised; `TemperedModel.omissions` tells where it is not.
+    Both add log ∫ p dθ, which the program's statements tell, to log ∫ p L dθ / ∫ p dθ. They are the
+    log Z of the other methods. A check fails where the statements do not tell it.
 
     Attributes
     ----------
@@ -78,8 +78,16 @@ class PowerRun(EvidenceRun):
         """The estimator of everything along the schedule."""
         return LadderEstimator(self.betas, self.delta)
 
+    @property
+    def log_prior_mass(self) -> float:
+        """log ∫ p(θ) dθ, natural log; 0 where the program's statements do not tell it."""
+        return self.provenance.get("log_prior_mass") or 0.0
+
+    def _whole(self, evidence: Evidence) -> Evidence:
+        return replace(evidence, log_z=evidence.log_z + self.log_prior_mass)
+
     def _estimate(self) -> Evidence:
-        return self.estimator.evidence(self.method)
+        return self._whole(self.estimator.evidence(self.method))
 
     @property
     def target_log_weights(self) -> Array:
@@ -89,17 +97,17 @@ class PowerRun(EvidenceRun):
     @cached_property
     def thermodynamic_evidence(self) -> Evidence:
         """log Z by thermodynamic integration, with its second-order correction."""
-        return ladder_integral(self.betas, self.delta, self.method)
+        return self._whole(ladder_integral(self.betas, self.delta, self.method))
 
     @cached_property
     def forward_evidence(self) -> Evidence:
         """log Z by stepping stones from the prior up."""
-        return self.estimator.evidence(self.method, "forward")
+        return self._whole(self.estimator.evidence(self.method, "forward"))
 
     @cached_property
     def backward_evidence(self) -> Evidence:
         """log Z by stepping stones from the posterior down."""
-        return self.estimator.evidence(self.method, "backward")
+        return self._whole(self.estimator.evidence(self.method, "backward"))
 
     def extra_estimates(self) -> dict[str, Evidence]:
         """As `EvidenceRun.extra_estimates`."""
@@ -110,8 +118,9 @@ class PowerRun(EvidenceRun):
         }
 
     def curve(self) -> Curve:
-        """log ∫ p L^β dθ at the β of the schedule, with errors; 0 at the prior."""
-        return self.estimator.curve()
+        """log ∫ p L^β dθ at the β of the schedule, with errors; `log_prior_mass` at the prior."""
+        found = self.estimator.curve()
+        return replace(found, log_z=found.log_z + self.log_prior_mass)
 
     def curves(self, beta: Array | None = None) -> dict[str, Curve]:
         """`curve` by the name of its estimator. Its β are those of the schedule."""
@@ -197,7 +206,7 @@ class PowerRun(EvidenceRun):
         ends
             Numbers of draws, each from 2 to `draws`.
         """
-        return self.estimator.running_log_z(ends)
+        return self.estimator.running_log_z(ends) + self.log_prior_mass
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
         """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
@@ -231,9 +240,20 @@ class PowerRun(EvidenceRun):
             check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
                   f"Up to {divergent:.1%} of the transitions of a chain diverged.",
                   "Raise target_accept to 0.95 or 0.99."),
+            *self._mass_checks(),
             check("lost", lost, MOST_LOST, lost <= MOST_LOST,
                   f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
                   "The prior reaches places that floating-point numbers do not: narrow it."),
+        )  # fmt: skip
+
+    def _mass_checks(self) -> tuple[Check, ...]:
+        if self.provenance.get("log_prior_mass", 0.0) is not None:
+            return ()
+        return (
+            check("prior_mass", np.inf, 0, False,
+                  "The program does not tell the mass of its prior, and log Z takes it for 1.",
+                  "Normalise the priors that `TemperedModel.omissions` names, or use the default "
+                  "method, whose log Z does not need it."),
         )  # fmt: skip
 
     def _joined(self, more: PowerRun) -> dict[str, Any]:

@@ -175,6 +175,7 @@ PROVENANCE: dict[str, Rule] = {
         "acceptance": Needed(Many(Maybe(SHARE))),
     },
     "log_step": Many(NUMBER, 1),
+    "log_prior_mass": Maybe(REAL),
     "survey": _MODES,
     "confirmed": {
         "method": Needed(TEXT),

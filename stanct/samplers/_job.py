@@ -32,7 +32,7 @@ from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path.base import Base
 from stanct.runs.run import Run
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import BaseDraws, draws_inside
+from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
 from stanct.samplers._variables import PATIENCE, Later, variables_of
 from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
@@ -217,6 +217,7 @@ class Job:
             self.ledger.found["survey"] = found.survey.record()
         if found.tails:
             self.ledger.found["tails"] = list(found.tails)
+        refuse_huge(self.target, found.base)
         self.lap("base")
         return found
 

@@ -32,6 +32,8 @@ from stanct.work.interrupts import GRACE, Threads
 
 # A base whose draws should reach the target's tails has 1 + `REACH` / D times its covariance.
 REACH = 2.0
+# Log densities of this size have no finite squares in sums, at so many draws of the base.
+HUGE, PROBES = 1e100, 8
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,19 @@ def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.G
         f"The target is finite at {len(inside)} of {100 * count} draws from the base.",
         remedy="Pass a base that overlaps the target's support.",
     )
+
+
+def refuse_huge(target: SampledTarget, base: Base) -> None:
+    """Refuse a log density of which squares and products overflow, by a few draws of the base."""
+    points = base.unwhiten(base.draw(np.random.default_rng(0), PROBES))
+    values = target.density.log_densities(points)
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    if largest > HUGE:
+        raise SamplingError(
+            f"The log density is of the size {largest:.0e} at draws of the base, and numbers with "
+            "which a run would compute overflow.",
+            remedy="Check the scale of the log density, or pass a base that is near its mode.",
+        )
 
 
 def base_deltas(

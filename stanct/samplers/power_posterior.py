@@ -30,6 +30,7 @@ from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers._precision import Precision
 from stanct.seeds import stan_seed
 from stanct.settings import MOST_COUNTED, Ladder, Real, Whole
+from stanct.stan.prior_mass import corrections, measuring
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
 from stanct.work.progress import Bar
@@ -140,7 +141,7 @@ class PowerPosterior(Method[PowerRun]):
             x=np.concatenate([one[-1].x for one in passes], axis=1),
             **found,
             programs={**parts.target.programs, "weighted": parts.target.code("weighted")},
-            facts={"stopping": precision.record()},
+            facts={"stopping": precision.record(), "log_prior_mass": parts.log_prior_mass()},
         )
 
     def _pass(
@@ -334,6 +335,19 @@ class _Parts:
         flat = x.reshape(-1, x.shape[-1])
         found = self.posterior.log_densities(flat) - self.prior.log_densities(flat)
         return np.where(np.isfinite(found), found, -np.inf).reshape(x.shape[:-1])
+
+    def log_prior_mass(self) -> float | None:
+        """log ∫ p(θ) dθ; None if the program's statements do not tell it."""
+        program = self.target.program
+        found = corrections(program)
+        if not found:
+            return None if found is None else 0.0
+        try:
+            density = Density(Recipe(measuring(program, found), self.target.data.text))
+        except (ValueError, RuntimeError):
+            return None
+        mass = -density.log_density(np.zeros(density.dimension))
+        return mass if np.isfinite(mass) else None
 
     def log_prior(self, x: Array) -> Array:
         """log p in the user's own space, shape (chains, draws)."""

@@ -92,14 +92,22 @@ class Dependence:
         self._says: list[set[int]] = []
         # Variables that hold log densities, such as a sum of priors.
         self._densities: set[int] = set()
+        # Where such variables get densities, and of what: of data, of parameters alone, or of both.
+        self._given: list[tuple[int, Range, Numbering]] = []
+        self._kinds: dict[int, set[str]] = {}
         self._data: set[int] = set()
+        # Data that are one number each, of which it cannot be told whether they are observations.
+        self._numbers: set[int] = set()
         self._flags: set[int] = set()
         self._parameters: dict[int, str] = {}
         self._flows: list[tuple[int, frozenset[int], frozenset[int]]] = []
         self._seen: list[_Seen] = []
         self._covered: set[int] = set()
-        # First tokens of terms with data and parameters that only functions of the user's know.
+        # First tokens of terms that may be prior or likelihood: with data and parameters that only
+        # functions of the user's know, or whose data are single numbers and no variate.
         self.unattributed: list[int] = []
+        # First tokens of terms that are both, such as a variable that sums prior and likelihood.
+        self.mixed: list[int] = []
         scope: Numbering = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
             block = program.blocks.get(name)
@@ -184,8 +192,10 @@ class Dependence:
                 variable = self._declare(name, scope)
                 if block in ("data", "transformed data"):
                     self._data.add(variable)
-                    if statement.type.base == "int" and statement.type.rank == 0:
-                        self._flags.add(variable)
+                    if statement.type.base in ("int", "real") and statement.type.rank == 0:
+                        self._numbers.add(variable)
+                        if statement.type.base == "int":
+                            self._flags.add(variable)
                 elif block == "parameters":
                     self._parameters[variable] = name
                 if value is not None:
@@ -208,6 +218,7 @@ class Dependence:
         self._flows.append((variable, values, self._names(value, scope, every=True) | conditions))
         if self._has_density(value):
             self._densities.add(variable)
+            self._given.append((variable, value, scope))
 
     def _has_density(self, tokens: Range) -> bool:
         return any(_DENSITY.fullmatch(self._syntax.word(token)) for token in range(*tokens))
@@ -232,6 +243,31 @@ class Dependence:
                 if variable not in self._densities and sources[0] & self._densities:
                     self._densities.add(variable)
                     changed = True
+        for variable, value, scope in self._given:
+            self._kinds.setdefault(variable, set()).update(self._kinds_in(value, scope))
+        changed = True
+        while changed:
+            changed = False
+            for variable, sources, _ in self._flows:
+                own = self._kinds.get(variable, set())
+                new = set[str]().union(*(self._kinds.get(name, ()) for name in sources)) - own
+                if new:
+                    self._kinds[variable] = own | new
+                    changed = True
+
+    def _kinds_in(self, tokens: Range, scope: Numbering) -> set[str]:
+        """The parts of the model to which densities in an expression belong, by their variates."""
+        found, syntax = set[str](), self._syntax
+        for token in range(*tokens):
+            if _DENSITY.fullmatch(syntax.word(token)) and syntax.word(token + 1) == "(":
+                inside = Range(token + 2, syntax.partner[token + 1])
+                variate = next(iter(syntax.split(inside, "|")), inside)
+                roots = self._reaches(self._names(variate, scope))
+                if roots & self._data:
+                    found.add("likelihood")
+                elif roots & self._parameters.keys():
+                    found.add("prior")
+        return found
 
     def _names(self, tokens: Range, scope: Numbering, *, every: bool = False) -> frozenset[int]:
         """Return the variables whose values enter an expression, or with `every` all it names."""
@@ -296,7 +332,8 @@ class Dependence:
             parameters = values & self._parameters.keys()
         if values & self._data:
             part = "likelihood"
-            if parameters and not density and annotated is None and self._calls_users(whole):
+            told = not values & self._data <= self._numbers and not self._calls_users(whole)
+            if parameters and not density and annotated is None and not told:
                 self.unattributed.append(whole.first)
         elif parameters and density:
             part = "prior"
@@ -304,6 +341,10 @@ class Dependence:
             observed = self._reaches(seen.conditions - self._flags) | everything
             free = everything & self._parameters.keys()
             part = "likelihood" if observed & self._data and free else "prior"
+        if variate == whole and annotated is None:
+            kinds = self._kinds_in(whole, seen.scope)
+            if len(kinds.union(*(self._kinds.get(name, ()) for name in named))) > 1:
+                self.mixed.append(whole.first)
         part = annotated or part
         if part == "prior":
             self._covered |= parameters or everything & self._parameters.keys()

@@ -203,7 +203,7 @@ class _Finder:
             said = f"{said}: its density is flat."
             correction, value, _ = self._volume(name, spec)
             if value is not None and abs(value) < NEGLIGIBLE:
-                correction = value = None
+                correction, value = None, 0.0
         else:
             said = f"{said}, and its support is unbounded: log Z is infinite."
             correction = value = None

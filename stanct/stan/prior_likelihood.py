@@ -25,6 +25,7 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     """
     dependence = Dependence(program)
     _refuse(program, dependence)
+    _refuse_mixed(program, dependence)
     _refuse_improper(program, dependence)
     rewriter = _split(program, prefix, dependence)
     return render(
@@ -52,6 +53,7 @@ def weighted(program: Program, prefix: str) -> str:
     """
     dependence = Dependence(program)
     _refuse(program, dependence)
+    _refuse_mixed(program, dependence)
     _refuse_unattributed(program, dependence)
     rewriter = _split(program, prefix, dependence)
     return render(
@@ -112,6 +114,19 @@ def _refuse(program: Program, dependence: Dependence) -> None:
             "No statement of the model is a likelihood: the variate of none depends on data.",
             "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
             f"{_INSTEAD}.",
+        )
+
+
+def _refuse_mixed(program: Program, dependence: Dependence) -> None:
+    syntax = program.syntax
+    for token in dependence.mixed:
+        raise syntax.source.refusal(
+            syntax.start(token),
+            "prior and likelihood in one term",
+            "This term holds densities of data and densities of parameters alone, which cannot be "
+            "taken apart.",
+            "Add the prior to the target by a statement of its own, or mark the whole term "
+            f"`// stanct: likelihood` at the end of its line, or {_INSTEAD}.",
         )
 
 
