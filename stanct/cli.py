@@ -35,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = " ".join(getattr(stop, "__notes__", ["No draws were finished."]))
         sys.stderr.write(f"stanct: interrupted. {told}\n")
         status = INTERRUPTED
+    except SystemExit as stop:  # SIGTERM came before anything was finished
+        told = " ".join(getattr(stop, "__notes__", ["No draws were finished."]))
+        sys.stderr.write(f"stanct: ended by SIGTERM. {told}\n")
+        raise
     if status in (1, INTERRUPTED):
         leave_with(status)
     return status
@@ -156,7 +160,9 @@ def _add_evidence(subcommands: Any) -> None:
     )
     _add_program(parser)
     _add_forms(parser)
-    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; omit if there is none")
+    parser.add_argument(
+        "data", metavar="DATA", nargs="?", help="JSON file; omit it, or -, if there is none"
+    )
     parser.add_argument("--method", choices=METHOD_NAMES, default="auto")
     parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")

@@ -172,6 +172,11 @@ def _value(text: str) -> Any:
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
+def _given(data: str | None) -> str | None:
+    """The file of the data; a dash stands for none."""
+    return None if data == "-" else data
+
+
 def evidence(options: argparse.Namespace) -> int:
     """Sample a program and print log Z and the posterior."""
     _check_outputs(options)
@@ -181,9 +186,10 @@ def evidence(options: argparse.Namespace) -> int:
         *("inits", "search_radius", "thin", "keep", "store"),
     )
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    _note_unused(model, options.data)
+    data = _given(options.data)
+    _note_unused(model, data)
     run = model.sample(
-        options.data,
+        data,
         _method(options.method, options.set),
         engine=options.engine,
         seed=options.seed,
@@ -209,7 +215,7 @@ def bridge_fit(options: argparse.Namespace) -> int:
     escalation: dict[str, Any] = {"progress": not options.quiet} if options.escalate else {}
     run = bridge(
         _model(options),
-        None if options.data == "-" else options.data,
+        _given(options.data),
         options.fit[0] if len(options.fit) == 1 else options.fit,
         reshuffles=options.reshuffles,
         search=not options.no_search,

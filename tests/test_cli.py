@@ -156,6 +156,29 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
     assert stanct.load(tmp_path / "run").draws == found["draws"]
 
 
+def test_a_dash_stands_for_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plain.stan"
+    path.write_text("parameters { real x; } model { x ~ std_normal(); }", encoding="utf-8")
+    short = ["--draws", "20", "--seed", "1", "--quiet", "--engine", "embedded", "--json"]
+    assert main(["evidence", str(path), "-", *short]) == 0
+    assert abs(json.loads(capsys.readouterr().out)["log_z"]) < 0.1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGTERM")
+def test_sigterm_without_draws_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "endless.stan"
+    path.write_text(
+        "parameters { real x; } model { int k = 0; while (k < 1) k = 0; x ~ normal(k, 1); }",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "stanct", "evidence", str(path), "--timing"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    time.sleep(6)  # until it evaluates the density
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "ended by SIGTERM. No draws were finished" in err
+
+
 def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]

@@ -158,3 +158,14 @@ def test_a_function_that_dies_late_leaves_checks_that_fail(tmp_path: Path) -> No
     assert {"support", "thermodynamic"} <= {*run.warnings}
     run.save(tmp_path / "dead")  # what a run is left with can be read again
     assert load(tmp_path / "dead").diagnostics == run.diagnostics
+
+
+def test_a_log_density_whose_squares_overflow_is_refused() -> None:
+    def huge(x: np.ndarray) -> tuple[float, np.ndarray]:
+        return 1e308 * float(np.exp(-x @ x)), -x
+
+    target = stanct.FunctionTarget(stanct.FunctionDensity(huge, 2))
+    base = stanct.GaussianBase(np.zeros(2), np.eye(2))
+    for method in ("auto", "gibbs", "adiabatic"):
+        with pytest.raises(stanct.SamplingError, match=r"of the size 1e\+308 at draws of the base"):
+            stanct.sample(target, method=method, base=base, seed=1, progress=False)

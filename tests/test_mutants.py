@@ -192,6 +192,10 @@ def test_moments_along_a_path_of_normals(rng: np.random.Generator) -> None:
     mean, variance = estimator.delta_moments(beta)
     np.testing.assert_allclose(mean, 0.5 - beta, atol=0.03)
     np.testing.assert_allclose(variance, 1, atol=0.05)
+    # A draw of the base far out, as under a horseshoe, changes nothing, although its square is inf.
+    far = np.append(0.5 - rng.standard_normal(4_999), 1e185)
+    again = PathEstimator(0.5 - z, far, bias).delta_moments(beta)
+    np.testing.assert_allclose(again, (mean, variance), atol=0.03)
 
 
 def test_every_moment_of_the_base_is_one_of_the_tests(rng: np.random.Generator) -> None:
