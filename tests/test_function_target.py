@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stanct
 from stanct import (
     FunctionDensity,
     FunctionTarget,
