@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
-from common import BLUE, EXAMPLES, INK, QUIET, RED, Made, Work, panels, present, seeds, titled
+from common import BLUE, EXAMPLES, INK, QUIET, RED, Made, Work, panels, seeds, titled
 
 import stanct
 from stanct.plots.canvas import interval
@@ -92,10 +92,11 @@ def figure_3(work: Work) -> Made:
     kinds = ("advi",) if work.quick else ("advi", "pilot")
     jobs = [{"kind": kind, **size, "seed": seed}
             for kind, seed in zip(kinds, seeds(work.seed, 2), strict=False)]  # fmt: skip
-    found = [made for part in present(work.parts.all(radon, jobs)) for made in part["runs"]]
     job = {"temperatures": 100 if work.quick else 10_000, "particles": 64 if work.quick else 96,
            "seed": seeds(work.seed, 4)[3]}  # fmt: skip
-    (ais,) = present(work.parts.all(radon_ais, [job]))
+    work.parts.whole((radon, jobs), (radon_ais, [job]))
+    found = [made for part in work.parts.every(radon, jobs) for made in part["runs"]]
+    (ais,) = work.parts.every(radon_ais, [job])
     figure, axes = panels(1, len(found), (3.6 * len(found) + 0.6, 3.4), sharey=True)
     rows = []
     for one, made in zip(axes[0], found, strict=True):
