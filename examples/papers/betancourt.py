@@ -316,7 +316,7 @@ def figure_8(work: Work) -> Made:
     axes[0, 1].plot(betas, smooth - exact, color=ORANGE, lw=1.6, label="Gaussian process")
     axes[0, 1].axhline(0, color=INK, lw=0.8)
     axes[0, 1].set_yscale("symlog", linthresh=1)
-    axes[0, 1].legend(frameon=False, fontsize=7.5)
+    axes[0, 1].legend(frameon=False, fontsize=7.5, loc="lower right")
     axes[0, 2].plot(betas, np.array(made["flow"]) - log_z(betas), color=BLUE, label="flow")
     axes[0, 2].plot(betas, np.array(made["cooled"]) - log_z(betas), color=GREEN, label="weighted")
     axes[0, 2].axhline(0, color=INK, lw=0.8)
@@ -421,6 +421,7 @@ def figure_9(work: Work) -> Made:
     axes[0, 2].hist(last[1]["theta"], bins=30, range=(0.12, 0.32), density=True, histtype="step",
                     weights=relative(last[1]), color=BLUE, label="weighted")  # fmt: skip
     axes[0, 2].legend(frameon=False, fontsize=7.5)
+    axes[0, 2].set_xticks([0.15, 0.2, 0.25, 0.3])
     titled(axes[0, 0], f"(a) error of log Z(β), duration {durations[-1]:g}", "β", "nats")
     titled(axes[0, 1], "(b) log Z, 95 % intervals", "duration of a trajectory")
     titled(axes[0, 2], "(c) θ at β = 1", "θ")

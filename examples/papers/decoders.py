@@ -313,8 +313,9 @@ def _verdicts(
             f"end, and Gibbs within {abs(left):.2f} of it."
         )
     texts.append(
-        "Bars are 95 % intervals. Gibbs gets near the bracket first, AIS has the smaller errors "
-        "once it is there, and joint tempering takes longest."
+        "Bars are 95 % intervals. Of the three temperings Gibbs takes the least time, and AIS has "
+        "smaller errors than they have. The bracket has 500 temperatures, and the paper's 10,000, "
+        "which would take twenty times as long."
     )
     return texts
 

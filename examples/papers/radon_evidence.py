@@ -133,9 +133,11 @@ def figure_3(work: Work) -> Made:
         f"{ais['std_error']:.3f} ({ais['gradients'] / 1e6:.1f} M gradients); exact {RADON_LOG_Z}."
     )  # fmt: skip
     verdict = (
-        " As in the paper, the second run, whose base has the moments of the first, has the "
-        "smaller standard error, and AIS agrees. Seconds before a run's first draw are spread over "
-        "its draws, because a run does not say when each draw was made. Estimates more than two "
+        " As in the paper, AIS agrees. The second run, whose base has the moments of the first, is "
+        "longer, so that the two standard errors do not say which base is the better one. Seconds "
+        "before a run's first draw are spread over its draws, because a run does not say when each "
+        "draw was made. Between two runs the moments of the first are computed, and its draws are "
+        "checked. Estimates more than two "
         "nats off are outside the panels."
     )
     return Made(rows, figure, work.judged(says, verdict))
