@@ -346,6 +346,14 @@ def test_the_path_of_the_beta_binomial(papers: Callable[[str], ModuleType]) -> N
     np.testing.assert_allclose(steps, steps[0], rtol=1e-5)
 
 
+def test_the_machine_of_the_authors(papers: Callable[[str], ModuleType]) -> None:
+    """Numbers of the file `params_and_moms.npz` in the repository of Nemeth et al."""
+    machine = papers("relaxations").authors_machine()
+    assert machine.weights.shape == (28, 28)
+    assert machine.weights[0, 1] == pytest.approx(0.6235342842109213, rel=1e-12)
+    assert machine.biases[0] == pytest.approx(0.12775974788679412, rel=1e-12)
+
+
 def test_exact_draws_of_a_machine(papers: Callable[[str], ModuleType]) -> None:
     """Means and products of the signs are within 4.5 standard errors of the sum over states."""
     from stanct.bases.boltzmann import BoltzmannMachine
