@@ -316,6 +316,7 @@ def figure_8(work: Work) -> Made:
     axes[0, 1].plot(betas, smooth - exact, color=ORANGE, lw=1.6, label="Gaussian process")
     axes[0, 1].axhline(0, color=INK, lw=0.8)
     axes[0, 1].set_yscale("symlog", linthresh=1)
+    axes[0, 1].set_ylim(-2e4, None)  # room for the legend
     axes[0, 1].legend(frameon=False, fontsize=7.5, loc="lower right")
     axes[0, 2].plot(betas, np.array(made["flow"]) - log_z(betas), color=BLUE, label="flow")
     axes[0, 2].plot(betas, np.array(made["cooled"]) - log_z(betas), color=GREEN, label="weighted")
