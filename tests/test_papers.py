@@ -5,9 +5,13 @@ from __future__ import annotations
 import csv
 import importlib
 import itertools
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,6 +134,169 @@ def test_a_wrong_name_or_executor_is_refused(
         main(["amc-figure-5", "--executor", "cluster", "--out", str(tmp_path)])
 
 
+SLOW_PART = """
+import time
+from pathlib import Path
+
+def part(number, folder):
+    if number:
+        Path(folder, f"begun{number}").touch()
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass  # a run of stanct returns the draws that it has
+    return {"number": number}
+"""
+SLOW_FIGURE = """
+import sys
+import run, slow_part
+from common import Item
+
+def make(work):
+    work.parts.all(slow_part.part, [{"number": n, "folder": sys.argv[1]} for n in (0, 1)])
+
+if __name__ == "__main__":
+    run.ITEMS["slow"] = Item("slow", "A part that does not end", make)
+    run.main(["slow", "--out", sys.argv[1], *sys.argv[2:]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("executor", "number"),
+    [("serial", signal.SIGINT), ("serial", signal.SIGTERM), ("processes", signal.SIGINT),
+     ("dask", signal.SIGINT)],
+)  # fmt: skip
+def test_an_interrupted_part_is_not_kept(
+    executor: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """Ctrl-C reaches all processes of a terminal; what they return then is no finished part."""
+    if executor == "dask":
+        pytest.importorskip("distributed")
+    (tmp_path / "slow_part.py").write_text(SLOW_PART, encoding="utf-8")
+    (tmp_path / "slow.py").write_text(SLOW_FIGURE, encoding="utf-8")
+    command = [sys.executable, "slow.py", str(tmp_path), "--executor", executor, "--workers", "2"]
+    path = os.pathsep.join([str(PAPERS), str(tmp_path)])
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    kept, until = tmp_path / "slow.parts.jsonl", time.monotonic() + 60
+    while not ((tmp_path / "begun1").exists() and kept.exists() and kept.stat().st_size):
+        assert running.poll() is None and time.monotonic() < until, running.communicate()[1]
+        time.sleep(0.05)
+    os.killpg(running.pid, number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 128 + number, said
+    assert "Interrupted. Finished parts" in said and ": 1." in said and "--resume" in said
+    assert "Traceback" not in said and len(said.splitlines()) < 5, said
+    (line,) = kept.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["result"] == {"number": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--repeats", "0"], "--repeats: '0' is not a whole number from 1 on"),
+        (["--repeats", "-2"], "--repeats: '-2' is not"),
+        (["--seed", "-3"], "--seed: '-3' is not a whole number from 0 on"),
+        (["--workers", "0"], "--workers: '0' is not"),
+        (["--out", "/proc/x"], "--out: cannot make the folder /proc/x: "),
+        (["--out", "{file}"], "--out: cannot make the folder"),
+        (["--data", "{file}"], "--data: there is no folder"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_work(
+    papers: Callable[[str], ModuleType],
+    options: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    options = [option.format(file=tmp_path / "file") for option in options]
+    with pytest.raises(SystemExit) as refused:
+        papers("run").main(["amc-figure-6", "--quick", "--out", str(tmp_path), *options])
+    assert refused.value.code == 2 and said in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("line", ["garbage", "[1]", '{"part": "a"}'])
+def test_a_line_that_is_no_part_is_named(
+    papers: Callable[[str], ModuleType], line: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "amc-figure-6.quick.parts.jsonl"
+    kept.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"Line 1 of .*amc-figure-6.*is not a part"):
+        papers("run").main(["amc-figure-6", "--quick", "--resume", "--out", str(tmp_path)])
+    assert kept.read_text(encoding="utf-8") == line + "\n"
+
+
+WITHOUT_PARTS = {"amc-figure-1", "amc-figure-5", "gs-figure-6", "gs-figure-7"}
+
+
+def test_words_that_no_part_has_are_refused_before_any_work(
+    papers: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    run = papers("run")
+    for name in set(run.ITEMS) - WITHOUT_PARTS:
+        options = [name, "--only", "no such word", "--out", str(tmp_path)]
+        with pytest.raises(SystemExit, match="--only leaves out"):
+            run.main([*options, "--quick"])
+        with pytest.raises(SystemExit, match="--only leaves out"):
+            run.main([*options, "--data", str(tmp_path)])
+    assert not [file for file in tmp_path.iterdir() if file.stat().st_size]
+
+
+def canned(job: dict[str, Any]) -> dict[str, Any]:
+    """What the part of a job could be, with numbers that mean nothing."""
+    numbers = dict.fromkeys(
+        ("gradients", "cpu", "log_z", "mean", "covariance", "cost", "accuracy", "log_predictive"),
+        1.5,
+    )
+    return numbers | {
+        "moments": [1.0, 2.0, 3.0, 4.0], "mse": [1.0, 2.0], "points": [[0.0, 1.0]], "label": "x",
+        "images": "x", "draws": 10, "system": job.get("number"), "data": job.get("name"), **job,
+    }  # fmt: skip
+
+
+class Canned:
+    """Parts of which there is only the one with this number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def all(self, _: object, jobs: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        number = self.number % len(jobs)
+        return [canned(job) if k == number else None for k, job in enumerate(jobs)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gs-figure-2", "pe-table-1", "pe-table-2", "pe-figure-4", "pe-figure-5", "tact-table-1",
+     "tact-table-1-networks"],
+)  # fmt: skip
+@pytest.mark.parametrize("number", [0, 3, 11, -1])
+def test_figures_of_a_single_part(
+    papers: Callable[[str], ModuleType], name: str, number: int, tmp_path: Path
+) -> None:
+    """These work with whatever parts --only leaves; the others need all, and say so."""
+    run, work = papers("run"), papers("common").Work
+    made = run.ITEMS[name].make(work(False, 1, Canned(number), 1, tmp_path))
+    assert len(made.rows) >= 1 and len(made.says) > 50
+    run.write(made, tmp_path, name)
+
+
+def test_a_figure_that_needs_all_parts_says_so_before_any_work(
+    papers: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    options = ["--quick", "--out", str(tmp_path), "--only"]
+    for name, word in (("gs-bounds", '"log_zeta": 1.5'), ("amc-figure-7", "25 even"),
+                       ("tact-figure-1", '"sghmc"'), ("tact-figure-2", "needles"),
+                       ("gs-figure-3", "radon "), ("gs-figure-4", "chunk")):  # fmt: skip
+        with pytest.raises(SystemExit, match=r"needs all of its \d+ parts, and --only leaves out"):
+            papers("run").main([name, *options, word])
+
+
 def test_parts_of_another_version_are_made_anew(
     papers: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +344,14 @@ def test_the_path_of_the_beta_binomial(papers: Callable[[str], ModuleType]) -> N
     steps = [ladders.divergence(a, b) for a, b in itertools.pairwise(equal)]
     assert equal.size == 25 and equal[0] == 0 and equal[-1] == 1
     np.testing.assert_allclose(steps, steps[0], rtol=1e-5)
+
+
+def test_the_machine_of_the_authors(papers: Callable[[str], ModuleType]) -> None:
+    """Numbers of the file `params_and_moms.npz` in the repository of Nemeth et al."""
+    machine = papers("relaxations").authors_machine()
+    assert machine.weights.shape == (28, 28)
+    assert machine.weights[0, 1] == pytest.approx(0.6235342842109213, rel=1e-12)
+    assert machine.biases[0] == pytest.approx(0.12775974788679412, rel=1e-12)
 
 
 def test_exact_draws_of_a_machine(papers: Callable[[str], ModuleType]) -> None:

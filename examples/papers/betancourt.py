@@ -22,7 +22,6 @@ from common import (
     Work,
     example,
     panels,
-    present,
     seeds,
     titled,
 )
@@ -138,7 +137,7 @@ def figure_6(work: Work) -> Made:
     grid = np.concatenate([[0.0], np.geomspace(1e-4, 1, 400)])
     axes[0, 0].plot(grid, mean_rate(grid), color=INK, lw=1, label="exact")
     rows = []
-    for made in present(work.parts.all(annealed, jobs)):
+    for made in work.parts.every(annealed, jobs):
         name, betas = made["ladder"], LADDERS[made["ladder"]]
         mean, error = np.array(made["mean"]), np.array(made["error"])
         axes[0, 0].plot(betas, mean, "o-", ms=3, lw=0.8, color=COLOURS[name], label=name)
@@ -204,7 +203,7 @@ def figure_7(work: Work) -> Made:
         for name in LADDERS
         for seed in own
     ]
-    found = present(work.parts.all(tempered, jobs))
+    found = work.parts.every(tempered, jobs)
     figure, axes = panels(2, 3, (10.0, 4.8))
     rows = []
     for column, name in enumerate(LADDERS):
@@ -304,7 +303,7 @@ def figure_8(work: Work) -> Made:
     job = {"duration": 10.0 if work.quick else 80.0, "draws": 32 if work.quick else 128,
            "warmup": 16 if work.quick else 128, "seed": seeds(work.seed, 1)[0],
            "refresh": 3.0}  # fmt: skip
-    (made,) = present(work.parts.all(flow, [job]))
+    (made,) = work.parts.every(flow, [job])
     betas = np.array(made["betas"])
     mean, error = noisy_means(made)
     warped = np.log(betas + 1e-3)
@@ -317,7 +316,8 @@ def figure_8(work: Work) -> Made:
     axes[0, 1].plot(betas, smooth - exact, color=ORANGE, lw=1.6, label="Gaussian process")
     axes[0, 1].axhline(0, color=INK, lw=0.8)
     axes[0, 1].set_yscale("symlog", linthresh=1)
-    axes[0, 1].legend(frameon=False, fontsize=7.5)
+    axes[0, 1].set_ylim(-2e4, None)  # room for the legend
+    axes[0, 1].legend(frameon=False, fontsize=7.5, loc="lower right")
     axes[0, 2].plot(betas, np.array(made["flow"]) - log_z(betas), color=BLUE, label="flow")
     axes[0, 2].plot(betas, np.array(made["cooled"]) - log_z(betas), color=GREEN, label="weighted")
     axes[0, 2].axhline(0, color=INK, lw=0.8)
@@ -381,7 +381,7 @@ def figure_9(work: Work) -> Made:
         for refresh in (None, 3.0)
         for d, seed in zip(durations, seeds(work.seed, len(durations)), strict=True)
     ]
-    found = present(work.parts.all(flow, jobs))
+    found = work.parts.every(flow, jobs)
     figure, axes = panels(1, 3, (11.0, 3.2))
     for made in found:
         if made["duration"] == durations[-1]:
@@ -422,6 +422,7 @@ def figure_9(work: Work) -> Made:
     axes[0, 2].hist(last[1]["theta"], bins=30, range=(0.12, 0.32), density=True, histtype="step",
                     weights=relative(last[1]), color=BLUE, label="weighted")  # fmt: skip
     axes[0, 2].legend(frameon=False, fontsize=7.5)
+    axes[0, 2].set_xticks([0.15, 0.2, 0.25, 0.3])
     titled(axes[0, 0], f"(a) error of log Z(β), duration {durations[-1]:g}", "β", "nats")
     titled(axes[0, 1], "(b) log Z, 95 % intervals", "duration of a trajectory")
     titled(axes[0, 2], "(c) θ at β = 1", "θ")

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[1]
 BLUE, ORANGE, GREEN, PURPLE, OLIVE, RED = CHAIN_COLOURS[:6]
 __all__ = [
     "BLUE", "EXAMPLES", "GREEN", "INK", "OLIVE", "ORANGE", "PURPLE", "QUIET", "RED", "Item", "Made",
-    "Work", "example", "panels", "present", "seeds", "short_numbers", "titled",
+    "Work", "example", "legend", "panels", "present", "seeds", "short_numbers", "titled",
 ]  # fmt: skip
 
 
@@ -121,6 +121,14 @@ def titled(axes: Axes, title: str, x: str = "", y: str = "") -> None:
     axes.set_title(title, loc="left", fontsize=9.5, color=INK)
     axes.set_xlabel(x, fontsize=9, color=INK)
     axes.set_ylabel(y, fontsize=9, color=INK)
+
+
+def legend(axes: Sequence[Axes], **options: Any) -> None:
+    """A legend in the first panel that has something to name."""
+    for one in axes:
+        if one.get_legend_handles_labels()[0]:
+            one.legend(frameon=False, **{"fontsize": 8, **options})
+            return
 
 
 def short_numbers(axes: Axes) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from common import BLUE, INK, ORANGE, QUIET, Item, Made, Work, panels, present, seeds, titled
+from common import BLUE, INK, ORANGE, QUIET, Item, Made, Work, panels, seeds, titled
 from scipy.stats import norm
 
 PLATEAU, REACH, WALL, LEAST = 1 / 3, 1.0, 4 / 3, 0.04
@@ -121,7 +121,7 @@ def dynamics(work: Work) -> Made:
     jobs = [{"tempered": tempered, "walkers": 64 if work.quick else 256,
              "steps": 3000 if work.quick else 20_000, "learning": 3000 if work.quick else 20_000,
              "seed": seeds(work.seed, 1)[0]} for tempered in (True, False)]  # fmt: skip
-    with_it, without = present(work.parts.all(dynamics_run, jobs))
+    with_it, without = work.parts.every(dynamics_run, jobs)
     xi, x = np.linspace(0, WALL, 401), np.linspace(-80, 80, 8001)
     lam = coupling(xi)[0]
     free = -np.array([np.logaddexp.reduce(-value * energy(x)[0]) for value in lam])

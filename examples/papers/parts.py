@@ -10,17 +10,19 @@ of another version of the function are not taken for its own.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import inspect
 import json
+import logging
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,34 @@ def timed(function: Callable[..., Result], job: Job) -> tuple[str, float]:
     started = time.perf_counter()
     result = function(**job)
     return json.dumps(result, default=_plain), time.perf_counter() - started
+
+
+class Signals:
+    """Remembers Ctrl-C and SIGTERM while its context lasts.
+
+    A run of stanct that Ctrl-C ends returns the draws that it has. A part made of them would be
+    too short, and it would look finished.
+
+    Attributes
+    ----------
+    number
+        The signal that came, or 0.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __enter__(self) -> Signals:
+        self._before = {n: signal.signal(n, self._heard) for n in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        self.number = number
+        raise KeyboardInterrupt
 
 
 def _plain(value: Any) -> Any:
@@ -58,12 +88,42 @@ class Parts:
         file has them.
     seconds
         Seconds of each part that was used, by key. Those of the others are not known.
+    signals
+        Knows whether somebody wants the command to end. Nothing that was under way is then kept.
     """
 
     file: Path
     executor: Executor | None = None
     only: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    signals: Signals = field(default_factory=Signals)
+
+    def every(self, function: Callable[..., Result], jobs: Sequence[Job]) -> list[Result]:
+        """The results of all jobs, for figures that lack nothing.
+
+        Raises
+        ------
+        SystemExit
+            `only` leaves out a job. Nothing is made then.
+        """
+        self.whole((function, jobs))
+        return [result for result in self.all(function, jobs) if result is not None]
+
+    def whole(self, *wanted: tuple[Callable[..., Result], Sequence[Job]]) -> None:
+        """Refuse `only` where it leaves out one of these parts; for figures of several kinds.
+
+        Raises
+        ------
+        SystemExit
+            A part is left out.
+        """
+        found, keys = self._kept(), [key for pair in wanted for key in self._keys(*pair)]
+        lacking = [key for key in keys if key not in found and not self._wanted(key)]
+        if lacking:
+            raise SystemExit(
+                f"This figure needs all of its {len(keys)} parts, and --only leaves out "
+                f"{len(lacking)} of them. The first one is: {lacking[0]}"
+            )
 
     def all(self, function: Callable[..., Result], jobs: Sequence[Job]) -> list[Result | None]:
         """The results of all jobs in their order, None for those left out by `only`.
@@ -71,13 +131,15 @@ class Parts:
         Raises
         ------
         SystemExit
-            Every job is left out.
+            Every job is left out, the file has a line that is no part, or a worker has died.
+        KeyboardInterrupt
+            A signal came. The parts that were under way are not kept.
         """
-        text = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:8]
-        start = f"{function.__name__} {text}"
-        keys = [f"{start} {json.dumps(dict(job), sort_keys=True)}" for job in jobs]
+        keys = self._keys(function, jobs)
         found = self._kept()
         left = [k for k, key in enumerate(keys) if key not in found and self._wanted(key)]
+        if not left and not any(key in found for key in keys):
+            raise SystemExit(f"--only leaves out every part. A key looks like this: {keys[0]}")
         bar = tqdm(total=len(left), unit="part", leave=False, disable=None)
         with self.file.open("a", encoding="utf-8") as file, bar:
             for k, (text, seconds) in self._made(function, jobs, left):
@@ -86,24 +148,47 @@ class Parts:
                 file.flush()
                 found[keys[k]] = line
                 bar.update()
-        if not any(key in found for key in keys):
-            raise SystemExit(f"--only leaves out every part. A key looks like this: {keys[0]}")
         self.seconds |= {key: found[key]["seconds"] for key in keys if key in found}
         return [found[key]["result"] if key in found else None for key in keys]
 
     def _wanted(self, key: str) -> bool:
         return not self.only or any(word in key for word in self.only)
 
+    @staticmethod
+    def _keys(function: Callable[..., Result], jobs: Sequence[Job]) -> list[str]:
+        text = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:8]
+        start = f"{function.__name__} {text}"
+        return [f"{start} {json.dumps(dict(job), sort_keys=True)}" for job in jobs]
+
     def _made(
         self, function: Callable[..., Result], jobs: Sequence[Job], left: Sequence[int]
     ) -> Iterator[tuple[int, tuple[str, float]]]:
         if self.executor is None:
             for k in left:
-                yield k, timed(function, jobs[k])
+                try:
+                    made = timed(function, jobs[k])
+                except Exception as failure:
+                    if self.signals.number:  # too few draws may have been what it stumbled over
+                        raise KeyboardInterrupt from failure
+                    raise
+                if self.signals.number:
+                    raise KeyboardInterrupt
+                yield k, made
             return
-        futures = {self.executor.submit(timed, function, jobs[k]): k for k in left}
-        for future in _finished(futures):
-            yield futures[future], future.result()
+        with without_interrupts():  # processes that are started now never hear Ctrl-C
+            futures = {self.executor.submit(timed, function, jobs[k]): k for k in left}
+        try:
+            for future in _finished(futures):
+                yield futures[future], future.result()
+        except BrokenExecutor:
+            raise SystemExit(
+                f"A worker has died, perhaps for want of memory. {self.file} has the finished "
+                "parts, and --resume goes on from them. Try fewer --workers."
+            ) from None
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
 
     def _kept(self) -> dict[str, dict[str, Any]]:
         """The parts of the file by key. A last line that a killed run left unfinished goes."""
@@ -113,8 +198,47 @@ class Parts:
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
             self.file.write_text("".join(lines), encoding="utf-8")
-        parts = (json.loads(line) for line in lines)
-        return {part["part"]: part for part in parts}
+        found = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                part = json.loads(line)
+                found[part["part"]] = {name: part[name] for name in ("part", "seconds", "result")}
+            except (ValueError, KeyError, TypeError):
+                raise SystemExit(
+                    f"Line {number} of {self.file} is not a part. Delete the line, or make all "
+                    "parts anew without --resume."
+                ) from None
+        return found
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C.
+
+    A terminal sends it to them, too. They would return a part of too few draws, or print where
+    they were. The process that started them ends them.
+    """
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # only the main thread may do that
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ended(patience: float = 3.0) -> None:
+    """End the processes that this one has started, first by asking them."""
+    running = multiprocessing.active_children()
+    for process in running:
+        process.terminate()
+    until = time.monotonic() + patience
+    for process in running:
+        process.join(max(0.0, until - time.monotonic()))
+        if process.is_alive():
+            process.kill()
 
 
 def _finished(futures: Mapping[Any, int]) -> Iterator[Any]:
@@ -137,23 +261,42 @@ def executor(kind: str, workers: int) -> Iterator[Executor | None]:
     if kind == "serial":
         yield None
     elif kind == "processes":
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-            yield pool
-    elif kind == "dask" or kind.startswith("dask:"):
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
         try:
-            from dask.distributed import Client
-        except ImportError:
-            raise SystemExit("Dask is not installed: pip install distributed") from None
-        address = kind.partition(":")[2]
-        opened: Callable[[], Any] = functools.partial(
-            Client,
-            **(
-                {"address": address}
-                if address
-                else {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
-            ),
-        )
-        with opened() as client:
-            yield client.get_executor(pure=False)
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _ended()
+            raise
+        pool.shutdown()
+    elif kind == "dask" or kind.startswith("dask:"):
+        with _dask(kind.partition(":")[2], workers) as pool:
+            yield pool
     else:
         raise SystemExit(f"There is no executor {kind!r}. Choose {EXECUTORS}.")
+
+
+@contextlib.contextmanager
+def _dask(address: str, workers: int) -> Iterator[Executor]:
+    """Workers of Dask at an address, or so many on this machine if it is empty."""
+    try:
+        from dask.distributed import Client
+    except ImportError:
+        raise SystemExit("Dask is not installed: pip install distributed") from None
+    place: dict[str, Any] = {"address": address} if address else {
+        "n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"
+    }  # fmt: skip
+    with without_interrupts():
+        try:
+            client = Client(**place)
+        except (OSError, ValueError) as failure:
+            raise SystemExit(f"Dask cannot be reached at {address!r}: {failure}") from None
+    try:
+        yield client.get_executor(pure=False)
+    except BaseException:
+        logging.disable()  # what it says about work that was given up is of no use to anybody
+        with contextlib.suppress(Exception):
+            client.close(timeout=20)  # workers of this machine have a few seconds to end
+        _ended()
+        raise
+    client.close()

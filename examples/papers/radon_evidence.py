@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
-from common import BLUE, EXAMPLES, INK, QUIET, RED, Made, Work, panels, present, seeds, titled
+from common import BLUE, EXAMPLES, INK, QUIET, RED, Made, Work, panels, seeds, titled
 
 import stanct
 from stanct.plots.canvas import interval
@@ -92,10 +92,11 @@ def figure_3(work: Work) -> Made:
     kinds = ("advi",) if work.quick else ("advi", "pilot")
     jobs = [{"kind": kind, **size, "seed": seed}
             for kind, seed in zip(kinds, seeds(work.seed, 2), strict=False)]  # fmt: skip
-    found = [made for part in present(work.parts.all(radon, jobs)) for made in part["runs"]]
     job = {"temperatures": 100 if work.quick else 10_000, "particles": 64 if work.quick else 96,
            "seed": seeds(work.seed, 4)[3]}  # fmt: skip
-    (ais,) = present(work.parts.all(radon_ais, [job]))
+    work.parts.whole((radon, jobs), (radon_ais, [job]))
+    found = [made for part in work.parts.every(radon, jobs) for made in part["runs"]]
+    (ais,) = work.parts.every(radon_ais, [job])
     figure, axes = panels(1, len(found), (3.6 * len(found) + 0.6, 3.4), sharey=True)
     rows = []
     for one, made in zip(axes[0], found, strict=True):
@@ -132,9 +133,11 @@ def figure_3(work: Work) -> Made:
         f"{ais['std_error']:.3f} ({ais['gradients'] / 1e6:.1f} M gradients); exact {RADON_LOG_Z}."
     )  # fmt: skip
     verdict = (
-        " As in the paper, the second run, whose base has the moments of the first, has the "
-        "smaller standard error, and AIS agrees. Seconds before a run's first draw are spread over "
-        "its draws, because a run does not say when each draw was made. Estimates more than two "
+        " As in the paper, AIS agrees. The second run, whose base has the moments of the first, is "
+        "longer, so that the two standard errors do not say which base is the better one. Seconds "
+        "before a run's first draw are spread over its draws, because a run does not say when each "
+        "draw was made. Between two runs the moments of the first are computed, and its draws are "
+        "checked. Estimates more than two "
         "nats off are outside the panels."
     )
     return Made(rows, figure, work.judged(says, verdict))

@@ -14,8 +14,10 @@ import argparse
 import csv
 import io
 import os
+import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import betancourt
@@ -24,7 +26,7 @@ import graham_storkey
 import luo
 import nemeth
 from common import Item, Made, Work
-from parts import EXECUTORS, Parts, executor
+from parts import EXECUTORS, Parts, Signals, executor
 from PIL import Image
 
 ITEMS: dict[str, Item] = {
@@ -49,15 +51,39 @@ def write(made: Made, folder: Path, name: str) -> None:
     (folder / f"{name}.txt").write_text(made.says + "\n", encoding="utf-8")
 
 
-def make(item: Item, options: argparse.Namespace) -> None:
+def kept_in(item: Item, options: argparse.Namespace) -> Path:
+    """The file of the finished parts."""
+    return options.out / f"{item.name}{'.quick' if options.quick else ''}.parts.jsonl"
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """What reads a whole number of at least this size from the command line."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return int(text)
+
+    return read
+
+
+def prepared(folder: Path) -> str:
+    """Make the folder of the files. What is wrong with it, if anything."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        return f"cannot make the folder {folder}: {failure.strerror or failure}"
+    return "" if os.access(folder, os.W_OK) else f"the folder {folder} cannot be written to"
+
+
+def make(item: Item, options: argparse.Namespace, signals: Signals) -> None:
     """Make one figure and say what was written, and how long it took."""
     started = time.perf_counter()
-    options.out.mkdir(parents=True, exist_ok=True)
-    kept = options.out / f"{item.name}{'.quick' if options.quick else ''}.parts.jsonl"
+    kept = kept_in(item, options)
     if not options.resume:
         kept.unlink(missing_ok=True)
     with executor(options.executor, options.workers) as chosen:
-        parts = Parts(kept, chosen, tuple(options.only))
+        parts = Parts(kept, chosen, tuple(options.only), signals=signals)
         work = Work(options.quick, options.seed, parts, options.repeats, options.data)
         made = item.make(work)
     write(made, options.out, item.name)
@@ -77,13 +103,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="the short form, seconds")
     parser.add_argument("--resume", action="store_true", help="go on with finished parts")
     parser.add_argument("--executor", default="serial", help=EXECUTORS)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--repeats", type=int, help="repetitions instead of the paper's number")
+    parser.add_argument("--workers", type=whole(1), default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--repeats", type=whole(1), help="repetitions instead of the paper's number"
+    )
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="WORD", help="only parts whose key has a WORD"
     )
     parser.add_argument("--data", type=Path, help="folder of data that are not in the package")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=whole(0), default=1)
     parser.add_argument("--out", type=Path, default=Path("papers_out"), help="folder of the files")
     options = parser.parse_args(arguments)
     if options.list:
@@ -93,7 +121,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if options.name not in ITEMS:
         parser.error(f"give one of the names that --list prints, not {options.name!r}")
-    make(ITEMS[options.name], options)
+    if options.data is not None and not options.data.is_dir():
+        parser.error(f"argument --data: there is no folder {options.data}")
+    if wrong := prepared(options.out):
+        parser.error(f"argument --out: {wrong}")
+    item = ITEMS[options.name]
+    with Signals() as signals:
+        try:
+            make(item, options, signals)
+        except KeyboardInterrupt:
+            kept = kept_in(item, options)
+            count = kept.read_bytes().count(b"\n") if kept.exists() else 0
+            sys.stderr.write(
+                f"\nInterrupted. Finished parts in {kept}: {count}. The others are not kept. "
+                "The same command with --resume goes on from there.\n"
+            )
+            raise SystemExit(128 + (signals.number or signal.SIGINT)) from None
 
 
 if __name__ == "__main__":
