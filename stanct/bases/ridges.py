@@ -368,7 +368,8 @@ class _Slices:
         for k in range(point.size):
             beside = point.copy()
             beside[k] += DIFFERENCE
-            rows[k] = (slope - self._at(beside)[1]) / DIFFERENCE
+            with np.errstate(invalid="ignore"):  # where gradients are infinite
+                rows[k] = (slope - self._at(beside)[1]) / DIFFERENCE
         return 0.5 * (rows + rows.T)
 
 

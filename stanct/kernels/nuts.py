@@ -307,7 +307,8 @@ def energy_lost(orbit: Orbit, step: float, rng: np.random.Generator) -> float:
     delta = np.empty(orbit.extended.room.size)
     log_density = evaluate_extended(orbit.extended, w, gradient, delta, orbit.scratch)
     momentum += 0.5 * step * gradient
-    energy = 0.5 * (inverse * momentum) @ momentum - log_density
+    with np.errstate(over="ignore", invalid="ignore"):
+        energy = 0.5 * (inverse * momentum) @ momentum - log_density
     return float(before - energy) if np.isfinite(energy) else -np.inf
 
 
