@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
+from conftest import LONG
 from sampled import sampled
 
 import stanct
@@ -82,6 +83,7 @@ def test_two_errors_agree_when_the_weights_are_even(seed: int) -> None:
     assert evidence.within_error == pytest.approx(evidence.between_error, rel=0.25)
 
 
+@LONG
 @pytest.mark.parametrize("resample", [False, True], ids=["ais", "smc"])
 def test_error_bars_are_calibrated(resample: bool) -> None:
     case = gaussian(5)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import gaussian
-from conftest import ROOT
+from conftest import LONG, ROOT
 from scipy.special import gammaln
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
@@ -116,6 +116,7 @@ LARGEST = {
 }
 
 
+@LONG
 @pytest.mark.parametrize("name", LARGEST)
 def test_error_bars_cover_over_many_fits(name: str, seed: int) -> None:
     """Of 25 fits, 21 cover by chance alone in 99 runs of 100."""

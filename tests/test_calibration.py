@@ -153,6 +153,7 @@ def test_the_command_goes_on_where_it_was_stopped(
     assert "default (quick): 2 of 2 runs" in capsys.readouterr().out
 
 
+@LONG
 @pytest.mark.parametrize(
     ("plant", "family", "repeats"),
     [("estimator", "regression", 2), ("base", "regression", 3), ("kernel", "mixture", 3)],

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from analytic import gaussian
-from conftest import target_of
+from conftest import LONG, target_of
 from killing import survived
 from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same, draws
@@ -45,6 +45,7 @@ def short(target) -> Any:
     )
 
 
+@LONG
 def test_a_run_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path) -> None:
     survived(tmp_path, "gibbs", "parallel_tempering", "smc", "joint")
 

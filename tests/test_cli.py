@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import LONG
 from targets import SKEWED
 
 import stanct
@@ -135,6 +136,7 @@ def test_a_folder_that_is_not_a_run_is_refused_before_any_work(
     assert "not overwritten" in capsys.readouterr().err
 
 
+@LONG
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "stanct", "evidence", str(model)]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 ROOM = ROOT / "stanct" / "kernels"
 
@@ -175,6 +175,7 @@ print(sum(nuts_draws.stats.cache_hits.values()), sum(nuts_draws.stats.cache_miss
 """
 
 
+@LONG
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="needs a second core")
 def test_nuts_is_compiled_ahead_once(tmp_path: Path) -> None:
     """The first process waits for its helper and takes its machine code; the next has no helper."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, bimodal, gaussian, skewed
+from conftest import LONG
 from sampled import sampled
 
 import stanct
@@ -162,6 +163,7 @@ def test_faults_are_counted_and_the_rest_is_right(fault: str, seed: int) -> None
     assert np.all(done.variables["x"][done.beta > 0] <= 0)
 
 
+@LONG
 def test_error_bars_are_calibrated() -> None:
     case = skewed()
     scores = []

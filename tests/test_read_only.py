@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 import stanct
 from stanct.errors import SamplingError
@@ -97,6 +97,7 @@ def test_a_user_whom_the_system_does_not_know(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@LONG
 def test_the_import_and_a_whole_run(closed) -> None:
     """All kernels of a run are compiled in memory, quickly because without optimisation."""
     closed(IMPORT + RUN)
