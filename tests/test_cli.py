@@ -166,6 +166,7 @@ def test_a_dash_stands_for_no_data(tmp_path: Path, capsys: pytest.CaptureFixture
     assert abs(json.loads(capsys.readouterr().out)["log_z"]) < 0.1
 
 
+@LONG
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGTERM")
 def test_sigterm_without_draws_is_told(tmp_path: Path) -> None:
     path = tmp_path / "endless.stan"

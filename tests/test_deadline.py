@@ -23,7 +23,7 @@ from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same
 
 import stanct
-from stanct.bases import local, modes
+from stanct.bases import local
 from stanct.bases.fits import fit_base
 from stanct.cli import main
 from stanct.deadline import (
@@ -249,6 +249,7 @@ def test_a_limit_within_a_deadline() -> None:
         result(never)
 
 
+@LONG
 def test_an_ascent_that_never_ends_is_left_out(target, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     ascend = embedded.pathfinder
@@ -260,7 +261,6 @@ def test_an_ascent_that_never_ends_is_left_out(target, monkeypatch: pytest.Monke
     monkeypatch.setattr(embedded, "pathfinder", pathfinder)
     monkeypatch.setattr(local, "LONGEST", 0.3)
     monkeypatch.setattr(local, "MOST_EVALUATIONS", 0)
-    monkeypatch.setattr(modes, "STARTS", 4)
     begun = time.monotonic()
     seed = np.random.SeedSequence(1)
     fitted = fit_base(target, "pathfinder", chains=2, seed=seed, nuts=embedded.Nuts())
@@ -276,7 +276,7 @@ LASSO = """
 import sys
 sys.path.insert(0, "examples/lasso_horseshoe")
 import run as lasso
-from stanct.bases import local, modes
+from stanct.bases import local
 from stanct.bases.fits import fit_base
 local.LONGEST, local.MOST_EVALUATIONS = 2.0, 1000
 data = lasso.split(*lasso.simulate(40, 8, 1), 3, 1)
@@ -342,6 +342,7 @@ sys.exit(3)
 """
 
 
+@LONG
 @pytest.mark.parametrize("block", ENDLESS)
 def test_blocks_without_an_end(block: str) -> None:
     """The process then ends with its own status, though a thread is left in compiled code."""
