@@ -160,9 +160,7 @@ def _add_evidence(subcommands: Any) -> None:
     )
     _add_program(parser)
     _add_forms(parser)
-    parser.add_argument(
-        "data", metavar="DATA", nargs="?", help="JSON file; omit it, or -, if there is none"
-    )
+    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; nothing or - for none")
     parser.add_argument("--method", choices=METHOD_NAMES, default="auto")
     parser.add_argument("--engine", choices=ENGINES, default="auto")
     parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")

@@ -31,8 +31,8 @@ LEAST_CURVED = 1e-8
 LEAST_WEIGHT = 1e-9
 
 # Stan's L-BFGS may never end, as it did under a lasso whose scale went to exp(-4000): its line
-# search finds no step. One that ends takes at most 1,000 iterations of some 30 evaluations, and
-# most take 50. Time in seconds, and evaluations beyond it, that an ascent may take.
+# search finds no step. One that ends takes at most 1,000 iterations of some 30 evaluations. Time in
+# seconds, and evaluations beyond it, that an ascent may take.
 LONGEST, MOST_EVALUATIONS = 60.0, 100_000
 
 
@@ -57,7 +57,9 @@ class LocalFit:
 
 @contextmanager
 def bounded(density: BatchDensity) -> Iterator[None]:
-    """End an ascent by Stan's L-BFGS in the body that does not end by itself.
+    """End the ascent by Stan's L-BFGS that the body makes, if it goes on and on.
+
+    Three gradients tell how long it may take.
 
     Raises
     ------

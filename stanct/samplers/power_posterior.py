@@ -125,7 +125,9 @@ class PowerPosterior(Method[PowerRun]):
             def make(draws: int) -> bool:
                 before = passes[-1] if passes else None
                 passes.append(
-                    self._pass(job, parts, len(passes), draws, before or start_at, (base, bar))
+                    self._pass(
+                        job, parts, len(passes), draws, before or start_at, base=base, bar=bar
+                    )
                 )
                 return False
 
@@ -151,7 +153,9 @@ class PowerPosterior(Method[PowerRun]):
         number: int,
         draws: int,
         before: list[_Rung] | Array,
-        show: tuple[Base, Bar],
+        *,
+        base: Base,
+        bar: Bar,
     ) -> list[_Rung]:
         """The chains of every power, from the posterior to the prior; the prior comes first.
 
@@ -161,10 +165,9 @@ class PowerPosterior(Method[PowerRun]):
             Number of the pass, from 0.
         before
             The pass before, where chains go on; in the first pass where those at β = 1 begin.
-        show
-            The base, which forecasts need, and the progress bar.
+        base
+            The base, which forecasts need.
         """
-        base, bar = show
         rungs: list[_Rung] = []
         clocks = [Clock()]
         places = before if isinstance(before, np.ndarray) else before[-1].x[:, -1]

@@ -1,4 +1,6 @@
-"""Branches around loops that may run zero times, for an engine that looks into their bodies.
+"""Changes to the text of a program that habits of the embedded engine ask for.
+
+Branches stand around loops that may run zero times, because the engine looks into their bodies.
 
 The embedded engine (stanli 0.24) turns a loop that adds a density to the target into one call of
 that density, and checks its arguments even where the loop has no iterations. In
@@ -6,7 +8,8 @@ that density, and checks its arguments even where the loop has no iterations. In
     for (i in 1 : use) r ~ binomial_logit(n, theta);
 
 with `use = 0`, an `r` above `n` then makes the density zero. It heeds `if (1 <= use)` before the
-loop. No line of the program moves to another.
+loop. The engine also computes generated quantities with any variable, and `without_generated`
+empties that block. No line of the program moves to another.
 """
 
 from __future__ import annotations
@@ -63,6 +66,22 @@ def guarded(source: str) -> str:
         parts += (source[done:place], text)
         done = place
     return "".join([*parts, source[done:]])
+
+
+def without_generated(source: str) -> str:
+    """Return a program with empty generated quantities; no line moves to another.
+
+    Parameters
+    ----------
+    source
+        Stan code, includes resolved.
+    """
+    syntax = Syntax(SourceText.expand(source, "program"))
+    block = syntax.blocks.get("generated quantities")
+    if block is None:
+        return source
+    start, end = syntax.tokens[block.opening].end, syntax.tokens[block.closing].start
+    return source[:start] + "\n" * source.count("\n", start, end) + source[end:]
 
 
 def _loops(syntax: Syntax) -> Iterator[Compound]:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stanct.errors import ProgramError
 from stanct.stan.dependence import Dependence, Term
 from stanct.stan.program import Program
@@ -118,28 +120,35 @@ def _refuse(program: Program, dependence: Dependence) -> None:
 
 
 def _refuse_mixed(program: Program, dependence: Dependence) -> None:
-    syntax = program.syntax
-    for token in dependence.mixed:
-        raise syntax.source.refusal(
-            syntax.start(token),
-            "prior and likelihood in one term",
-            "This term holds densities of data and densities of parameters alone, which cannot be "
-            "taken apart.",
-            "Add the prior to the target by a statement of its own, or mark the whole term "
-            f"`// stanct: likelihood` at the end of its line, or {_INSTEAD}.",
-        )
+    _refuse_first(
+        program,
+        dependence.mixed,
+        "prior and likelihood in one term",
+        "This term holds densities of data and densities of parameters alone, which cannot be "
+        "taken apart.",
+        "Add the prior to the target by a statement of its own, or mark the whole term "
+        f"`// stanct: likelihood` at the end of its line, or {_INSTEAD}.",
+    )
 
 
 def _refuse_unattributed(program: Program, dependence: Dependence) -> None:
     """Refuse terms that may be either: a weight on the wrong part would change the posterior."""
-    syntax = program.syntax
-    for token in dependence.unattributed:
-        raise syntax.source.refusal(
-            syntax.start(token),
-            "a term that may be prior or likelihood",
-            "This term depends on data and on parameters, and no density tells which part it is.",
-            "Mark it `// stanct: prior` or `// stanct: likelihood` at the end of its line.",
-        )
+    _refuse_first(
+        program,
+        dependence.unattributed,
+        "a term that may be prior or likelihood",
+        "This term depends on data and on parameters, and no density tells which part it is.",
+        "Mark it `// stanct: prior` or `// stanct: likelihood` at the end of its line.",
+    )
+
+
+def _refuse_first(
+    program: Program, tokens: Sequence[int], construct: str, said: str, remedy: str
+) -> None:
+    """Refuse the first of the terms that begin at these tokens, if there is one."""
+    source = program.syntax.source
+    if tokens:
+        raise source.refusal(program.syntax.start(tokens[0]), construct, said, remedy)
 
 
 def _refuse_improper(program: Program, dependence: Dependence) -> None:

@@ -492,22 +492,6 @@ class Syntax:
         return self.source.error(last.start, f"`;` is missing behind `{last.text}`.")
 
 
-def without_generated(source: str) -> str:
-    """Return a program with empty generated quantities; no line moves to another.
-
-    Parameters
-    ----------
-    source
-        Stan code, includes resolved.
-    """
-    syntax = Syntax(SourceText.expand(source, "program"))
-    block = syntax.blocks.get("generated quantities")
-    if block is None:
-        return source
-    start, end = syntax.tokens[block.opening].end, syntax.tokens[block.closing].start
-    return source[:start] + "\n" * source.count("\n", start, end) + source[end:]
-
-
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
     """Yield every statement, outer before inner, in the order of the text."""
     for statement in statements:

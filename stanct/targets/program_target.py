@@ -22,10 +22,11 @@ from stanct.path.gaussian import GaussianBase
 from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
+from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
-from stanct.stan.syntax import Declare, without_generated
+from stanct.stan.syntax import Declare
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
