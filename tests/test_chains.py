@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 import stanct
 from stanct.engines.cmdstan import CmdStan
@@ -52,6 +52,7 @@ def factors_of(run: Any) -> set[float]:
     return set(np.round(np.unique(steps), 4).tolist())
 
 
+@LONG
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
     "method", [stanct.Joint(), stanct.PseudoExtended(copies=2)], ids=lambda method: method.name

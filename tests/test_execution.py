@@ -117,6 +117,7 @@ def test_processes_draw_what_a_thread_draws(
     assert_same(draws(method, target, executor=processes), alone[method])
 
 
+@LONG
 def test_the_base_is_fitted_by_a_worker(target, processes: ProcessPoolExecutor) -> None:
     """Search, pilots and particles too: the base is the same, and so is all that follows."""
 
@@ -279,6 +280,7 @@ def test_nuts_keeps_the_draws_that_were_finished_before_a_loss(
         assert_same(draws(method, target, executor=threads, checkpoint=tmp_path), whole)
 
 
+@LONG
 def test_auto_keeps_its_first_run_when_the_second_loses_its_workers(target) -> None:
     # With this seed, checks of the first run fail.
     settings = {"chains": 2, "draws": 60, "warmup": 150, "seed": 3, "progress": False}
