@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +36,9 @@ MINIMA = frozenset((
 MAXIMA = frozenset((
     "base", "confirmed", "directions", "divergences", "energy", "estimators", "halves",
     "hysteresis", "kinetic", "lost", "max_depth", "pareto_k", "pareto_k_base", "prior_mass",
-    "program", "r_hat", "rejections", "resets", "reshuffled", "stalled", "std_error", "support",
-    "swaps", "tails", "target_se", "tempering_thermostat", "thermodynamic", "thermostat", "unseen",
+    "program", "r_hat", "rejections", "resets", "reshuffled", "rounding", "stalled", "std_error",
+    "support", "swaps", "tails", "target_se", "tempering_thermostat", "thermodynamic",
+    "thermostat", "unseen",
 ))  # fmt: skip
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
@@ -253,6 +255,33 @@ def tempered_check(value: float, least: float, message: str, settings: Mapping[s
         message,
         "Nothing was tempered: the base is the target, or δ is constant.",
     )
+
+
+def rounding_check(std_error: float, found: Mapping[str, Any] | None) -> tuple[Check, ...]:
+    """Check that log Z lacks no mass where parameters round to their bounds.
+
+    Parameters
+    ----------
+    std_error
+        That of log Z.
+    found
+        What `stanct.targets.rounding` found: `lost`, the mass that no draw can reach as a share of
+        the rest, and `along`, where; None if no draw comes near a bound.
+    """
+    if found is None:
+        return ()
+    missing, along = math.log1p(found["lost"]), ", ".join(found["along"])
+    how_much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
+    one = check(
+        "rounding",
+        missing,
+        std_error / 2,
+        missing <= std_error / 2,
+        f"{how_much} lies where {along} rounds to a bound, where no draw can be.",
+        f"Declare the logit or logarithm of {along.partition(',')[0]} as a parameter without that "
+        "bound, with its own density.",
+    )
+    return (one,)
 
 
 def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:

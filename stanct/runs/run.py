@@ -21,7 +21,7 @@ from stanct.estimates.averages import Expectation
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.runs.binding import check_program, check_values
-from stanct.runs.diagnostics import Check, length_check, tails_check
+from stanct.runs.diagnostics import Check, length_check, rounding_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
 from stanct.runs.members import check_members, check_shapes
@@ -175,7 +175,11 @@ class Run(ABC):
         reached = self.base is not None and not self.base.is_gaussian
         with understood(self.provenance):
             tails = tails_check(self.provenance.get("tails", ()), reached)
-            return Checks((*self._checks(), *tails))
+            return Checks((*self._checks(), *tails, *self._rounding()))
+
+    def _rounding(self) -> tuple[Check, ...]:
+        """The check of what rounding hides, for runs with an evidence."""
+        return ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -584,6 +588,9 @@ class EvidenceRun(Run):
             self.method_settings,
             self.time_limit,
         )
+
+    def _rounding(self) -> tuple[Check, ...]:
+        return rounding_check(self.bare_evidence.std_error, self.provenance.get("rounding"))
 
     @property
     def shows(self) -> tuple[str, ...]:

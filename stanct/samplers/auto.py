@@ -61,7 +61,7 @@ MOST_STEPS = 3
 # Coordinates that a reason names, at most.
 NAMED = 5
 # What another run cannot mend.
-BEYOND = ("interrupted", "max_seconds", "target_se", "support")
+BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding")
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
 # The method that confirms each: another move along another path.
