@@ -7,7 +7,7 @@ from scipy.special import betainc
 from scipy.stats import loggamma
 
 import stanct
-from stanct.runs.diagnostics import rounding_check
+from stanct.runs.diagnostics import beyond_checks
 
 BETA = "data { real a; } parameters { real<lower=0, upper=1> p; } model { p ~ beta(a, a); }"
 # 1 − 1.1e-16 and above are 1 in double precision.
@@ -81,12 +81,13 @@ def test_the_default_says_that_mass_is_lost_and_the_logit_has_it() -> None:
 
 def test_a_run_that_loses_less_than_its_error_passes() -> None:
     passed, failed = (
-        rounding_check(error, {"lost": 0.01, "along": ["p"]})[0].passed for error in (0.03, 0.01)
+        beyond_checks({"rounding": {"lost": 0.01, "along": ["p"]}}, error)[0].passed
+        for error in (0.03, 0.01)
     )
     assert passed
     assert not failed
-    assert rounding_check(0.01, None) == ()
-    assert not rounding_check(9.0, {"lost": np.inf, "along": ["p"]})[0].passed
+    assert beyond_checks({}, 0.01) == ()
+    assert not beyond_checks({"rounding": {"lost": np.inf, "along": ["p"]}}, 9.0)[0].passed
 
 
 def test_a_saved_run_keeps_the_check(tmp_path) -> None:

@@ -31,8 +31,8 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path.base import Base
 from stanct.runs.run import Run
+from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounding import noting_rounding
 from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
 from stanct.samplers._variables import PATIENCE, Later, variables_of
 from stanct.seeds import Seeds
@@ -421,7 +421,7 @@ class Job:
             variables=variables,
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
-        return noting_rounding(run, self.target)
+        return run if interrupted else noting_beyond(run, self.target)
 
     def _variables(
         self, made: Callable[..., Mapping[str, Array]], *, cut: bool

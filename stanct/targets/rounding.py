@@ -17,7 +17,7 @@ from stanct.targets.density import Density
 # to its bound from the first to the second, and another 5,000 times closer it is there.
 _NEAR, _NEARER, _THERE = 1.5e-8, 7.5e-5, 2.0
 # Numbers, and rows, that are looked at. Two transforms take some microseconds a number.
-_MOST_NUMBERS, _MOST_ROWS = 300_000, 4_000
+_MOST_NUMBERS, _MOST_ROWS = 100_000, 4_000
 
 
 def every(count: int, dimension: int) -> int:
