@@ -38,6 +38,12 @@ parameters { real a; real b; }
 model { a ~ std_normal(); PRIOR y ~ bernoulli_logit(a + b * x); }
 """
 TWO = "parameters { real a; real b; } model { a ~ std_normal(); b ~ normal(0, exp(a)); }"
+GROUPS = """
+data { vector[6] y; array[6] int g; }
+parameters { real mu; vector[3] a; }
+model { PRIOR y ~ normal(mu + a[g], 1); }
+"""
+GROUPED = {"y": [1, 2, 0, 3, 1, 2], "g": [1, 1, 2, 2, 3, 3]}
 UNTIL = "parameters { real x; } model { if (abs(x) > END) target += negative_infinity(); }"
 FUNNEL = "parameters { vector[9] x; real v; } model { v ~ normal(0, 3); x ~ normal(0, exp(v)); }"
 SEPARATED = {"N": 6, "x": [-3, -2, -1, 1, 2, 3], "y": [0, 0, 0, 1, 1, 1]}
@@ -48,7 +54,7 @@ def along(source: str, data: Any, spread: float, seed: int = 1) -> tuple[str, ..
     """What lines through normal draws around the origin tell."""
     density = target_of(source, data).density
     x = spread * np.random.default_rng(seed).standard_normal((400, density.dimension))
-    return endless(density.log_densities, density.unconstrained_names, x, np.zeros(400))
+    return endless(density, density.unconstrained_names, x, np.zeros(400))
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
@@ -59,6 +65,9 @@ def along(source: str, data: Any, spread: float, seed: int = 1) -> tuple[str, ..
         ("parameters { real<lower=0> s; } model { target += -log(s); }", {}, ("s",)),
         ("parameters { real a; real b; } model { a ~ normal(0, 1); }", {}, ("b",)),
         (TWO, {}, ()),
+        ("parameters { real a; real b; } model { a - 2 * b ~ normal(0, 1); }", {}, ("a", "b")),
+        (GROUPS.replace("PRIOR", ""), GROUPED, ("mu", "a.1", "a.2", "a.3")),
+        (GROUPS.replace("PRIOR", "sum(a) ~ normal(0, 0.001);"), GROUPED, ()),
         (HIERARCHY.replace("PRIOR", "target += -log(tau);"), SCHOOLS, ("tau",)),
         (HIERARCHY.replace("PRIOR", "tau ~ cauchy(0, 5);"), SCHOOLS, ()),
         (HIERARCHY.replace("PRIOR", ""), SCHOOLS, ()),
@@ -94,16 +103,16 @@ def test_many_dimensions_are_left_alone() -> None:
     density = target_of("parameters { vector[301] x; } model { }").density
     x = np.random.default_rng(1).standard_normal((20, 301))
     names = density.unconstrained_names
-    assert endless(density.log_densities, names, x, np.zeros(20)) == ()
-    assert endless(density.log_densities, names, x, np.full(20, -np.inf)) == ()
+    assert endless(density, names, x, np.zeros(20)) == ()
+    assert endless(density, names, x, np.full(20, -np.inf)) == ()
 
 
 def test_a_few_weighty_draws_tell_nothing() -> None:
     density = target_of("parameters { real x; } model { x ~ std_normal(); }").density
     weights = np.where(np.arange(400) < 2, 0.0, -60.0)
     x = np.where(np.arange(400) < 2, 0.3, 5.0)[:, None] + 1e-9 * np.arange(400)[:, None]
-    assert endless(density.log_densities, ["x"], x, weights) == ()
-    assert endless(density.log_densities, ["x"], x, np.zeros(400)) == ()
+    assert endless(density, ["x"], x, weights) == ()
+    assert endless(density, ["x"], x, np.zeros(400)) == ()
 
 
 @pytest.mark.parametrize("prior", ["target += -log(tau);", "tau ~ cauchy(0, 5);"])

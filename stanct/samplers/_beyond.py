@@ -31,7 +31,7 @@ def noting_beyond(run: AnyRun, target: SampledTarget) -> AnyRun:
     z, weights = np.array(run.z[:, ::step]), weights[:, ::step].ravel()
     x = (z if run.base is None else run.base.unwhiten(z)).reshape(-1, z.shape[-1])
     density = target.density
-    along = endless(density.log_densities, density.unconstrained_names, x, weights)
+    along = endless(density, density.unconstrained_names, x, weights)
     notes: dict[str, Any] = {"endless": list(along)} if along else {}
     hidden = target.rounding(x, weights) if target.may_round else None
     if hidden is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.targets.density import Density
 
 # Distances from a draw in standard deviations, two for each doubling.
 DISTANCES = np.geomspace(2.0**-4, 2.0**20, 49)
@@ -23,22 +24,26 @@ LOOKS, DROP = (20, 36), 18.0
 # Where exp(x) and exp(2 x) overflow, and where they underflow to zero. A line that ends there would
 # go on with more digits; any other end is that of the support.
 LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
-# Draws that lines go through, dimensions in which they do, and directions that are no axis. The
-# least effective number of draws.
-THROUGH, MOST_DIMENSIONS, DIRECTIONS, FEWEST = 4, 300, 3, 10
+# Draws that lines go through, dimensions in which they do, and the least effective number of draws.
+THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
+# Directions that are no axis: how many, in how many dimensions; the least curvature relative to the
+# largest; and the distance of gradients whose differences give it, in standard deviations.
+DIRECTIONS, MOST_CURVED, FLAT, DIFFERENCE = 3, 100, 1e-8, 1e-2
+# A coordinate moves along a line if it moves this far relative to the one that moves most.
+SHARED = 0.3
 
 
 def endless(
-    log_densities: Callable[[Array], Array], names: Sequence[str], x: Array, log_weights: Array
+    density: Density, names: Sequence[str], x: Array, log_weights: Array
 ) -> tuple[str, ...]:
     """Find along which lines a density's integral has no end.
 
     Parameters
     ----------
-    log_densities
-        Log densities of unconstrained points, shape (n, D).
+    density
+        The density, in the unconstrained space.
     names
-        Names of the D unconstrained coordinates.
+        Names of its D coordinates.
     x : shape (n, D)
         Unconstrained draws.
     log_weights : shape (n,)
@@ -46,7 +51,7 @@ def endless(
 
     Returns
     -------
-    The names of the coordinates that move most along these lines.
+    Names of the coordinates that move along these lines.
     """
     weighty = np.isfinite(log_weights)
     if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
@@ -55,9 +60,10 @@ def endless(
     weights /= weights.sum()
     if np.square(weights).sum() * FEWEST > 1:  # a few draws have no width
         return ()
-    steps = _directions(x, weights)
+    log_densities = density.log_densities
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
+    steps = _directions(density, starts[0], x, weights)
     lines = [(start, step) for start in starts for step in steps]
     looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
     found = log_densities(np.concatenate([starts, looks])).reshape(-1)
@@ -68,26 +74,46 @@ def endless(
     high = np.where(np.isfinite(seen), seen, -np.inf) > tops[:, None] - DROP
     vanishes = ~np.isfinite(seen)
     alive = (high | vanishes).all(axis=1)
-    blamed: list[int] = []
+    blamed = np.zeros(x.shape[1], bool)
     for line in np.flatnonzero(alive):
-        start, step = lines[line]
+        start, step = lines[int(line)]
         if _has_no_end(log_densities, start, step):
-            blamed.append(int(np.argmax(np.abs(step))))
-    return tuple(dict.fromkeys(names[axis] for axis in blamed))
+            blamed |= np.abs(step) >= SHARED * np.abs(step).max()
+    return tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
 
 
-def _directions(x: Array, weights: Array) -> Array:
-    """Steps of one standard deviation along axes and along the longest directions, both ways."""
+def _directions(density: Density, start: Array, x: Array, weights: Array) -> Array:
+    """Steps of one standard deviation both ways, along axes and where the density is flattest."""
     centred = (x - weights @ x) * np.sqrt(weights)[:, None]
     deviations = np.sqrt(np.square(centred).sum(axis=0))
-    steps = [np.diag(deviations)]
-    if x.shape[1] > 1 and np.isfinite(centred).all():
-        scaled = centred / np.maximum(deviations, 1e-300)
-        _, lengths, axes = np.linalg.svd(scaled, full_matrices=False)
-        steps.append((axes * lengths[:, None])[:DIRECTIONS] * deviations)
-    both = np.concatenate(steps)
-    both = both[np.abs(both).max(axis=1) > 0]
-    return np.concatenate([both, -both])
+    along = [np.eye(x.shape[1])]
+    if 1 < x.shape[1] <= MOST_CURVED:
+        along.append(_flattest(density, start, deviations))
+    axes = np.concatenate(along)
+    steps = axes * np.sqrt(np.square(centred @ axes.T).sum(axis=0))[:, None]
+    steps = steps[np.abs(steps).max(axis=1) > 0]
+    return np.concatenate([steps, -steps])
+
+
+def _flattest(density: Density, point: Array, deviations: Array) -> Array:
+    """Unit vectors along which the curvature at a point is zero up to rounding, shape (n, D).
+
+    They are exact where parameters enter a density by their sums and differences alone.
+    """
+    shifts = np.diag(DIFFERENCE * deviations)
+    with np.errstate(all="ignore"):
+        slopes = [
+            density.log_density_gradient(point + shift)[1]
+            - density.log_density_gradient(point - shift)[1]
+            for shift in shifts
+        ]
+        curved = -np.array(slopes) * deviations / (2 * DIFFERENCE)
+    if not np.isfinite(curved).all():
+        return np.empty((0, point.size))
+    values, vectors = np.linalg.eigh((curved + curved.T) / 2)
+    flat = np.abs(values) < FLAT * np.abs(values).max()
+    found = vectors.T[flat][:DIRECTIONS] * deviations
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Array) -> bool:
