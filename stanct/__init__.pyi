@@ -24,6 +24,7 @@ from .runs.loading import load
 from .runs.many import Many
 from .runs.particle import ParticleRun
 from .runs.power import PowerRun
+from .runs.power_copies import PowerCopiesRun
 from .runs.pseudo_extended import PseudoExtendedRun
 from .runs.run import EvidenceRun, Run
 from .runs.tact import TactRun
@@ -81,6 +82,7 @@ __all__ = [
     "MiniBatch",
     "ParallelTempering",
     "ParticleRun",
+    "PowerCopiesRun",
     "PowerPosterior",
     "PowerRun",
     "ProgramError",

@@ -321,7 +321,7 @@ def _in_words(run: Run) -> Iterator[str]:
     evidence = (
         run.evidence
         if isinstance(run, EvidenceRun)
-        else f"No log Z: {run.method} estimates no evidence."
+        else f"No log Z: {run.made_by} estimates no evidence."
     )
     verdict = (
         f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"

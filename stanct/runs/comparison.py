@@ -412,7 +412,7 @@ def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun
     found = run if isinstance(run, Run) else load(run)
     if not isinstance(found, EvidenceRun):
         raise StanctError(
-            f"The run {label!r} has no evidence: its method, {found.method!r}, estimates none.",
+            f"The run {label!r} has no evidence: {found.made_by} estimates none.",
             remedy="Compare runs of a method that estimates log Z, such as joint, gibbs, "
             "parallel_tempering or ais.",
         )

@@ -92,6 +92,11 @@ class Run(ABC):
         return self.z.shape[1]
 
     @property
+    def made_by(self) -> str:
+        """The method in words, with the setting without which it makes another kind of run."""
+        return self.method
+
+    @property
     def gradients(self) -> int:
         """All gradients spent: base, adaptation, rounds and draws."""
         return int(self.provenance["gradients"])
@@ -541,6 +546,24 @@ class Run(ABC):
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
     """The cost of the first draws of each chain if only draws were counted."""
     return np.broadcast_to(np.asarray(ends), (chains, len(ends))), "scans"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DrawsRun(Run):
+    """A run of a method that estimates no log Z. The attributes are those of `Run`."""
+
+    remedy: ClassVar[str] = (
+        "Use a method that estimates log Z, such as joint, gibbs, parallel_tempering or ais."
+    )
+
+    if not TYPE_CHECKING:  # there is no such attribute, and this says why
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "evidence":
+                raise AttributeError(
+                    f"The run has no evidence: {self.made_by} estimates none. {self.remedy}"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -13,6 +13,7 @@ from stanct.runs.bracket import Bracket
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
+from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import EvidenceRun, Run
 from stanct.runs.tact import TactRun
@@ -45,6 +46,8 @@ def by_model(model: stanct.TemperedModel, name: str, method: stanct.Method[Any])
 
 def by_target(target: stanct.FunctionTarget, base: stanct.GaussianBase) -> None:
     assert_type(stanct.sample(target, stanct.PseudoExtended(copies=3)), PseudoExtendedRun)
+    powers = stanct.PseudoExtended(instrument="target", beta_bounds=(0.2, 1))
+    assert_type(stanct.sample(target, powers), PowerCopiesRun)
     assert_type(stanct.sample(target, stanct.AIS(), base=base), ParticleRun)
     assert_type(stanct.sample(target, "gibbs", base=base), Run)
 
