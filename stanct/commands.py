@@ -27,9 +27,10 @@ from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
 from stanct.options import Options
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.forecast import promise
 from stanct.runs.loading import load
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.salvaging import salvage
 from stanct.samplers._method import Method

@@ -16,8 +16,9 @@ import numpy as np
 
 from stanct.engines import embedded
 from stanct.errors import CheckpointError, SamplingError, StanctError
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.many import Many, table_of
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.samplers._method import Method
 from stanct.sampling import check_options, sample
 from stanct.seeds import Seeds, stan_seed

@@ -21,9 +21,10 @@ from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.copies import CopyRun, hand_overs
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.path_checks import round_trips
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.runs.tempered import TemperedRun
 

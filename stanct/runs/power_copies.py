@@ -14,7 +14,7 @@ from stanct.estimates.copies import copy_log_weights, normalised
 from stanct.path.bias import PowerBias
 from stanct.runs.copies import CopyRun, largest_r_hat, mixing_checks
 from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
-from stanct.runs.run import DrawsRun
+from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.schema import ONE_OR_MORE, SHARE, Many, Maybe, Needed, Rule
 from stanct.runs.storage import Stored
 

@@ -22,7 +22,7 @@ from stanct.runs.diagnostics import (
     transition_checks,
     weights_check,
 )
-from stanct.runs.run import EvidenceRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.schema import ONE_OR_MORE, SHARE, Many, Maybe, Needed, Rule
 from stanct.runs.storage import Stored
 

@@ -12,7 +12,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
-from stanct.runs.run import DrawsRun
+from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.schema import FLAG, ONE_OR_MORE, POSITIVE, TEXT, Maybe, Needed, Rule
 
 # Columns of `TactRun.trace`.

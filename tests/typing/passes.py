@@ -11,11 +11,12 @@ import stanct
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
 from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
 
