@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result that failed a check under ``--strict``, 130 after an interrupt. A wrong call exits
         with status 2.
     """
+    began = time.monotonic()
     options = _parser().parse_args(arguments)
+    options.began = began
     try:
         status = options.run(options)
     except StanctError as error:

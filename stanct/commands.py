@@ -7,6 +7,7 @@ import ast
 import importlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -255,6 +256,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 def _finish(run: Run, options: argparse.Namespace) -> int:
     """Save, report and print a run; return the exit status."""
+    sampled = time.monotonic()
     if options.save is not None:
         run.save(options.save)
         say(f"Saved in {options.save}.", sys.stderr)
@@ -266,18 +268,33 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     for check in run.diagnostics:
         if not check.passed:
             say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
-    if options.timing:
-        rows = run.timing.itertuples()
-        lines = [f"{stage!s:<12}{s:>9.1f} s {share:>5.0%}" for stage, s, share in rows]
-        say("\n".join(lines), sys.stderr)
     if options.json:
         say(json.dumps(_record(run)))
     else:
         for part in _in_words(run):
             say(part)
+    if options.timing:
+        say(_timing(run, options.began, sampled), sys.stderr)
     if run.provenance["interrupted"]:
         return INTERRUPTED
     return UNRELIABLE if options.strict and not run.is_reliable else 0
+
+
+def _timing(run: Run, began: float, sampled: float) -> str:
+    """Where the time of the command went, also before and after the run.
+
+    Parameters
+    ----------
+    began, sampled
+        When the command began, and when it had the run, in seconds of the monotonic clock.
+    """
+    seconds = dict(run.timing["seconds"])
+    before = sampled - began - run.provenance["seconds"]
+    if before > 0:  # the run was made here
+        seconds = {"start": before, **seconds}
+    seconds["results"] = time.monotonic() - sampled
+    total = sum(seconds.values())
+    return "\n".join(f"{name:<12}{s:>9.1f} s {s / total:>5.0%}" for name, s in seconds.items())
 
 
 def _record(run: Run) -> dict[str, Any]:

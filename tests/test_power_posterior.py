@@ -16,6 +16,8 @@ from targets import TWO_MODES
 
 import stanct
 from stanct.errors import ProgramError, SamplingError, StanctError
+from stanct.stan.prior_mass import corrections
+from stanct.stan.program import Program
 
 N, WIDTH = 8, 2.0
 Y = np.array([1.1, 2.3, 0.4, 1.9, 1.2, 0.7, 2.8, 1.6])
@@ -192,3 +194,16 @@ def test_programs_without_a_prior_or_a_likelihood(source: str, data: Any, messag
 def test_a_function_has_no_prior() -> None:
     with pytest.raises(SamplingError, match="needs a Stan program with a prior and a likelihood"):
         stanct.sample(gaussian(2).target, stanct.PowerPosterior())
+
+
+@pytest.mark.parametrize("space", [" ", "\n"])
+def test_increments_of_one_line_are_told_apart(space: str) -> None:
+    head = (
+        "data { real y; } parameters { real m; } model { target += normal_lpdf(m | 0, 2);" + space
+    )
+    known, hidden = (
+        Program.from_source(f"{head}target += {term}; }}")
+        for term in ("-0.5 * square(y - m)", "-m * m")
+    )
+    assert corrections(known) == ()
+    assert corrections(hidden) is None

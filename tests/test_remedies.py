@@ -55,6 +55,13 @@ parameters { vector[2] x; }
 model { x[1] ~ normal(0, 3); x[2] ~ normal(x[1] ^ 2, 0.3); }
 """
 BENT = BANANA.replace("vector[2]", "vector[10]").replace("x[2]", "x[2:10]")
+NO_PRIOR = "parameters { real<lower=0> s; } model { target += normal_lpdf(1 | 0, s); }"
+WITH_PRIOR = NO_PRIOR.replace("model {", "model { s ~ lognormal(0, 1);")
+POLES = "parameters { real<lower=0, upper=1> p; } model { p ~ beta(0.05, 0.05); }"
+LOGIT = """
+parameters { real y; }
+model { target += 0.05 * (log_inv_logit(y) + log1m_inv_logit(y)) - lbeta(0.05, 0.05); }
+"""
 PLAIN = "parameters { vector[2] x; } model { x ~ std_normal(); }"
 NOISE = "parameters { vector[20] x; } model { x ~ std_normal(); }"
 WAITS = "parameters { vector<lower=0>[8] x; } model { x ~ exponential(1); }"
@@ -216,6 +223,16 @@ CASES: dict[str, Case] = {
         made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=80, warmup=100),
         r"Run longer chains \(draws=\)",
         made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=2000, warmup=100),
+    ),
+    "improper": Case(
+        made("joint", NO_PRIOR, base=UNITS[1], draws=200, warmup=150),
+        "Give s a proper prior",
+        made("joint", WITH_PRIOR, base=UNITS[1], draws=200, warmup=150),
+    ),
+    "rounding": Case(
+        made("joint", POLES, base="laplace", draws=200, warmup=150),
+        "Declare the logit",
+        made("joint", LOGIT, base="laplace", draws=200, warmup=150),
     ),
     "tails": Case(
         made("joint", CAUCHY, draws=300, warmup=150),

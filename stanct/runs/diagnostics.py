@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +35,10 @@ MINIMA = frozenset((
 ))  # fmt: skip
 MAXIMA = frozenset((
     "base", "beta_bounds", "confirmed", "directions", "divergences", "energy", "estimators",
-    "halves", "hysteresis", "instrument", "kinetic", "lost", "max_depth", "pareto_k",
+    "halves", "hysteresis", "improper", "instrument", "kinetic", "lost", "max_depth", "pareto_k",
     "pareto_k_base", "prior_mass", "program", "r_hat", "rejections", "resets", "reshuffled",
-    "stalled", "std_error", "support", "swaps", "tails", "target_se", "tempering_thermostat",
-    "thermodynamic", "thermostat", "unseen",
+    "rounding", "stalled", "std_error", "support", "swaps", "tails", "target_se",
+    "tempering_thermostat", "thermodynamic", "thermostat", "unseen",
 ))  # fmt: skip
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
@@ -94,9 +95,9 @@ def check(
 
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
-    "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap", "swaps",
-    "acceptance", "divergences", "max_depth", "tails", "pareto_k_base", "pareto_k", "few_tours",
-    "base", "estimators", "directions", "target_se", "interrupted", "max_seconds",
+    "improper", "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap",
+    "swaps", "acceptance", "divergences", "max_depth", "tails", "pareto_k_base", "pareto_k",
+    "few_tours", "base", "estimators", "directions", "target_se", "interrupted", "max_seconds",
 )  # fmt: skip
 
 
@@ -256,6 +257,43 @@ def tempered_check(value: float, least: float, message: str, settings: Mapping[s
     )
 
 
+def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
+    """Check that the target has no mass that no draw reaches, by what lines and draws told.
+
+    Parameters
+    ----------
+    facts
+        A run's provenance: ``"endless"`` names coordinates along which the density does not fall
+        off (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to
+        their bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
+    std_error
+        That of log Z.
+    """
+    found: list[Check] = []
+    along = facts.get("endless", ())
+    if along:
+        what = f"The density does not fall off along {_some(along)}"
+        found.append(
+            check("improper", len(along), 0, False, f"{what}, so that its integral has no end.",
+                  f"log Z tells only how far the draws came. Give {along[0]} a proper prior.")
+        )  # fmt: skip
+    hidden = facts.get("rounding")
+    if hidden is not None:
+        missing, near = math.log1p(hidden["lost"]), hidden["along"]
+        much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
+        found.append(
+            check("rounding", missing, std_error / 2, missing <= std_error / 2,
+                  f"{much} lies where {_some(near)} rounds to a bound, where no draw can be.",
+                  f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
+                  "with its own density.")
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+
+
 def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
     """Check that the base reaches into heavy tails, where there are any.
 
@@ -268,13 +306,12 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
     """
     if not along:
         return ()
-    where = f"{', '.join(along[:3])}{', …' if len(along) > 3 else ''}"
     found = check(
         "tails",
         len(along),
         0,
         reached,
-        f"The density has heavy tails along {where}"
+        f"The density has heavy tails along {_some(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
         "log Z may be too low, and errors too small. Use a method that draws from its base "
         "(method='simulated_tempering', or the default) with base='modes'.",

@@ -21,7 +21,7 @@ from stanct.estimates.averages import Expectation
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.runs.binding import check_program, check_values
-from stanct.runs.diagnostics import Check, length_check, tails_check
+from stanct.runs.diagnostics import Check, beyond_checks, length_check, tails_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.inference import groups_of
 from stanct.runs.members import check_members, check_shapes
@@ -180,7 +180,11 @@ class Run(ABC):
         reached = self.base is not None and not self.base.is_gaussian
         with understood(self.provenance):
             tails = tails_check(self.provenance.get("tails", ()), reached)
-            return Checks((*self._checks(), *tails))
+            return Checks((*self._checks(), *tails, *self._beyond()))
+
+    def _beyond(self) -> tuple[Check, ...]:
+        """The checks of what no draw reaches, for runs with an evidence."""
+        return ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -607,6 +611,9 @@ class EvidenceRun(Run):
             self.method_settings,
             self.time_limit,
         )
+
+    def _beyond(self) -> tuple[Check, ...]:
+        return beyond_checks(self.provenance, self.bare_evidence.std_error)
 
     @property
     def shows(self) -> tuple[str, ...]:

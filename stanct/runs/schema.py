@@ -183,6 +183,8 @@ PROVENANCE: dict[str, Rule] = {
         "std_error": Needed(REAL),
     },
     "tails": Many(TEXT),
+    "endless": Many(TEXT),
+    "rounding": {"lost": Needed(REAL), "along": Needed(Many(TEXT))},
     "forecasts": Many(
         {
             "after": Needed(TEXT),

@@ -31,6 +31,7 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.path.base import Base
 from stanct.runs.run import Run
+from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
 from stanct.samplers._variables import PATIENCE, Later, variables_of
@@ -415,11 +416,12 @@ class Job:
             variables = {name: variables[name] for name in self.plan.keep}
         self.lap("variables")
         made: Any = kind
-        return made(
+        run = made(
             **{**self._named(), **fields},
             variables=variables,
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
+        return run if interrupted else noting_beyond(run, self.target)
 
     def _variables(
         self, made: Callable[..., Mapping[str, Array]], *, cut: bool

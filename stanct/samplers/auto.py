@@ -61,7 +61,7 @@ MOST_STEPS = 3
 # Coordinates that a reason names, at most.
 NAMED = 5
 # What another run cannot mend.
-BEYOND = ("interrupted", "max_seconds", "target_se", "support")
+BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
 # The method that confirms each: another move along another path.
@@ -149,7 +149,7 @@ class Auto(Method[TemperedRun]):
             if run.ended_early and kept is not None:
                 run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
-            stop = not failed or len(steps) == MOST_STEPS
+            stop = not failed or len(steps) == MOST_STEPS or "improper" in run.warnings
             # How many times the last run the rest of the budget would pay for.
             spent = max(run.gradients - before, 1)
             room = (self.max_gradients - run.gradients) / spent

@@ -6,6 +6,7 @@ volume of its support, and a prior with mass outside of declared bounds adds wha
 
 from __future__ import annotations
 
+from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
@@ -20,9 +21,12 @@ def corrections(program: Program) -> tuple[str, ...] | None:
     Hand-written densities and functions of the user's are taken for normalised.
     """
     dependence = Dependence(program)
-    line_of = program.syntax.source.place
+    syntax = program.syntax
     by_hand = {
-        line_of(program.syntax.start(statement.tokens.first)).line
+        (
+            syntax.source.place(syntax.start(statement.tokens.first)).line,
+            one_line(syntax, statement.tokens),
+        )
         for name in ("transformed parameters", "model")
         if (block := program.blocks.get(name)) is not None
         for statement in walk(block.statements)
@@ -32,7 +36,9 @@ def corrections(program: Program) -> tuple[str, ...] | None:
     found: list[str] = []
     for omission in omissions(program):
         if omission.kind == "missing_constant":
-            if omission.line in by_hand or not _is_increment(omission.statement):
+            if (omission.line, omission.statement) in by_hand or not _is_increment(
+                omission.statement
+            ):
                 return None
         elif omission.correction is not None:
             found.append(omission.correction)

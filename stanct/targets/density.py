@@ -230,14 +230,40 @@ class Density:
         -------
         shape (m, D), m ≤ n
         """
-        rows = np.ascontiguousarray(theta, float)
-        found = np.empty((len(rows), self.dimension))
-        given, made, handle, call = rows.ctypes.data, found.ctypes.data, self.handle, self._invert
-        step, width = rows.strides[0], found.strides[0]
+        found, failed = self._inverted(np.ascontiguousarray(theta, float))
+        return found[~failed]
+
+    def _inverted(self, theta: Array) -> tuple[Array, Array]:
+        """The unconstrained points of rows of parameters, and which rows have none."""
+        found = np.empty((len(theta), self.dimension))
+        given, made, handle, call = theta.ctypes.data, found.ctypes.data, self.handle, self._invert
+        step, width = theta.strides[0], found.strides[0]
         failed = [
-            bool(call(handle, given + k * step, made + k * width, None)) for k in range(len(rows))
+            bool(call(handle, given + k * step, made + k * width, None)) for k in range(len(theta))
         ]
-        return found[~np.array(failed, bool)]
+        return found, np.array(failed, bool)
+
+    def there_and_back(self, points: Array) -> Array:
+        """Return unconstrained points, shape (n, D), after a way to the parameters and back.
+
+        What a parameter loses to rounding shows as a difference. A row is NaN where a parameter
+        reached a bound. The lengths of unit vectors come back as 1.
+        """
+        rows = np.ascontiguousarray(points, float)
+        theta = np.empty((len(rows), len(self.names)))
+        point, value, handle, call = (
+            rows.ctypes.data,
+            theta.ctypes.data,
+            self.handle,
+            self._constrain,
+        )
+        step, width = rows.strides[0], theta.strides[0]
+        for k in range(len(rows)):
+            if call(handle, False, False, point + k * step, value + k * width, None, None):
+                theta[k] = np.nan
+        found, failed = self._inverted(theta)
+        found[failed] = np.nan
+        return found
 
     @property
     def address(self) -> int:

@@ -25,7 +25,7 @@ from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import omissions
-from stanct.stan.program import Program
+from stanct.stan.program import Declaration, Program
 from stanct.stan.syntax import Declare
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
@@ -33,6 +33,7 @@ from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
 from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
+from stanct.targets.rounding import Rounding, rounding
 from stanct.targets.sizes import refuse_sizes
 from stanct.work.interrupts import heard
 
@@ -266,6 +267,16 @@ class ProgramTarget:
         return list(groups.values())
 
     @property
+    def may_round(self) -> bool:
+        """Whether a parameter may come so near to a bound that it rounds to it."""
+        return any(_may_round(parameter) for parameter in self.program.parameters)
+
+    def rounding(self, x: Array, log_weights: Array) -> Rounding | None:
+        """What rounding hides of the posterior, by weighted draws x, shape (n, D)."""
+        places = [place for vector in self._unit_vectors for place in vector]
+        return rounding(self._plain, x, log_weights, np.array(places, int))
+
+    @property
     def programs(self) -> dict[str, str]:
         """The generated program whose density Python samplers evaluate, by kind."""
         return {"density": self.code("density")}
@@ -338,6 +349,16 @@ class ProgramTarget:
             for name in dict.fromkeys((*parameters, *variables))
             if not name.startswith(self.prefix) and name not in ours
         }
+
+
+def _may_round(parameter: Declaration) -> bool:
+    # Distances from zero are exact.
+    lower = parameter.constraints.get("lower", "0")
+    if parameter.type in ("unit_vector", "sum_to_zero_vector", "sum_to_zero_matrix"):
+        return False
+    if parameter.type in ("real", "vector", "row_vector", "matrix"):
+        return "upper" in parameter.constraints or lower not in ("0", "0.0")
+    return True
 
 
 def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:

@@ -1,0 +1,140 @@
+"""Finds lines along which a density does not fall off, so that its integral has no end.
+
+If the integral along lines of one direction is infinite for points of positive probability, the
+integral over the whole space is infinite too (Tonelli). Lines through a few draws of a posterior
+tell it: each is followed outwards, and every doubling of the distance must hold less mass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.targets.density import Density
+
+# Distances from a draw in standard deviations, two for each doubling.
+DISTANCES = np.geomspace(2.0**-4, 2.0**20, 49)
+# So many doublings at the end of a line must each hold at least this share of the mass of the one
+# before, and the last of them this share of what the largest holds.
+DOUBLINGS, KEEPS, MATTERS = 5, 0.97, 1e-6
+# Before a line is followed: the density must not be lower at these places by so many nats.
+LOOKS, DROP = (20, 36), 18.0
+# Where exp(x) and exp(2 x) overflow, and where they underflow to zero. A line that ends there would
+# go on with more digits; any other end is that of the support.
+LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
+# Draws that lines go through, dimensions in which they do, and the least effective number of draws.
+THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
+# Directions that are no axis: how many, in how many dimensions; the least curvature relative to the
+# largest; and the distance of gradients whose differences give it, in standard deviations.
+DIRECTIONS, MOST_CURVED, FLAT, DIFFERENCE = 3, 100, 1e-8, 1e-2
+# A coordinate moves along a line if it moves this far relative to the one that moves most.
+SHARED = 0.3
+
+
+def endless(
+    density: Density, names: Sequence[str], x: Array, log_weights: Array
+) -> tuple[str, ...]:
+    """Find along which lines a density's integral has no end.
+
+    Parameters
+    ----------
+    density
+        The density, in the unconstrained space.
+    names
+        Names of its D coordinates.
+    x : shape (n, D)
+        Unconstrained draws.
+    log_weights : shape (n,)
+        Their log weights at the target.
+
+    Returns
+    -------
+    Names of the coordinates that move along these lines.
+    """
+    weighty = np.isfinite(log_weights)
+    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
+        return ()
+    x, weights = x[weighty], np.exp(log_weights[weighty] - log_weights[weighty].max())
+    weights /= weights.sum()
+    if np.square(weights).sum() * FEWEST > 1:  # a few draws have no width
+        return ()
+    log_densities = density.log_densities
+    places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
+    starts = x[np.minimum(places, len(x) - 1)]
+    steps = _directions(density, starts[0], x, weights)
+    lines = [(start, step) for start in starts for step in steps]
+    looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
+    found = log_densities(np.concatenate([starts, looks])).reshape(-1)
+    tops = np.repeat(found[: len(starts)], len(steps))
+    seen = found[len(starts) :].reshape(-1, len(LOOKS))
+    seen += np.log(DISTANCES[list(LOOKS)])
+    # Where exp overflows, the density may vanish at the second place of a line without an end.
+    high = np.where(np.isfinite(seen), seen, -np.inf) > tops[:, None] - DROP
+    vanishes = ~np.isfinite(seen)
+    alive = (high | vanishes).all(axis=1)
+    blamed = np.zeros(x.shape[1], bool)
+    for line in np.flatnonzero(alive):
+        start, step = lines[int(line)]
+        if _has_no_end(log_densities, start, step):
+            blamed |= np.abs(step) >= SHARED * np.abs(step).max()
+    return tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
+
+
+def _directions(density: Density, start: Array, x: Array, weights: Array) -> Array:
+    """Steps of one standard deviation both ways, along axes and where the density is flattest."""
+    centred = (x - weights @ x) * np.sqrt(weights)[:, None]
+    deviations = np.sqrt(np.square(centred).sum(axis=0))
+    along = [np.eye(x.shape[1])]
+    if 1 < x.shape[1] <= MOST_CURVED:
+        along.append(_flattest(density, start, deviations))
+    axes = np.concatenate(along)
+    steps = axes * np.sqrt(np.square(centred @ axes.T).sum(axis=0))[:, None]
+    steps = steps[np.abs(steps).max(axis=1) > 0]
+    return np.concatenate([steps, -steps])
+
+
+def _flattest(density: Density, point: Array, deviations: Array) -> Array:
+    """Unit vectors along which the curvature at a point is zero up to rounding, shape (n, D).
+
+    They are exact where parameters enter a density by their sums and differences alone.
+    """
+    shifts = np.diag(DIFFERENCE * deviations)
+    with np.errstate(all="ignore"):
+        slopes = [
+            density.log_density_gradient(point + shift)[1]
+            - density.log_density_gradient(point - shift)[1]
+            for shift in shifts
+        ]
+        curved = -np.array(slopes) * deviations / (2 * DIFFERENCE)
+    if not np.isfinite(curved).all():
+        return np.empty((0, point.size))
+    values, vectors = np.linalg.eigh((curved + curved.T) / 2)
+    flat = np.abs(values) < FLAT * np.abs(values).max()
+    found = vectors.T[flat][:DIRECTIONS] * deviations
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Array) -> bool:
+    """Whether the mass along a line does not fall off."""
+    found = log_densities(start + DISTANCES[:, None] * step)
+    finite = np.isfinite(found)
+    end = len(finite) if finite.all() else int(np.argmin(finite))
+    if end <= 2 * DOUBLINGS:
+        return False
+    mass = (found + np.log(DISTANCES))[:end]
+    last = mass[-2 * DOUBLINGS - 1 :]
+    kept = last[2:] - last[:-2]
+    flat = (kept > np.log(KEEPS)).all() and last[-1] > mass.max() + np.log(MATTERS)
+    if not flat or end == len(finite):
+        return bool(flat)
+    inside, outside = DISTANCES[end - 1], DISTANCES[end]
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        if np.isfinite(log_densities((start + middle * step)[None])[0]):
+            inside = middle
+        else:
+            outside = middle
+    edge = (start + inside * step)[step != 0]
+    return bool((np.abs(edge[:, None] - LIMITS) < NEAR).any())
