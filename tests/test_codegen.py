@@ -200,3 +200,23 @@ def test_windows_newlines() -> None:
     source = (PROGRAMS / "truncation.stan").read_text().replace("\n", "\r\n")
     for kind in KINDS:
         assert stanli.stan_to_mir(generate(Program.from_source(source), kind))
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n", "/* z */"])
+def test_a_name_may_follow_its_type_at_once(space: str) -> None:
+    source = """
+    data { array[2] real<lower=0>_y; }
+    parameters {
+      real<lower=0>_x; array[2]real<upper=1>_z; vector<lower=0>[2]_v; simplex[3]_s;
+      matrix<lower=0>[2, 2]_m; covariance[2]_c; array[2]vector[2]_p; tuple(real<lower=0>,real)_q;
+    }
+    transformed parameters { real<lower=0>_t = x; vector<lower=0>[2]_w = v; }
+    model {
+      t ~ exponential(1); v ~ exponential(1); m[1] ~ exponential(1); m[2] ~ exponential(1);
+      p[1] ~ normal(0, 1); p[2] ~ normal(0, 1); q.1 ~ exponential(1); q.2 ~ normal(0, 1);
+      z ~ normal(q.1, 1); c ~ wishart(3, [[1, 0], [0, 1]]); y ~ normal(w, 1);
+    }
+    """
+    program = Program.from_source(source.replace("_", space).replace("covariance", "cov_matrix"))
+    for kind in KINDS:
+        assert stanli.stan_to_mir(generate(program, kind))

@@ -130,16 +130,14 @@ def _stay_whole(program: Program) -> bool:
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
     """Write the parameters as functions of the unconstrained vector, and the shared blocks."""
     program, prefix = rewriter.program, rewriter.prefix
-    tokens = program.syntax.tokens
     fills: list[str] = []
     sizes: list[tuple[str, str]] = []
     for (statement, name, spec), behind in _with_ends(program, prefix):
         fills += writer.write(program.syntax.word(name), name, spec, behind)
         sizes.append((program.syntax.word(name), writer.size(spec)))
-        first, last = spec.base_range.first, spec.base_range.stop - 1
         if name == statement.names[0][0]:
             plain = writer.unconstrained_type(spec)
-            rewriter.edits.append(Edit(tokens[first].start, tokens[last].end, plain))
+            rewriter.edits.append(_retyped(program, spec.base_range, plain))
     return {
         "whitened": True,
         "transforms": library(rewriter.functions | writer.functions, prefix),
@@ -152,6 +150,12 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
         "starts": _starts(sizes, prefix),
         "fills": fills,
     }
+
+
+def _retyped(program: Program, declared: Range, plain: str) -> Edit:
+    """The edit that writes another type, apart from a name that follows the old one at once."""
+    start, end = program.syntax.start(declared.first), program.syntax.tokens[declared.stop - 1].end
+    return Edit(start, end, plain if program.expanded[end].isspace() else f"{plain} ")
 
 
 def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
@@ -170,8 +174,7 @@ def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> lis
         plain = writer.unconstrained_type(statement.type)
         whole = statement.type.base_range
         if checks or statement.type.constraints or plain.split("[")[0] != statement.type.base:
-            start, end = syntax.start(whole.first), syntax.tokens[whole.stop - 1].end
-            rewriter.edits.append(Edit(start, end, plain))
+            rewriter.edits.append(_retyped(rewriter.program, whole, plain))
         lines += checks
     return lines
 
