@@ -517,3 +517,43 @@ def test_what_is_saved_is_synchronised(folder: Path, monkeypatch: pytest.MonkeyP
     run.save(folder)
     names = {Path(path).name for path in seen}
     assert {"run.json", "draws.npz", "data.json", "density.stan", folder.parent.name} <= names
+
+
+def test_what_stands_beside_a_run_stays(tmp_path: Path) -> None:
+    run = line_run("gibbs")
+    folder = tmp_path / "run"
+    run.save(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    (folder / "pictures" / "first").mkdir(parents=True)
+    (folder / "pictures" / "first" / "a.png").write_bytes(b"png")
+    (folder / "latest").symlink_to("notes.txt")
+    for _ in range(2):
+        run.save(folder)
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+    assert (folder / "pictures" / "first" / "a.png").read_bytes() == b"png"
+    assert (folder / "latest").readlink() == Path("notes.txt")
+    # Files of another run before it do not stay.
+    (folder / "joint.stan").write_text("model { }", encoding="utf-8")
+    head = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    head["programs"].append("joint")
+    (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
+    run.save(folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [*before, "notes.txt", "pictures", "latest"]
+    )
+    again: Any = load(folder)
+    assert again.evidence == run.evidence
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights")
+def test_a_link_to_a_run_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = line_run("gibbs")
+    (tmp_path / "link").symlink_to("run")
+    run.save(tmp_path / "link")  # dangling until then
+    run.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "run" / "run.json").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
+    monkeypatch.chdir(tmp_path / "run")
+    with pytest.raises(SavedRunError, match=r"current folder.*inside it"):
+        run.save(".")

@@ -153,12 +153,14 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
 
     A folder cannot replace another in one step, so the old one is moved aside in between. Whenever
     the process is killed, `_standing` finds a whole run. The next save removes what the killed one
-    left.
+    left. Of a link, the folder that it names is replaced.
     """
+    final = Path(os.path.realpath(final))
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         with draft_folder(final.parent, final.name) as draft:
             write(draft)
+            _carry_over(final, draft)
             draft.chmod(0o755)
             for path in (*draft.iterdir(), draft):
                 _synchronise(path)
@@ -175,6 +177,30 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
             f"The run cannot be saved in {final}: {cause}.",
             remedy="Save it in a folder that you can write.",
         ) from cause
+
+
+def _carry_over(final: Path, draft: Path) -> None:
+    """Bring along what the user put beside a saved run, such as a report."""
+    head = _head(final)
+    if head is None:
+        return
+    programs = (f"{kind}.stan" for kind in head.get("programs", ()))
+    own = {"run.json", "draws.npz", "data.json", *programs, *head.get("digests", ())}
+    for entry in final.iterdir():
+        if entry.name in own or (draft / entry.name).exists():
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
+        elif entry.is_symlink() or entry.is_file():
+            _linked(entry, draft / entry.name, follow_symlinks=False)
+
+
+def _linked(file: Any, to: Any, **more: Any) -> None:
+    """Link a file, or copy it where that cannot be."""
+    try:
+        os.link(file, to, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(file, to, **more)
 
 
 def _exchange(draft: Path, final: Path) -> None:
@@ -216,6 +242,11 @@ def _standing(folder: Path) -> Path:
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
     path = usable_path(folder, SavedRunError)
+    if path.exists() and path.samefile(os.curdir):
+        raise SavedRunError(
+            f"{path} is the current folder, which cannot be replaced.",
+            remedy="Name a folder inside it.",
+        )
     for _ in range(ATTEMPTS):
         with suppress(FileNotFoundError):  # another process is saving there
             if path.is_dir() and not any(path.iterdir()):
