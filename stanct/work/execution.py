@@ -429,9 +429,11 @@ def executing(
     Raises
     ------
     SamplingError
-        The seed is invalid, or the executor's workers cannot evaluate the target.
+        The seed is invalid, the executor is closed, or its workers cannot evaluate the target.
+    LostExecutorError
+        The executor broke before the body.
     TooLittleTimeError
-        The time passed where the body cannot end early.
+        The time passed where the body cannot end early, or before a worker answered.
     CheckpointError
         The folder cannot be the checkpoint of this run.
     """
@@ -446,8 +448,9 @@ def executing(
     if executor is not None or checkpoint is not None:
         points = np.random.default_rng(0).standard_normal((PROBES, target.density.dimension))
         probe = target.density.log_densities(points)
-        if executor is not None:
-            check_workers(executor, target.density.borrow, points, probe)
+        # A run of 0 seconds takes what the checkpoint has, and needs no worker.
+        if executor is not None and max_seconds != 0:
+            _check_in_time(executor, target, points, probe, max_seconds, since, progress)
         if checkpoint is not None:
             journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
@@ -482,6 +485,28 @@ def executing(
             journal.close()
         for shelf in shelves:
             shelf.close()
+
+
+def _check_in_time(
+    executor: Executor,
+    target: Executed,
+    points: Array,
+    probe: Array,
+    max_seconds: float | None,
+    since: float | None,
+    progress: bool,
+) -> None:
+    say = say_above if progress else lambda _: None
+    try:
+        with deadline(max_seconds, since):
+            check_workers(executor, target.density.borrow, points, probe, say)
+    except OutOfTime:
+        if max_seconds is None:
+            raise
+        raise TooLittleTimeError(
+            f"max_seconds={max_seconds:g} passed before a worker of the executor answered.",
+            remedy="Start workers first, or allow more time.",
+        ) from None
 
 
 def check_seed(seed: Any) -> int:

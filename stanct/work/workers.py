@@ -1,4 +1,4 @@
-"""The workers of an executor: whether they compute what this process computes, and their loss."""
+"""The workers of an executor: whether they answer as this process does, and their loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.errors import LostExecutorError, SamplingError
+from stanct.deadline import at_most, result
+from stanct.errors import LostExecutorError, SamplingError, StanctError
+
+PATIENCE = 10.0
+"""Time in seconds without an answer of a worker after which the user is told."""
+_NO_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
 
 
 class ExecutorWarning(UserWarning):
@@ -39,6 +44,7 @@ def check_workers(
     borrow: Callable[[], AbstractContextManager[Any]],
     points: Array,
     probe: Array,
+    say: Callable[[str], None],
 ) -> None:
     """Evaluate log densities in a worker before any work starts.
 
@@ -48,15 +54,21 @@ def check_workers(
         Lends a worker the density.
     points, probe
         Unconstrained points, shape (n, D), and this process's log densities there, shape (n,).
+    say
+        Takes a note where no worker answers for a while.
 
     Raises
     ------
     SamplingError
-        The workers cannot receive the density, or compute other values.
+        The executor is closed, or its workers cannot receive the density, or compute other values.
+    LostExecutorError
+        The workers were lost.
+    OutOfTime
+        The deadline passed before a worker answered.
     """
     try:
-        found = executor.submit(_probe, borrow, points).result()
-    except (pickle.PicklingError, AttributeError, TypeError, BrokenExecutor) as cause:
+        found = _answer(executor, say, _probe, borrow, points)
+    except _NO_PICKLE as cause:
         raise SamplingError(
             f"The executor's workers cannot receive this target: {cause}",
             remedy="A Python function must live at the top level of a module that workers can "
@@ -69,6 +81,56 @@ def check_workers(
             remedy="Use workers with the same versions of stanct and stanli, and a function "
             "without randomness.",
         )
+
+
+def check_answer(executor: Executor, say: Callable[[str], None]) -> None:
+    """Wait for an answer of a worker before any work starts; see `check_workers`."""
+    _answer(executor, say, _nothing)
+
+
+def _answer(
+    executor: Executor,
+    say: Callable[[str], None],
+    work: Callable[..., Any],
+    *arguments: Any,
+) -> Any:
+    """The result of the first task that an executor is given."""
+    try:
+        future = executor.submit(work, *arguments)
+    except (BrokenExecutor, EOFError, OSError) as cause:
+        raise loss_of(cause, "the first task", "Make a new executor.") from cause
+    except _NO_PICKLE:
+        raise
+    except Exception as cause:
+        raise SamplingError(
+            f"The executor takes no work: {str(cause).rstrip('.')}.",
+            remedy="Make a new executor, and close it after the call.",
+        ) from cause
+    try:
+        try:
+            with at_most(PATIENCE):
+                return result(future)
+        except TimeoutError:
+            if future.done():
+                return future.result()
+            say(f"No worker of the executor has answered for {PATIENCE:g} s. Has it any?")
+            return result(future)
+    except (StanctError, *_NO_PICKLE):
+        raise
+    except Exception as cause:
+        raise loss_of(
+            cause,
+            "the first task",
+            "Make a new executor. A Python function must live at the top level of a module that "
+            "workers can import, and a script that starts processes needs the line "
+            '`if __name__ == "__main__":`.',
+        ) from cause
+    finally:
+        future.cancel()
+
+
+def _nothing() -> None:
+    """The task of `check_answer`."""
 
 
 def _probe(borrow: Callable[[], AbstractContextManager[Any]], points: Array) -> Array:
