@@ -450,7 +450,9 @@ def executing(
         probe = target.density.log_densities(points)
         # A run of 0 seconds takes what the checkpoint has, and needs no worker.
         if executor is not None and max_seconds != 0:
-            _check_in_time(executor, target, points, probe, max_seconds, since, progress)
+            say = say_above if progress else lambda _: None
+            with deadline(max_seconds, since):
+                check_workers(executor, target.density.borrow, points, probe, say)
         if checkpoint is not None:
             journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
@@ -485,28 +487,6 @@ def executing(
             journal.close()
         for shelf in shelves:
             shelf.close()
-
-
-def _check_in_time(
-    executor: Executor,
-    target: Executed,
-    points: Array,
-    probe: Array,
-    max_seconds: float | None,
-    since: float | None,
-    progress: bool,
-) -> None:
-    say = say_above if progress else lambda _: None
-    try:
-        with deadline(max_seconds, since):
-            check_workers(executor, target.density.borrow, points, probe, say)
-    except OutOfTime:
-        if max_seconds is None:
-            raise
-        raise TooLittleTimeError(
-            f"max_seconds={max_seconds:g} passed before a worker of the executor answered.",
-            remedy="Start workers first, or allow more time.",
-        ) from None
 
 
 def check_seed(seed: Any) -> int:

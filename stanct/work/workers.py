@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.deadline import at_most, result
-from stanct.errors import LostExecutorError, SamplingError, StanctError
+from stanct.deadline import OutOfTime, at_most, result, seconds_given
+from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
 
 PATIENCE = 10.0
 """Time in seconds without an answer of a worker after which the user is told."""
@@ -63,11 +63,16 @@ def check_workers(
         The executor is closed, or its workers cannot receive the density, or compute other values.
     LostExecutorError
         The workers were lost.
-    OutOfTime
+    TooLittleTimeError
         The deadline passed before a worker answered.
     """
     try:
         found = _answer(executor, say, _probe, borrow, points)
+    except OutOfTime:
+        raise TooLittleTimeError(
+            f"max_seconds={seconds_given():g} passed before a worker of the executor answered.",
+            remedy="Start workers first, or allow more time.",
+        ) from None
     except _NO_PICKLE as cause:
         raise SamplingError(
             f"The executor's workers cannot receive this target: {cause}",
