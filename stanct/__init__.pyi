@@ -19,13 +19,15 @@ from .runs.bridge import BridgeRun
 from .runs.calibration import Calibration
 from .runs.comparison import BayesFactor, Comparison, compare
 from .runs.diagnostics import Check
+from .runs.evidence_run import EvidenceRun
 from .runs.ladder import LadderRun
 from .runs.loading import load
 from .runs.many import Many
 from .runs.particle import ParticleRun
 from .runs.power import PowerRun
+from .runs.power_copies import PowerCopiesRun
 from .runs.pseudo_extended import PseudoExtendedRun
-from .runs.run import EvidenceRun, Run
+from .runs.run import Run
 from .runs.tact import TactRun
 from .runs.tempered import TemperedRun
 from .salvaging import salvage
@@ -81,6 +83,7 @@ __all__ = [
     "MiniBatch",
     "ParallelTempering",
     "ParticleRun",
+    "PowerCopiesRun",
     "PowerPosterior",
     "PowerRun",
     "ProgramError",

@@ -29,8 +29,8 @@ from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
-from stanct.runs.run import EvidenceRun
 from stanct.samplers._method import Method
 from stanct.samplers.auto import Auto
 from stanct.sampling import sample

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,9 @@ def _leave_unread() -> None:
 
 
 def _status(arguments: Sequence[str] | None) -> int:
+    began = time.monotonic()
     options = _parser().parse_args(arguments)
+    options.began = began
     try:
         status = options.run(options)
     except StanctError as error:

@@ -7,6 +7,7 @@ import ast
 import importlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -26,9 +27,10 @@ from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
 from stanct.options import Options
 from stanct.pages.page import check_page_file
 from stanct.runs import comparison
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.forecast import promise
 from stanct.runs.loading import load
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.salvaging import salvage
 from stanct.samplers._method import Method
@@ -255,6 +257,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 def _finish(run: Run, options: argparse.Namespace) -> int:
     """Save, report and print a run; return the exit status."""
+    sampled = time.monotonic()
     if options.save is not None:
         run.save(options.save)
         say(f"Saved in {options.save}.", sys.stderr)
@@ -266,18 +269,33 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     for check in run.diagnostics:
         if not check.passed:
             say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
-    if options.timing:
-        rows = run.timing.itertuples()
-        lines = [f"{stage!s:<12}{s:>9.1f} s {share:>5.0%}" for stage, s, share in rows]
-        say("\n".join(lines), sys.stderr)
     if options.json:
         say(json.dumps(_record(run)))
     else:
         for part in _in_words(run):
             say(part)
+    if options.timing:
+        say(_timing(run, options.began, sampled), sys.stderr)
     if run.provenance["interrupted"]:
         return INTERRUPTED
     return UNRELIABLE if options.strict and not run.is_reliable else 0
+
+
+def _timing(run: Run, began: float, sampled: float) -> str:
+    """Where the time of the command went, also before and after the run.
+
+    Parameters
+    ----------
+    began, sampled
+        When the command began, and when it had the run, in seconds of the monotonic clock.
+    """
+    seconds = dict(run.timing["seconds"])
+    before = sampled - began - run.provenance["seconds"]
+    if before > 0:  # the run was made here
+        seconds = {"start": before, **seconds}
+    seconds["results"] = time.monotonic() - sampled
+    total = sum(seconds.values())
+    return "\n".join(f"{name:<12}{s:>9.1f} s {s / total:>5.0%}" for name, s in seconds.items())
 
 
 def _record(run: Run) -> dict[str, Any]:
@@ -304,7 +322,7 @@ def _in_words(run: Run) -> Iterator[str]:
     evidence = (
         run.evidence
         if isinstance(run, EvidenceRun)
-        else f"No log Z: {run.method} estimates no evidence."
+        else f"No log Z: {run.made_by} estimates no evidence."
     )
     verdict = (
         f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"

@@ -23,8 +23,9 @@ from stanct.errors import (
     shortened,
 )
 from stanct.options import Options
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.many import Many, table_of
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.samplers._method import Method
 from stanct.sampling import check_options, sample
 from stanct.seeds import Seeds, stan_seed

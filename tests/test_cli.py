@@ -207,14 +207,17 @@ def test_the_same_command_goes_on_from_its_checkpoint(
     command += ["--quiet", "--checkpoint", str(tmp_path / "going")]
     found = []
     for more in ([], ["--executor", "threads:2", "--timing"]):
+        began = time.monotonic()
         assert main([*command, *more]) == 0
+        wall = time.monotonic() - began
         told = capsys.readouterr()
         found.append(json.loads(told.out))
         del found[-1]["seconds"]
     assert found[0] == found[1]
     rows = re.findall(r"^(\w+) +([\d.]+) s +(\d+)%$", told.err, flags=re.M)
-    assert rows[0][0] == "base" and rows[-1][0] == "rest"
+    assert [row[0] for row in rows[:2]] == ["start", "base"] and rows[-1][0] == "results"
     assert 97 <= sum(int(row[2]) for row in rows) <= 103
+    assert sum(float(row[1]) for row in rows) == pytest.approx(wall, abs=0.1 * len(rows))
     assert main([*command, "--executor", "process"]) == 1
     assert "There is no executor 'process'. Write 'processes:4'" in capsys.readouterr().err
     assert main([*command, "--seed", "1"]) == 1

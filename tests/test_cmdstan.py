@@ -32,7 +32,7 @@ from stanct.engines.embedded import Nuts, Recipe
 from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
 from stanct.model import temper
-from stanct.path.bias import Bias, CopyBias
+from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase
 from stanct.resources import resource_folder
 from stanct.samplers.auto import Auto
@@ -375,7 +375,8 @@ def test_time_of_a_trajectory(engine: CmdStan) -> None:
 
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "joint") for name in MODELS), ("radon", "pseudo_extended")]
+    ("name", "kind"),
+    [*((name, "joint") for name in MODELS), ("radon", "pseudo_extended"), ("radon", "powers")],
 )
 def test_equal_log_densities_of_tempered_programs(
     name: str,
@@ -405,6 +406,8 @@ def test_equal_log_densities_of_tempered_programs(
     else:
         copies, knots = 2, np.array([0, 0.1, 0.6, 1])
         bias = CopyBias(knots, log_z * np.sqrt(knots), -2 * knots)
+        if kind == "powers":
+            bias = PowerBias.between(log_z, (0.2, 0.9))
         recipe = target.pseudo_extended_recipe(base, bias, copies, None)
     points = rng.normal(size=(100, copies * (dimension + 1)))
     assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-9)

@@ -52,6 +52,7 @@ def test_the_embedded_engine_compiles_all_of_it(name: str, kind: str) -> None:
     data = DATA[name] | base_data(dimension)
     if kind == "pseudo_extended":
         data |= {"ct_N": 2, "ct_estimate_beta": 1, "ct_fixed_beta": []}
+        data |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stanli.Model(stan_code=generate(program, kind), data=data)
@@ -114,6 +115,7 @@ def test_a_diagonal_scale_is_the_matrix_of_it(kind: str) -> None:
     copies = 2 if kind == "pseudo_extended" else 1
     rest = DATA["vectors"] | base_data(dimension)
     rest |= {"ct_N": copies, "ct_estimate_beta": 1, "ct_fixed_beta": [], "ct_bias_xi": KNOTS}
+    rest |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
     rest |= {f"ct_{name}": value for name, value in COUPLING.items()}
     whole = {"ct_is_dense": 1, "ct_base_scale": np.diag(diagonal)}
     short = {"ct_is_dense": 0, "ct_base_scale": diagonal[:, None]}

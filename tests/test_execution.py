@@ -19,7 +19,8 @@ from sampled import KINDS, sampled
 from stanct.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.bracket import Bracket
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.run import Run
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.lending import Shelves
 from stanct.work.execution import executing

@@ -10,6 +10,7 @@ import pytest
 from analytic import gaussian, skewed
 from conftest import target_of
 from sampled import sampled
+from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import ks_2samp, kstest
 from targets import LINE, SKEWED
 
@@ -20,7 +21,7 @@ from stanct.engines.embedded import Nuts
 from stanct.engines.homes import Home
 from stanct.errors import EngineError, SamplingError
 from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subtrees
-from stanct.path.bias import Bias, CopyBias
+from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers import _nuts as extended
 from stanct.samplers._nuts import Block, CompiledNuts
@@ -30,6 +31,7 @@ from stanct.targets.function_target import FunctionDensity, FunctionTarget
 Array = np.ndarray
 KNOTS = np.array([0.0, 0.1, 0.5, 1.0])
 BIAS = Bias(KNOTS, np.array([0.0, -3.0, -4.0, -9.0]))
+POWERS = PowerBias.between(-6.0, (0.15, 0.9))
 OF_COPIES = CopyBias(KNOTS, BIAS.value, np.array([0.0, 0.5, -0.3, 0.2]))
 FUNNEL = """
 parameters { real s; array[2] simplex[3] p; cholesky_factor_corr[3] L; vector<lower=0>[2] t; }
@@ -50,8 +52,14 @@ def base_of(dimension: int, rng: np.random.Generator, *, diagonal: bool) -> Gaus
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize(
     ("bias", "copies", "fixed"),
-    [(BIAS, 1, None), (OF_COPIES, 3, None), (OF_COPIES, 3, np.array([0.0, 0.3, 1.0]))],
-    ids=["joint", "copies", "fixed"],
+    [
+        (BIAS, 1, None),
+        (OF_COPIES, 3, None),
+        (OF_COPIES, 3, np.array([0.0, 0.3, 1.0])),
+        (POWERS, 3, None),
+        (POWERS, 3, np.array([0.2, 0.3, 1.0])),
+    ],
+    ids=["joint", "copies", "fixed", "powers", "fixed powers"],
 )
 def test_density_and_gradient_are_those_of_the_generated_program(
     bias: Bias | CopyBias, copies: int, fixed: Array | None, diagonal: bool, rng
@@ -79,8 +87,34 @@ def test_density_and_gradient_are_those_of_the_generated_program(
         np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-9 * np.abs(slope).max())
         z = w[: dimension * copies].reshape(copies, dimension)
         log_densities = target.density.log_densities(base.unwhiten(z))
-        np.testing.assert_allclose(delta, base.delta(z, log_densities), rtol=1e-9)
+        wanted = -log_densities if bias is POWERS else base.delta(z, log_densities)
+        np.testing.assert_allclose(delta, wanted, rtol=1e-9)
     assert np.ptp(apart) < 1e-9
+
+
+@pytest.mark.parametrize("fixed", [None, np.array([0.2, 0.9])], ids=["estimated", "fixed"])
+def test_density_and_gradient_of_powers_are_the_formula(fixed: Array | None, rng) -> None:
+    """[PE] 6 to 8 in the user's coordinates: no term of the base, and gradients by differences."""
+    case = skewed()
+    density, base = case.target.density, base_of(2, rng, diagonal=False)
+    none = np.zeros(0)
+    ours = make_extended(density, base, POWERS, 2, none if fixed is None else fixed)
+    low, high = POWERS.bounds
+
+    def formula(w: Array) -> float:
+        rate = POWERS.log_zeta - density.log_densities(base.unwhiten(w[:4].reshape(2, 2)))
+        beta = low + (high - low) * expit(w[4:]) if fixed is None else fixed
+        value = logsumexp(-(1 - beta) * rate) - np.log(2) - np.sum(beta * rate)
+        return float(value + np.sum(log_expit(w[4:]) + log_expit(-w[4:])))
+
+    for _ in range(20):
+        w = rng.normal(size=4 if fixed is not None else 6)
+        gradient, delta = np.zeros(w.size), np.zeros(2)
+        found = kernels.evaluate_extended(ours, w, gradient, delta, make_scratch(2))
+        assert found == pytest.approx(formula(w), rel=1e-11)
+        steps = 1e-5 * np.eye(w.size)
+        by_differences = [(formula(w + step) - formula(w - step)) / 2e-5 for step in steps]
+        np.testing.assert_allclose(gradient, by_differences, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("fixed", [None, np.array([0.2, 0.9])], ids=["estimated", "fixed"])

@@ -24,7 +24,7 @@ from stanct.cli import main
 from stanct.deadline import deadline
 from stanct.errors import SavedRunError
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.run import EvidenceRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import _forecast
 from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._precision import Precision

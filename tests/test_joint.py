@@ -230,3 +230,18 @@ def test_runs_from_another_thread(seed: int) -> None:
     thread.join()
     here = run_of(LINE, seed, draws=60, base=GaussianBase(np.zeros(2), np.eye(2)), bootstrap=0)
     assert found == [here.evidence.log_z]
+
+
+def test_a_base_that_is_the_target_is_not_refitted() -> None:
+    """Moments of a round's draws would be farther from the target than the base is."""
+    normal = "parameters { vector[5] x; } model { x ~ std_normal(); }"
+    run = sampled(
+        "joint", target_of(normal), base="pilot", draws=200, warmup=150, engine="embedded"
+    )
+    assert run.evidence.std_error < 1e-6 and abs(run.evidence.log_z) < 1e-6
+    assert run.forecast is not None
+    assert np.all(np.abs(np.log10(run.forecast["std_error"].iloc[:-1]) + 10) < 0.5)
+    # A base that is a little off is refitted.
+    off = GaussianBase(np.zeros(5), 0.7 * np.eye(5))
+    moved = sampled("joint", target_of(normal), base=off, draws=200, warmup=150, engine="embedded")
+    assert np.abs(moved.base.covariance - off.covariance).max() > 0.1

@@ -18,7 +18,7 @@ from test_execution import assert_same, pool
 import stanct
 from stanct.errors import LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.run import EvidenceRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import METHODS
 from stanct.samplers._looks import MISLEADING, until_precise
 from stanct.samplers._precision import Precision

@@ -22,12 +22,16 @@ import numpy as np
 import pytest
 from conftest import LONG, ROOT
 
+import stanct
+from stanct import kernels
+from stanct.path.bias import PowerBias
+
 PAPERS = ROOT / "examples" / "papers"
 README = (PAPERS / "README.md").read_text(encoding="utf-8")
 MODULES = (
     "run", "parts", "common", "betancourt", "graham_storkey", "nemeth", "luo", "ladders", "walkers",
     "relaxations", "decoders", "radon_evidence", "decoder_chains", "decoder_nets",
-    "decoder_training", "networks", "network_table", "plane_copies", "gobbo",
+    "decoder_training", "networks", "network_table", "plane_copies", "copy_costs", "gobbo",
 )  # fmt: skip
 
 
@@ -250,9 +254,9 @@ def test_words_that_no_part_has_are_refused_before_any_work(
 def canned(job: dict[str, Any]) -> dict[str, Any]:
     """What the part of a job could be, with numbers that mean nothing."""
     numbers = dict.fromkeys(
-        ("gradients", "cpu", "log_z", "mean", "covariance", "cost", "accuracy", "log_predictive"),
-        1.5,
-    )
+        ("gradients", "cpu", "seconds", "log_z", "mean", "covariance", "cost", "accuracy",
+         "log_predictive"), 1.5,
+    )  # fmt: skip
     return numbers | {
         "moments": [1.0, 2.0, 3.0, 4.0], "mse": [1.0, 2.0], "points": [[0.0, 1.0]], "label": "x",
         "images": "x", "draws": 10, "system": job.get("number"), "data": job.get("name"), **job,
@@ -272,8 +276,8 @@ class Canned:
 
 @pytest.mark.parametrize(
     "name",
-    ["gs-figure-2", "pe-table-1", "pe-table-2", "pe-figure-4", "pe-figure-5", "tact-table-1",
-     "tact-table-1-networks"],
+    ["gs-figure-2", "pe-table-1", "pe-table-2", "pe-figure-4", "pe-figure-5", "pe-figure-7",
+     "pe-figure-8", "tact-table-1", "tact-table-1-networks"],
 )  # fmt: skip
 @pytest.mark.parametrize("number", [0, 3, 11, -1])
 def test_figures_of_a_single_part(
@@ -474,6 +478,38 @@ def test_copies_in_the_plane(papers: Callable[[str], ModuleType]) -> None:
     error = np.std(runs, axis=0, ddof=1) / np.sqrt(len(runs))
     exact = [1.75, 0.7, 0.3 * 0.16 + 0.7 * (6.25 + 0.25), 0.3 * 0.16 + 0.7 * 1.25]
     assert np.all(np.abs(np.mean(runs, axis=0) - exact) < 5 * error) and np.all(error < 0.1)
+
+
+def test_copies_in_the_plane_are_those_of_stanct(papers: Callable[[str], ModuleType]) -> None:
+    """The density of Table 2 is the extended density of powers of the target."""
+    plane, mixture_of = papers("plane_copies"), papers("walkers").mixture_of
+    mixture20 = papers("common").example("mixture20")
+    data = mixture20.scenario_data("b")
+    density = stanct.temper(mixture20.HERE / "mixture20.stan").target(data).density
+    bias, fixed = PowerBias.between(0.0, (0.1, 1.0)), np.full(3, 0.3)
+    ours = kernels.make_extended(density, mixture20.BASE, bias, 3, fixed)
+    gaps = []
+    for z in np.random.default_rng(3).standard_normal((5, 3, 2)):
+        x, level, gradient = mixture20.BASE.unwhiten(z), np.empty(3), np.empty(6)
+        value = plane.copies_density(x, np.empty((3, 2)), level, 0.3, mixture_of(data))
+        found = kernels.evaluate_extended(
+            ours, z.ravel(), gradient, np.empty(3), kernels.make_scratch(2)
+        )
+        gaps.append(found - value)
+    assert np.ptp(gaps) < 1e-8
+
+
+def test_scale_of_the_paper_s_copies(papers: Callable[[str], ModuleType]) -> None:
+    """With that ζ both bounds of β are equally likely under a normal density of unit covariance."""
+    relaxations = papers("relaxations")
+    low, high = relaxations.BOUNDS
+    chosen, log_zeta = relaxations.sampler("powers 2", None, 24, 3.0)
+    assert chosen.instrument == "target" and chosen.beta_bounds == (low, high)
+    density = [
+        b * (3.0 - log_zeta) + 12 * (1 - b) * np.log(2 * np.pi) - 12 * np.log(b)
+        for b in (low, high)
+    ]
+    assert density[0] == pytest.approx(density[1])
 
 
 @pytest.mark.parametrize("name", ["RNN", "CNN"])

@@ -33,11 +33,18 @@ BIASES = {"linear": LINEAR, "table": (KNOTS, BIAS)}
 
 
 def pseudo_extended(
-    source: Program | str, data: dict[str, Any], base: dict[str, Any], copies: int, beta: Any = None
+    source: Program | str,
+    data: dict[str, Any],
+    base: dict[str, Any],
+    copies: int,
+    beta: Any = None,
+    bounds: tuple[float, float] | None = None,
 ) -> Any:
     program = Program.from_source(source) if isinstance(source, str) else source
     fixed = [] if beta is None else list(beta)
     extra = {"ct_N": copies, "ct_estimate_beta": int(beta is None), "ct_fixed_beta": fixed}
+    low, high = bounds or (0.0, 1.0)
+    extra |= {"ct_from_base": int(bounds is None), "ct_least_beta": low, "ct_most_beta": high}
     return load(generate(program, "pseudo_extended"), data | base | extra)
 
 

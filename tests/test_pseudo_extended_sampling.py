@@ -21,7 +21,8 @@ from stanct.estimates.copies import CopyEstimator, copy_log_weights
 from stanct.path.bias import CopyBias
 from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
+from stanct.runs.copies import hand_overs
+from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers import pseudo_extended
 from stanct.samplers._nuts import CompiledNuts
 

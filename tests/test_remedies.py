@@ -190,6 +190,13 @@ COARSE = made("ais", base=WIDE, draws=32, temperatures=3)
 FINE = made("ais", base=WIDE, draws=256, temperatures=30)
 CUT_PARTICLES = made("ais", CUT.source, base=BELOW, draws=64)
 COPIES: dict[str, Any] = {"draws": 100, "warmup": 150, "bootstrap": 0}
+OF_TARGET: dict[str, Any] = {
+    "copies": 2,
+    "draws": 600,
+    "instrument": "target",
+    "engine": "embedded",
+}
+STUDENT = "parameters { real x; } model { x ~ student_t(3, 0, 1); }"
 SHALLOW = made("pseudo_extended", base=WIDE, max_depth=1, **COPIES)
 DEEP = made("pseudo_extended", base=WIDE, **{**COPIES, "draws": 400})
 CUT_COPIES = made("pseudo_extended", CUT.source, base=BELOW, **COPIES)
@@ -398,6 +405,16 @@ CASES: dict[str, Case] = {
     "tempered of copies": Case(made("pseudo_extended", base=EXACT, **COPIES), UNTEMPERED, DEEP),
     "max_depth of copies": Case(SHALLOW, "Raise max_depth", DEEP),
     "support of copies": Case(CUT_COPIES, "Declare the target's support", WHOLE_COPIES),
+    "beta_bounds of copies": Case(
+        made("pseudo_extended", base=WIDE, log_zeta=30.0, **OF_TARGET),
+        r"Fix them \(fixed_beta=\), .* a smaller log_zeta=",
+        made("pseudo_extended", base=WIDE, log_zeta=LINE.log_z, **OF_TARGET),
+    ),
+    "instrument of copies": Case(
+        made("pseudo_extended", STUDENT, base=UNITS[1], fixed_beta=(0.2, 0.2), **OF_TARGET),
+        r"use larger β \(beta_bounds=, fixed_beta=\)",
+        made("pseudo_extended", STUDENT, base=UNITS[1], fixed_beta=(0.9, 0.9), **OF_TARGET),
+    ),
     # the adiabatic flow
     "stalled of a flow": Case(flow(max_steps=30), "or raise max_steps", flow(max_steps=20_000)),
     "lost of a flow": Case(
@@ -535,7 +552,7 @@ REASONS = {
 KINDS = {
     "TemperedRun": "a path", "LadderRun": "a ladder", "PowerRun": "powers",
     "ParticleRun": "particles", "PseudoExtendedRun": "copies", "AdiabaticRun": "a flow",
-    "TactRun": "thermostats", "BridgeRun": "a fit",
+    "PowerCopiesRun": "copies", "TactRun": "thermostats", "BridgeRun": "a fit",
 }  # fmt: skip
 
 

@@ -73,6 +73,7 @@ def test_pseudo_extended() -> None:
     dimension = density.param_unc_num()
     code = generate(Program.from_file(PROGRAMS / "jacobians.stan"), "pseudo_extended")
     extra = {"ct_N": 1, "ct_estimate_beta": 0, "ct_fixed_beta": [1.0]}
+    extra |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
     model = load(code, DATA | standard_base(dimension) | extra)
     z = np.random.default_rng(SEED).normal(size=dimension) / 2
     log_p, gradient = density.log_density_gradient(z)

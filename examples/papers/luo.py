@@ -307,8 +307,10 @@ def table_1(work: Work) -> Made:
                                if (m["method"], m["permuted"]) == (method, share)])  # fmt: skip
             values = values[np.isfinite(values)]
             theirs = PAPER.get(method, (np.nan,) * 3)[PERMUTED.index(share)]
-            one.plot(values, np.full(values.size, -place), "o", ms=4, color=BLUE, alpha=0.7)
-            one.plot(theirs, -place, "|", ms=12, mew=2, color=ORANGE)
+            ours, paper = ("ours", "paper, on EMNIST") if not place else (None, None)
+            one.plot(values, np.full(values.size, -place), "o", ms=4, color=BLUE, alpha=0.7,
+                     label=ours)  # fmt: skip
+            one.plot(theirs, -place, "|", ms=12, mew=2, color=ORANGE, ls="", label=paper)
             rows.append(
                 {
                     "permuted labels": share,
@@ -323,6 +325,8 @@ def table_1(work: Work) -> Made:
             )
         one.set_yticks(-np.arange(len(methods)), methods, fontsize=8)
         titled(one, f"{share:.0%} permuted labels", "accuracy in %")
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     kinds = sorted({m["label"] for m in found})
     says = f"{'; '.join(kinds)}. Accuracy in %: " + "; ".join(
         f"{share:.0%} permuted: " + ", ".join(

@@ -85,14 +85,18 @@ def table_1_networks(work: Work) -> Made:
                 ])  # fmt: skip
                 theirs = PAPER.get(method, (np.nan,) * 3)[PERMUTED.index(share)]
                 theirs = theirs if name == "RNN" else np.nan
-                one.plot(values, np.full(values.size, -place), "o", ms=4, color=BLUE, alpha=0.7)
-                one.plot(theirs, -place, "|", ms=12, mew=2, color=ORANGE)
+                ours, paper = ("ours", "paper, RNN") if not place else (None, None)
+                one.plot(values, np.full(values.size, -place), "o", ms=4, color=BLUE, alpha=0.7,
+                         label=ours)  # fmt: skip
+                one.plot(theirs, -place, "|", ms=12, mew=2, color=ORANGE, ls="", label=paper)
                 if values.size:
                     rows.append({"network": name, "permuted labels": share, "method": method,
                                  "runs": values.size, "accuracy %": float(values.mean()),
                                  "paper": theirs})  # fmt: skip
             one.set_yticks(-np.arange(len(methods)), methods, fontsize=8)
             titled(one, f"{name}, {share:.0%} permuted", "accuracy in %")
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     says = "; ".join(sorted({m["images"] for m in found})) + ". Accuracy in %: "
     says += "; ".join(
         f"{name}, {share:.0%} permuted: "

@@ -252,7 +252,7 @@ def _whitened(
         if kind == "pseudo_extended":
             copies = _COPIES
             extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
-            extra |= {"log_g": _LOG_PRIOR.value}
+            extra |= {"log_g": _LOG_PRIOR.value, "from_base": 1, "least_beta": 0, "most_beta": 1}
         programs = [_generated(target, kind, extra, home)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)

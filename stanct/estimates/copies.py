@@ -51,11 +51,11 @@ def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
         The bias under which the chain ran.
     """
     tempered = np.where(beta < 1, (1 - beta) * np.where(beta < 1, delta, 0.0), 0.0)
-    return _normalised(bias(beta) - tempered)
+    return normalised(bias(beta) - tempered)
 
 
-def _normalised(log_weights: Array) -> Array:
-    """Normalise the weights of each draw to add up to one."""
+def normalised(log_weights: Array) -> Array:
+    """Log weights of copies, shape (chains, draws, N), that add up to one in each draw."""
     return log_weights - log_sum_exp(log_weights, axis=2)[..., None]
 
 
@@ -102,7 +102,7 @@ class CopyEstimator:
         """
         if self.fixed_beta is not None:
             return copy_log_weights(self.delta, self.fixed_beta, self.bias)
-        return _normalised(self.bias.of_the_path.log_weights(self.delta, 1.0))
+        return normalised(self.bias.of_the_path.log_weights(self.delta, 1.0))
 
     @cached_property
     def _chain_states(self) -> Array:

@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from stanct.arrays import Array
 from stanct.path.base import Base
-from stanct.path.bias import Bias, CopyBias
+from stanct.path.bias import Bias, CopyBias, PowerBias
 
 # int(handle, propto, jacobian, x, log density, gradient, error): see `Density.address`.
 SIGNATURE = ctypes.CFUNCTYPE(
@@ -95,7 +95,7 @@ class Problem(NamedTuple):
 class Extended(NamedTuple):
     """The joint or pseudo-extended density over w = (z_1, …, z_N, u_1, …, u_N).
 
-    β_i = logistic(u_i).
+    β_i = low + (high − low) logistic(u_i), with bounds 0 and 1 on the path from the base.
 
     Attributes
     ----------
@@ -113,6 +113,11 @@ class Extended(NamedTuple):
     atom
         p₀, the weight of β = 0 against all other β; only without hand-overs. The density itself is
         that of the other β.
+    from_base
+        Whether copies follow the path from the base. Otherwise they follow powers of the target in
+        the user's unconstrained coordinates, with 1 in place of the base's density.
+    low, high
+        Bounds of the estimated β.
     """
 
     problem: Problem
@@ -123,6 +128,9 @@ class Extended(NamedTuple):
     path: Array
     room: Array
     atom: float
+    from_base: bool
+    low: float
+    high: float
 
 
 def make_problem(density: CallableDensity, base: Base) -> Problem:
@@ -172,10 +180,19 @@ def _make_components(base: Base) -> Components:
 def make_extended(
     density: CallableDensity, base: Base, bias: Bias | CopyBias, copies: int, fixed: Array
 ) -> Extended:
-    """Join a density, a base and a bias; a `CopyBias` makes the density pseudo-extended."""
+    """Join a density, a base and a bias; a `CopyBias` makes the density pseudo-extended.
+
+    With a `PowerBias` the base is a choice of coordinates alone.
+    """
     handover = isinstance(bias, CopyBias)
     path = bias.log_prior - bias.value if handover else -bias.value
     problem = make_problem(density, base)
     fixed, room = np.array(fixed, float), np.zeros(copies)
-    atom = 0.0 if isinstance(bias, CopyBias) else bias.atom
-    return Extended(problem, handover, fixed, bias.beta, bias.value, path, room, atom)
+    from_base, low, high = True, 0.0, 1.0
+    if isinstance(bias, PowerBias):
+        from_base, (low, high) = False, bias.bounds
+        problem = problem._replace(added=density.constant)
+    return Extended(
+        problem, handover, fixed, bias.beta, bias.value, path, room,
+        0.0 if isinstance(bias, CopyBias) else bias.atom, from_base, low, high,
+    )  # fmt: skip

@@ -31,8 +31,9 @@ def evaluate_extended(
     """Return the log density of w; put its gradient and the δ of the copies into the arrays.
 
     `delta` has shape (N,). The log density is
-    L = Σ_i (log q_i − β_i δ_i + path(β_i) + log β_i + log(1 − β_i)). With hand-overs the term
-    log Σ_i w_i / N is added, where log w_i = −(1 − β_i) δ_i − b(1) + b(β_i).
+    L = Σ_i (log q_i − β_i δ_i + path(β_i) + log s_i + log(1 − s_i)), where s_i = logistic(u_i)
+    and β_i = low + (high − low) s_i. With hand-overs the term log Σ_i w_i / N is added, where
+    log w_i = −(1 − β_i) δ_i − b(1) + b(β_i). Without a base q_i = 1.
 
     The gradient follows from ∇v by the chain rule. With r_i = w_i / Σ_j w_j,
     ∂L/∂δ_i = −β_i − r_i (1 − β_i) and ∂L/∂β_i = −δ_i + path′ + r_i (δ_i + b′).
@@ -48,20 +49,25 @@ def evaluated_extended(
     problem, handover, fixed = extended.problem, extended.handover, extended.fixed
     knots, bias, path, room = extended.knots, extended.value, extended.path, extended.room
     dimension, copies, estimated = problem.mean.size, delta.size, fixed.size == 0
+    low, high, from_base = extended.low, extended.high, extended.from_base
     controls = copies * dimension
     total, top, share = 0.0, -np.inf, 0.0
     for i in range(copies):
         first = i * dimension
         z, slope = w[first : first + dimension], gradient[first : first + dimension]
-        beta, rest = _tempering(w[controls + i]) if estimated else (fixed[i], 1 - fixed[i])
+        fraction, left, beta, rest = (
+            _between(low, high, w[controls + i])
+            if estimated
+            else (0.0, 0.0, fixed[i], 1 - fixed[i])
+        )
         status = evaluated(problem, z, slope, scratch.value, scratch)
-        log_base = -0.5 * _squared(z) - dimension * HALF_LOG_2PI
+        log_base = -0.5 * _squared(z) - dimension * HALF_LOG_2PI if from_base else 0.0
         delta[i] = log_base - scratch.value[0]
         height, slope_of_path = interpolated(knots, path, beta)
         total += log_base + height
         if estimated:
             u = abs(w[controls + i])
-            total -= u - 2 * np.log(max(beta, rest))  # of log β and log (1 − β)
+            total -= u - 2 * np.log(max(fraction, left))  # of both fractions of the range
             gradient[controls + i] = slope_of_path
         if beta > 0:  # at β = 0 the target does not count, even where it vanishes
             total -= beta * delta[i]
@@ -81,26 +87,32 @@ def evaluated_extended(
         return -np.inf
     for i in range(copies):
         first = i * dimension
-        beta, rest = _tempering(w[controls + i]) if estimated else (fixed[i], 1 - fixed[i])
+        fraction, left, beta, rest = (
+            _between(low, high, w[controls + i])
+            if estimated
+            else (0.0, 0.0, fixed[i], 1 - fixed[i])
+        )
         weight = room[i] / share if handover else 0.0
         pull = beta + weight * rest  # −∂L/∂δ
         z, slope = w[first : first + dimension], gradient[first : first + dimension]
+        towards_base = 1 - pull if from_base else 0.0
         for j in range(dimension):  # slices, because the compiler does not vectorise offsets
-            slope[j] = pull * slope[j] - (1 - pull) * z[j]
+            slope[j] = pull * slope[j] - towards_base * z[j]
         if estimated:
             by_beta = gradient[controls + i] - delta[i]
             if handover:
                 by_beta += weight * (delta[i] + interpolated(knots, bias, beta)[1])
-            gradient[controls + i] = by_beta * beta * rest + rest - beta
+            gradient[controls + i] = by_beta * (high - low) * fraction * left + left - fraction
     return total
 
 
 @inlined
-def _tempering(u: float) -> tuple[float, float]:
-    """Return β and 1 − β of a control."""
+def _between(low: float, high: float, u: float) -> tuple[float, float, float, float]:
+    """Return logistic(u), 1 − logistic(u), β and 1 − β of a control."""
     small = np.exp(-abs(u))
     large = 1 / (1 + small)
-    return (large, small * large) if u > 0 else (small * large, large)
+    fraction, left = (large, small * large) if u > 0 else (small * large, large)
+    return fraction, left, low + (high - low) * fraction, (1 - high) + (high - low) * left
 
 
 @summed

@@ -20,10 +20,11 @@ from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import SHOWN
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
 from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.copies import CopyRun, hand_overs
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.path_checks import round_trips
-from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.runs.tempered import TemperedRun
 
@@ -136,7 +137,7 @@ def _trace_words(run: HasBeta) -> str:
     return f"Trace of β over {run.beta.shape[1]} iterations. Round trips: {listed}."
 
 
-def _copy_words(run: PseudoExtendedRun) -> str:
+def _copy_words(run: CopyRun) -> str:
     changes = hand_overs(run.copy_log_weights)
     listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(changes))
     return f"Heaviest of {run.copies} copies over {run.draws} iterations. Changes: {listed}."

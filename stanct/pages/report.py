@@ -13,7 +13,8 @@ from stanct.pages.panels import panels_of
 from stanct.pages.reproduction import command_line, data_file, python_lines
 from stanct.plots.canvas import chain_colour
 from stanct.runs.diagnostics import Check, failures
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.run import Run
 
 MOST_ROWS = 1000
 """Largest number of rows in the summary; a longer page would be slow to open."""

@@ -221,6 +221,43 @@ class CopyBias(_Table):
 
 
 @dataclass(frozen=True)
+class PowerBias(CopyBias):
+    """The bias β log ζ of copies that follow powers of the target ([PE] 6, 7).
+
+    Copy i has the unnormalised density (γ(x) / ζ)^β_i of the target γ = e^−φ, for β_i between two
+    bounds, with a uniform g. No base density takes part, so that δ is φ itself. The least β is
+    above 0, where the power is not normalisable.
+
+    Parameters
+    ----------
+    bounds
+        Least and largest β.
+    """
+
+    bounds: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.bounds
+        if not 0 < low < high <= 1:
+            raise StanctError(f"Bounds of β lie in (0, 1] and increase, and {self.bounds} do not.")
+
+    @classmethod
+    def between(cls, log_zeta: float, bounds: tuple[float, float]) -> PowerBias:
+        """The bias β log ζ for β between the bounds."""
+        return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]), np.zeros(2), bounds)
+
+    def log_weights_of(self, phi: Array) -> Array:
+        """Log weight at β = 1 of a copy, averaged over its β, up to a constant; shape of `phi`.
+
+        This is −φ − log M(x) with M(x) = ∫ exp(−β (φ + log ζ)) dβ between the bounds.
+        """
+        low, high = self.bounds
+        rate = phi + self.log_zeta
+        return -phi + low * rate - Bias.linear(0.0).log_mass((high - low) * rate)
+
+
+@dataclass(frozen=True)
 class LadderBias(_Table):
     """A bias on a ladder of inverse temperatures, the discrete counterpart of `Bias` ([GS] 6).
 

@@ -19,9 +19,9 @@ from stanct.plots.canvas import (
     whole_numbers,
 )
 from stanct.plots.material import HasBeta, HasSchedule
+from stanct.runs.copies import CopyRun, hand_overs
 from stanct.runs.ladder import LadderRun
 from stanct.runs.path_checks import HIGH_BETA, LOW_BETA, round_trips
-from stanct.runs.pseudo_extended import PseudoExtendedRun, hand_overs
 from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT, TactRun
 
 BINS = 20
@@ -64,7 +64,7 @@ def beta_trace(run: HasBeta, axes: Axes | None = None) -> Axes:
     return _lanes(axes, run.beta, _counted(round_trips(run.beta), "trip"))
 
 
-def copy_trace(run: PseudoExtendedRun, axes: Axes | None = None) -> Axes:
+def copy_trace(run: CopyRun, axes: Axes | None = None) -> Axes:
     """Plot which copy has the largest weight over the iterations, in a lane for each chain."""
     axes = drawing(axes, "iteration", f"heaviest copy, 1 to {run.copies}")
     heaviest = run.copy_log_weights.argmax(axis=2) / (run.copies - 1)

@@ -11,7 +11,8 @@ from stanct.arrays import Array
 from stanct.errors import StanctError
 from stanct.estimates.averages import weighted_quantile
 from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
 
 FEW = 25

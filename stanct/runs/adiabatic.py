@@ -19,8 +19,8 @@ from stanct.runs.diagnostics import (
     check,
     mean_weight_checks,
 )
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.members import check_path
-from stanct.runs.run import EvidenceRun
 from stanct.runs.schema import POSITIVE, Maybe, Needed, Rule
 
 MORE = "Use a longer duration, then more trajectories (draws=)."

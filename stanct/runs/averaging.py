@@ -13,7 +13,7 @@ from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import compare_by_loo, inference_data
 from stanct.estimates.averages import Expectation
-from stanct.runs.run import EvidenceRun
+from stanct.runs.evidence_run import EvidenceRun
 
 
 def averaged(

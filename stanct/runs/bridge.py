@@ -17,7 +17,7 @@ from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, agreement, check, weights_check
-from stanct.runs.run import EvidenceRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.schema import NUMBER, SHARE, TEXT, Maybe, Needed, Rule, checked
 
 ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."

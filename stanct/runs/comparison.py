@@ -21,8 +21,9 @@ from stanct.estimates.averages import Expectation
 from stanct.estimates.digits import decimals, shown
 from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
 from stanct.runs.caveats import notes_of, notes_of_loo, pairs
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.same_data import declared_data, refuse_other_data
 
 if TYPE_CHECKING:
@@ -412,7 +413,7 @@ def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun
     found = run if isinstance(run, Run) else load(run)
     if not isinstance(found, EvidenceRun):
         raise StanctError(
-            f"The run {label!r} has no evidence: its method, {found.method!r}, estimates none.",
+            f"The run {label!r} has no evidence: {found.made_by} estimates none.",
             remedy="Compare runs of a method that estimates log Z, such as joint, gibbs, "
             "parallel_tempering or ais.",
         )

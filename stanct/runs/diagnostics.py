@@ -34,11 +34,11 @@ MINIMA = frozenset((
     "mixing", "modes", "overlap", "patience", "plateau", "round_trips", "tempered", "trips",
 ))  # fmt: skip
 MAXIMA = frozenset((
-    "base", "confirmed", "directions", "divergences", "energy", "estimators", "halves",
-    "hysteresis", "improper", "kinetic", "lost", "max_depth", "pareto_k", "pareto_k_base",
-    "prior_mass", "program", "r_hat", "rejections", "resets", "reshuffled", "rounding", "stalled",
-    "std_error", "support", "swaps", "tails", "target_se", "tempering_thermostat", "thermodynamic",
-    "thermostat", "unseen",
+    "base", "beta_bounds", "confirmed", "directions", "divergences", "energy", "estimators",
+    "halves", "hysteresis", "improper", "instrument", "kinetic", "lost", "max_depth", "pareto_k",
+    "pareto_k_base", "prior_mass", "program", "r_hat", "rejections", "resets", "reshuffled",
+    "rounding", "stalled", "std_error", "support", "swaps", "tails", "target_se",
+    "tempering_thermostat", "thermodynamic", "thermostat", "unseen",
 ))  # fmt: skip
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.

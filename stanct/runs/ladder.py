@@ -27,8 +27,8 @@ from stanct.runs.diagnostics import (
     tempered_check,
     weights_check,
 )
+from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.members import check_path
-from stanct.runs.run import EvidenceRun, scans
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -10,6 +10,7 @@ from stanct.runs.bridge import BridgeRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
 from stanct.runs.power import PowerRun
+from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.storage import saved_head, undisturbed
@@ -20,7 +21,7 @@ _KINDS: dict[str, type[Run]] = {
     kind.file_format: kind
     for kind in (
         *(TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun, AdiabaticRun, TactRun),
-        *(BridgeRun, PowerRun),
+        *(BridgeRun, PowerRun, PowerCopiesRun),
     )
 }
 

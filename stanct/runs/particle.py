@@ -20,8 +20,8 @@ from stanct.runs.diagnostics import (
     mean_weight_checks,
     tempered_check,
 )
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.members import check_path
-from stanct.runs.run import EvidenceRun
 from stanct.runs.storage import Stored
 
 

@@ -28,8 +28,8 @@ from stanct.runs.diagnostics import (
     check,
     weights_check,
 )
+from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.members import check_path
-from stanct.runs.run import EvidenceRun, scans
 
 # NUTS on an ordinary density should hardly diverge.
 MOST_DIVERGENT, MOST_LOST = 0.01, 0.01

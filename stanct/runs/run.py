@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,11 +18,9 @@ from stanct.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
-from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.runs.binding import check_program, check_values
-from stanct.runs.diagnostics import Check, beyond_checks, length_check, tails_check
-from stanct.runs.forecast import forecast_table
+from stanct.runs.diagnostics import Check, tails_check
 from stanct.runs.inference import groups_of
 from stanct.runs.members import check_members, check_shapes
 from stanct.runs.schema import Rule
@@ -90,6 +88,11 @@ class Run(ABC):
     def draws(self) -> int:
         """Kept draws of each chain."""
         return self.z.shape[1]
+
+    @property
+    def made_by(self) -> str:
+        """The method in words, with the setting without which it makes another kind of run."""
+        return self.method
 
     @property
     def gradients(self) -> int:
@@ -536,70 +539,3 @@ class Run(ABC):
             raise ValueError("the base is not of the draws' dimension")
         check_values(self, self._stored_arrays())
         check_program(self)
-
-
-def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
-    """The cost of the first draws of each chain if only draws were counted."""
-    return np.broadcast_to(np.asarray(ends), (chains, len(ends))), "scans"
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class EvidenceRun(Run):
-    """A run whose draws also give log Z. The attributes are those of `Run`."""
-
-    @abstractmethod
-    def _estimate(self) -> Evidence:
-        """Estimate log Z from these draws."""
-
-    @cached_property
-    def bare_evidence(self) -> Evidence:
-        """The evidence without the warnings of the diagnostics, which need it."""
-        with understood(self.provenance):
-            return self._estimate()
-
-    @cached_property
-    def evidence(self) -> Evidence:
-        """log Z with its standard error, method, effective size and warnings."""
-        return replace(self.bare_evidence, warnings=self.warnings)
-
-    def extra_estimates(self) -> dict[str, Evidence]:
-        """The run's other estimates of log Z, label to estimate."""
-        return {}
-
-    @property
-    def forecast(self) -> pd.DataFrame | None:
-        """What the run foretold of itself: a row for each forecast, and ``"came"`` for what came.
-
-        `at` is the time of the forecast, and `seconds` that of the whole run, both in seconds since
-        it began. `gradients` are those of the whole run, `draws` the kept ones of each chain, and
-        `std_error` is that of log Z, NaN where the first draws gave none. None where the method
-        made no forecast, and for runs that were extended.
-        """
-        told = self.provenance.get("forecasts") or ()
-        return forecast_table(told, self.provenance, self.draws, self.bare_evidence)
-
-    def _length_check(self, evidence: Evidence) -> Check:
-        """Check that the run is as long, or as precise, as was asked for."""
-        return length_check(
-            self.draws,
-            self.settings["draws"],
-            evidence,
-            self.provenance.get("stopping"),
-            self.method_settings,
-            self.time_limit,
-        )
-
-    def _beyond(self) -> tuple[Check, ...]:
-        return beyond_checks(self.provenance, self.bare_evidence.std_error)
-
-    @property
-    def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
-        weights = ["weight_histogram"] * bool(np.ptp(self.target_log_weights))
-        return (*weights, *super().shows)
-
-    def _attributes(self) -> dict[str, float]:
-        return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
-
-    def _headline(self) -> str:
-        return self.evidence.in_words

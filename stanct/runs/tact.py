@@ -12,7 +12,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
-from stanct.runs.run import Run
+from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.schema import FLAG, ONE_OR_MORE, POSITIVE, TEXT, Maybe, Needed, Rule
 
 # Columns of `TactRun.trace`.
@@ -24,7 +24,7 @@ MISSED = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TactRun(Run):
+class TactRun(DrawsRun):
     """Draws of TACT-HMC or of a variant. They follow the user's density and need no weights.
 
     Attributes

@@ -30,8 +30,8 @@ from stanct.runs.diagnostics import (
     transition_checks,
     transition_counts,
 )
+from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
-from stanct.runs.run import EvidenceRun, scans
 from stanct.runs.storage import Stored
 
 LARGEST_BIAS = 1e100

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.run import Run
 from stanct.targets.integrable import endless
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget

@@ -22,6 +22,7 @@ import numpy as np
 
 from stanct import kernels
 from stanct.deadline import seconds_left
+from stanct.estimates.path import ROUNDING
 from stanct.kernels import make_problem, make_scratch
 from stanct.path.base import Base
 from stanct.samplers._job import Job
@@ -164,7 +165,9 @@ def _record(
             job.ledger.gradients + (0 if trial.valued else trial.uncounted + to_come)
         ),
         "draws": draws,
-        "std_error": error * math.sqrt(trial.draws / draws) if math.isfinite(error) else None,
+        "std_error": max(error * math.sqrt(trial.draws / draws), ROUNDING)
+        if math.isfinite(error)
+        else None,
         "enough_time": None if left is None else seconds <= left,
     }
     if left is not None and seconds > left:

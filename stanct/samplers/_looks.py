@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from stanct.deadline import ended_by
 from stanct.errors import LostExecutorError
-from stanct.runs.run import EvidenceRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
 from stanct.work.progress import Bar

@@ -244,7 +244,16 @@ class BaseDraws:
 
 
 def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
-    """The base with a round's moments at β = 1; `FittedBase` explains `least_shrinkage`."""
+    """The base with a round's moments at β = 1; `FittedBase` explains `least_shrinkage`.
+
+    It is the round's own base where that is nearer to the target than the moments of so many draws
+    can be: those of n draws of a Gaussian are (D + 3) D / (4 n) nats off.
+    """
+    dimension = done.z.shape[-1]
+    of_moments = dimension * (dimension + 3) / (4 * done.delta.size)
+    # Near its minimum, the divergence between two densities is half of the variance of their δ.
+    if np.isfinite(done.base_delta).all() and np.var(done.base_delta) / 2 < of_moments:
+        return done.base
     log_weights = done.estimator.log_weights(1.0)
     weights = np.exp(log_weights - log_sum_exp(log_weights)).ravel()
     flat = done.z.reshape(weights.size, -1)

@@ -87,7 +87,8 @@ class Joint(NutsMethod[TemperedRun]):
             if stage.cut:
                 raise interruption()
             new = refit_base(stage.round, start.least_shrinkage)
-            new = job.nuts_base(new if start.given else reaching(new))
+            fits = start.given or new is stage.round.base
+            new = job.nuts_base(new if fits else reaching(new))
             bias = own or _coarse_bias(course_under(stage.round, new), start.uniform)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])

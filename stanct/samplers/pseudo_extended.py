@@ -8,8 +8,9 @@ base and log ζ in rounds, freeze everything, and make the kept draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 
 import numpy as np
 from scipy.special import expit
@@ -21,16 +22,18 @@ from stanct.estimates.copies import CopyEstimator
 from stanct.path.base import Base
 from stanct.path.bias import CopyBias
 from stanct.path.course import beta_grid
+from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Runner
+from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import further
 from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
+from stanct.samplers._power_copies import ROUND_DRAWS, ROUND_WARMUP, PowerCopies, check_instrument
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import draws_inside
-from stanct.settings import Numbers, Whole
+from stanct.settings import Choice, Numbers, Whole
 
-ROUND_WARMUP, ROUND_DRAWS = 300, 500
+INSTRUMENTS = ("path", "target")
 
 # Independent draws of the base for each draw of the chains. Each costs one density.
 BASE_DRAWS = 4
@@ -41,7 +44,7 @@ UNIFORM = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class PseudoExtended(NutsMethod[PseudoExtendedRun]):
+class PseudoExtended(NutsMethod[Result]):
     """Pseudo-extended MCMC by NUTS, with compiled kernels or with CmdStan.
 
     Attributes
@@ -50,6 +53,13 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         Number of copies N, at least 2. Every gradient costs N gradients of the target.
     fixed_beta : shape (N,)
         Inverse temperatures of the copies in [0, 1], not all 1; estimated by default.
+    instrument
+        What the copies follow. ``"path"``: the tempered path from the base to the target, which
+        gives log Z. ``"target"``: powers γ^β of the target γ, with g ∝ 1, as in [PE] 6 and 7. The
+        run then has no log Z, and the base is a choice of coordinates.
+    beta_bounds : shape (2,)
+        Least and largest estimated β with ``instrument="target"``, .1 and 1 by default. The least
+        one is above 0, where γ^β is not normalisable.
     bootstrap
         Rounds that refit base and log ζ before the final chains. With 0, the first base is final.
     target_accept
@@ -64,9 +74,42 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
     # A single copy would be NUTS on the target itself.
     copies: Annotated[int, Whole(2)] = 5
     fixed_beta: Annotated[tuple[float, ...] | None, Numbers(0, 1)] = None
+    instrument: Annotated[str, Choice(*INSTRUMENTS)] = "path"
+    beta_bounds: Annotated[tuple[float, ...] | None, Numbers(0, 1, 2)] = None
+
+    if TYPE_CHECKING:  # the kind of run depends on a setting
+
+        @overload
+        def __init__(
+            self: PseudoExtended[PseudoExtendedRun],
+            *,
+            copies: int = ...,
+            fixed_beta: Sequence[float] | None = ...,
+            instrument: Literal["path"] = ...,
+            beta_bounds: None = ...,
+            bootstrap: int = ...,
+            target_accept: float = ...,
+            max_depth: int = ...,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: PseudoExtended[PowerCopiesRun],
+            *,
+            copies: int = ...,
+            fixed_beta: Sequence[float] | None = ...,
+            instrument: Literal["target"],
+            beta_bounds: Sequence[float] | None = ...,
+            bootstrap: int = ...,
+            target_accept: float = ...,
+            max_depth: int = ...,
+        ) -> None: ...
+
+        def __init__(self, **settings: Any) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_instrument(self.instrument, self.fixed_beta, self.beta_bounds)
         if self.fixed_beta is None:
             return
         if len(self.fixed_beta) != self.copies:
@@ -89,15 +132,23 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
 
     def record(self) -> dict[str, Any]:
         """The settings, JSON values only."""
-        fixed = None if self.fixed_beta is None else list(self.fixed_beta)
-        return {**super().record(), "fixed_beta": fixed}
+        rows = {"fixed_beta": self.fixed_beta, "beta_bounds": self.beta_bounds}
+        lists = {name: None if row is None else list(row) for name, row in rows.items()}
+        return {**super().record(), **lists}
 
     def check(self, plan: Plan, target: Any) -> None:
-        """Refuse a program without a pseudo-extended form."""
+        """Refuse a program without a pseudo-extended form, and an aim without an estimate."""
+        if self.instrument == "target" and plan.target_se is not None:
+            raise SamplingError(
+                "With instrument='target' there is no log Z, so the run cannot stop at target_se.",
+                remedy="Pass draws= instead, or leave out instrument=.",
+            )
         generated(target, "pseudo_extended")
 
-    def run(self, job: Job) -> PseudoExtendedRun:
+    def run(self, job: Job) -> Any:
         """Fit a base, refit base and log ζ in rounds, freeze both, and draw."""
+        if self.instrument == "target":
+            return self._powers(job).run()
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         base, bias = job.nuts_base(start.base), CopyBias.linear(start.log_zeta)
@@ -123,8 +174,16 @@ class PseudoExtended(NutsMethod[PseudoExtendedRun]):
         job.lap("bootstrap")
         return self._kept(stages, base, bias, places)
 
-    def resume(self, job: Job, run: PseudoExtendedRun) -> PseudoExtendedRun:
+    def _powers(self, job: Job) -> PowerCopies:
+        return PowerCopies(
+            job, Runner(job, self.nuts(job)), self.copies, self.betas, self.beta_bounds,
+            self.bootstrap,
+        )  # fmt: skip
+
+    def resume(self, job: Job, run: Any) -> Any:
         """Move the chains on from their last draws, after a warm-up of step size and metric."""
+        if self.instrument == "target":
+            return self._powers(job).resume(run)
         places = run.z[:, -1].reshape(job.chains, -1)
         if self.fixed_beta is None:
             places = np.concatenate([places, control_of(run.beta[:, -1])], axis=1)

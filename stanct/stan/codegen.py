@@ -30,7 +30,8 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"density"`: the user's program with every normalising constant kept and no other change.
         `"joint"`: joint continuous tempering in whitened coordinates.
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
-        temperature, which is estimated or fixed.
+        temperature, which is estimated or fixed. The data say whether copies follow the path from
+        the base, or powers of the target.
         `"prior_likelihood"`: the user's parameters block, with only the likelihood tempered.
         `"extended_hamiltonian"`: the whitened coordinates and a tempering variable ξ that moves
         between walls. β(ξ) is 1 on a plateau, and there is no base density.

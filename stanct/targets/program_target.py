@@ -17,7 +17,7 @@ from stanct.deadline import OutOfTime, deadline
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
 from stanct.errors import EngineError, ProgramError, SamplingError, shortened
-from stanct.path.bias import Bias, CopyBias
+from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase
 from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
@@ -199,6 +199,8 @@ class ProgramTarget:
     ) -> Recipe:
         """Return the pseudo-extended program of N copies with data, base, bias and prior of β.
 
+        With a `PowerBias` the copies follow powers of the target.
+
         Parameters
         ----------
         fixed_beta : shape (N,)
@@ -210,6 +212,9 @@ class ProgramTarget:
             "N": copies,
             "estimate_beta": int(fixed_beta is None),
             "fixed_beta": np.zeros(0) if fixed_beta is None else fixed_beta,
+            "from_base": int(not isinstance(bias, PowerBias)),
+            "least_beta": bias.bounds[0] if isinstance(bias, PowerBias) else 0.0,
+            "most_beta": bias.bounds[1] if isinstance(bias, PowerBias) else 1.0,
         }
         extra = {self.prefix + name: value for name, value in names.items()}
         return Recipe(self.code("pseudo_extended"), self.data.extended(extra))

@@ -12,7 +12,10 @@
 //   log w_i = -(1 - beta_i) delta_i - b(1) + b(beta_i).
 //
 // Copy i, drawn with weight w_i, is a draw from the user's posterior. The last
-// sum is there where the beta_i = inv_logit(u_i) are estimated, g being their prior.
+// sum is there where the beta_i are estimated, g being their prior: then
+// beta_i = l + (h - l) inv_logit(u_i) between bounds l and h, which are 0 and 1
+// on the path from the base. Without a base, copies follow powers of the target,
+// exp(beta_i log p), as in the paper: log q and log det L are 0 throughout.
 
 /* A program whose layout must survive.
    {% raw %} {{ and }} ]] # */
@@ -51,6 +54,11 @@ data {
   int<lower=1> ct_N;
   int<lower=0, upper=1> ct_estimate_beta;
   vector<lower=0, upper=1>[ct_estimate_beta ? 0 : ct_N] ct_fixed_beta;
+  // Whether copies follow the path from the base, or powers of the target alone,
+  // which are proper away from beta = 0. The bounds of estimated beta.
+  int<lower=0, upper=1> ct_from_base;
+  real<lower=0, upper=1> ct_least_beta;
+  real<lower=ct_least_beta, upper=1> ct_most_beta;
 }
 transformed data {
   // Where each parameter begins in the unconstrained vector.
@@ -65,6 +73,7 @@ transformed data {
     = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
+  real ct_log_volume = ct_from_base ? ct_log_det_scale : 0;
   // Pieces between the knots: where they begin, their lengths and slopes.
   vector[ct_K - 1] ct_piece = head(ct_bias_beta, ct_K - 1);
   vector[ct_K - 1] ct_length = tail(ct_bias_beta, ct_K - 1) - ct_piece;
@@ -76,11 +85,13 @@ transformed data {
 }
 parameters {
   matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
-  vector[ct_estimate_beta ? ct_N : 0] ct_u; // beta = inv_logit(u)
+  vector[ct_estimate_beta ? ct_N : 0] ct_u; // the controls of beta
 }
 transformed parameters {
   vector[ct_N] ct_beta
-    = ct_estimate_beta ? inv_logit(ct_u) : ct_fixed_beta;
+    = ct_estimate_beta
+      ? ct_least_beta + (ct_most_beta - ct_least_beta) * inv_logit(ct_u)
+      : ct_fixed_beta;
   vector[ct_N] ct_log_base; // log q(z)
   vector[ct_N] ct_log_prior; // log g(beta) - b(beta), up to a constant
   // delta: log base density minus log target density, both of z
@@ -126,9 +137,10 @@ transformed parameters {
       else ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
+    ct_log_base[ct_n]
+      = ct_from_base ? ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]) : 0;
     ct_delta[ct_n] = ct_log_base[ct_n]
-      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+      - (ct_log_p + ct_log_jacobian + ct_log_volume);
     // how much of each piece lies below beta
     vector[ct_K - 1] ct_passed
       = fmin(fmax(ct_beta[ct_n] - ct_piece, 0), ct_length);
@@ -148,7 +160,7 @@ model {
     // log g(beta_i) - b(beta_i): the prior less the bias
     target += ct_log_prior[ct_n];
   }
-  // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
+  // the Jacobian of beta as a function of u, up to a constant
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {

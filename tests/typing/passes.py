@@ -11,10 +11,12 @@ import stanct
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
+from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.runs.run import EvidenceRun, Run
+from stanct.runs.run import Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
 
@@ -45,6 +47,8 @@ def by_model(model: stanct.TemperedModel, name: str, method: stanct.Method[Any])
 
 def by_target(target: stanct.FunctionTarget, base: stanct.GaussianBase) -> None:
     assert_type(stanct.sample(target, stanct.PseudoExtended(copies=3)), PseudoExtendedRun)
+    powers = stanct.PseudoExtended(instrument="target", beta_bounds=(0.2, 1))
+    assert_type(stanct.sample(target, powers), PowerCopiesRun)
     assert_type(stanct.sample(target, stanct.AIS(), base=base), ParticleRun)
     assert_type(stanct.sample(target, "gibbs", base=base), Run)
 

@@ -1,0 +1,104 @@
+"""`EvidenceRun` and `DrawsRun`: runs whose draws give log Z, and runs whose draws do not."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array
+from stanct.estimates.path import Evidence
+from stanct.runs.diagnostics import Check, beyond_checks, length_check
+from stanct.runs.forecast import forecast_table
+from stanct.runs.run import Run
+from stanct.runs.storage import understood
+
+
+def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
+    """The cost of the first draws of each chain if only draws were counted."""
+    return np.broadcast_to(np.asarray(ends), (chains, len(ends))), "scans"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DrawsRun(Run):
+    """A run of a method that estimates no log Z. The attributes are those of `Run`."""
+
+    remedy: ClassVar[str] = (
+        "Use a method that estimates log Z, such as joint, gibbs, parallel_tempering or ais."
+    )
+
+    if not TYPE_CHECKING:  # there is no such attribute, and this says why
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "evidence":
+                raise AttributeError(
+                    f"The run has no evidence: {self.made_by} estimates none. {self.remedy}"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvidenceRun(Run):
+    """A run whose draws also give log Z. The attributes are those of `Run`."""
+
+    @abstractmethod
+    def _estimate(self) -> Evidence:
+        """Estimate log Z from these draws."""
+
+    @cached_property
+    def bare_evidence(self) -> Evidence:
+        """The evidence without the warnings of the diagnostics, which need it."""
+        with understood(self.provenance):
+            return self._estimate()
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """log Z with its standard error, method, effective size and warnings."""
+        return replace(self.bare_evidence, warnings=self.warnings)
+
+    def extra_estimates(self) -> dict[str, Evidence]:
+        """The run's other estimates of log Z, label to estimate."""
+        return {}
+
+    @property
+    def forecast(self) -> pd.DataFrame | None:
+        """What the run foretold of itself: a row for each forecast, and ``"came"`` for what came.
+
+        `at` is the time of the forecast, and `seconds` that of the whole run, both in seconds since
+        it began. `gradients` are those of the whole run, `draws` the kept ones of each chain, and
+        `std_error` is that of log Z, NaN where the first draws gave none. None where the method
+        made no forecast, and for runs that were extended.
+        """
+        told = self.provenance.get("forecasts") or ()
+        return forecast_table(told, self.provenance, self.draws, self.bare_evidence)
+
+    def _length_check(self, evidence: Evidence) -> Check:
+        """Check that the run is as long, or as precise, as was asked for."""
+        return length_check(
+            self.draws,
+            self.settings["draws"],
+            evidence,
+            self.provenance.get("stopping"),
+            self.method_settings,
+            self.time_limit,
+        )
+
+    def _beyond(self) -> tuple[Check, ...]:
+        return beyond_checks(self.provenance, self.bare_evidence.std_error)
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """As `Run.shows`."""
+        weights = ["weight_histogram"] * bool(np.ptp(self.target_log_weights))
+        return (*weights, *super().shows)
+
+    def _attributes(self) -> dict[str, float]:
+        return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
+
+    def _headline(self) -> str:
+        return self.evidence.in_words

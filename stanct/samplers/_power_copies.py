@@ -1,0 +1,207 @@
+"""Copies that follow powers of the target: the instrument of Nemeth et al. themselves ([PE] 6, 7).
+
+Copy i has the density γ(x)^β_i without a base, where γ is the density of the unconstrained
+parameters, and β_i has a uniform g between two bounds. Then
+
+    log π^N = log (1/N) Σ_i (γ_i / ζ)^(1 − β_i) + Σ_j β_j log (γ_j / ζ),
+
+and copy i counts by its share of the first sum. ∫γ^β dx is not known, so that there is no log Z.
+The β of a copy that is not the target's has the density ∫(γ / ζ)^β dx, which depends on ζ. Draws of
+the target do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from stanct.arrays import Array
+from stanct.bases.fits import FittedBase
+from stanct.deadline import interruption
+from stanct.errors import SamplingError
+from stanct.path.base import Base
+from stanct.path.bias import PowerBias
+from stanct.path.gaussian import LOG_2PI
+from stanct.runs.power_copies import PowerCopiesRun
+from stanct.samplers._chains import Chains, Length, Runner
+from stanct.samplers._job import Job
+from stanct.samplers._nuts import control_of, generated, nuts_sampler
+from stanct.samplers._rounds import draws_inside
+
+ROUND_WARMUP, ROUND_DRAWS = 300, 500
+# The least fixed β of the paper.
+BOUNDS = (0.1, 1.0)
+
+
+def check_instrument(
+    instrument: str, fixed_beta: tuple[float, ...] | None, bounds: tuple[float, ...] | None
+) -> None:
+    """Raise `SamplingError` for β that do not go with the instrument."""
+    if instrument == "path":
+        if bounds is not None:
+            raise SamplingError(
+                "beta_bounds are those of instrument='target'. On the path, β runs from 0 to 1.",
+                remedy="Leave out beta_bounds=, or pass instrument='target' too.",
+            )
+        return
+    if fixed_beta is not None:
+        if bounds is not None:
+            raise SamplingError(
+                "β is fixed, so it needs no bounds.", remedy="Pass fixed_beta or beta_bounds."
+            )
+        if min(fixed_beta, default=1.0) == 0:
+            raise SamplingError(
+                "At β = 0 a power of the target is constant, and not normalisable.",
+                remedy="Did you mean a small β, such as 0.1? With instrument='path' β may be 0.",
+            )
+    if bounds is not None and not 0 < bounds[0] < bounds[1]:
+        raise SamplingError(
+            f"beta_bounds must be two numbers that increase, the first above 0, not {bounds}.",
+            remedy=f"Did you mean beta_bounds={BOUNDS}?",
+        )
+
+
+@dataclass(frozen=True)
+class PowerCopies:
+    """Samples copies of powers of the target.
+
+    Attributes
+    ----------
+    runner
+        Moves the chains of the job.
+    copies
+        N.
+    betas : shape (N,)
+        Fixed β; None where they are estimated.
+    given_bounds
+        Bounds of estimated β; None for `BOUNDS`.
+    rounds
+        Rounds that refit the coordinates to the target.
+    """
+
+    job: Job = field(repr=False)
+    runner: Runner
+    copies: int
+    betas: Array | None
+    given_bounds: tuple[float, ...] | None
+    rounds: int
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Bounds of the estimated β."""
+        low, high = self.given_bounds or BOUNDS
+        return low, high
+
+    def run(self) -> PowerCopiesRun:
+        """Fit coordinates, refit them in rounds unless they were given, and draw."""
+        job, start = self.job, self.job.start()
+        base = job.nuts_base(start.base)
+        bias = PowerBias.between(self._log_zeta(start), self.bounds)
+        places: Array | None = None
+        for number in range(self.rounds if isinstance(job.plan.base, str) else 0):
+            name = f"round {number + 1}"
+            chains = self._chains(name, base, bias, places, (ROUND_WARMUP, ROUND_DRAWS))
+            if chains.interrupted:
+                raise interruption()
+            draws = self._fields(chains, base, bias)
+            weights = np.exp(job.draft(PowerCopiesRun, **draws).copy_log_weights)
+            flat = draws["z"].reshape(-1, base.dimension)
+            new = job.nuts_base(
+                base.refitted(flat, weights.ravel(), least_shrinkage=start.least_shrinkage)
+            )
+            x = base.unwhiten(draws["z"][:, -1])
+            places, base = self._places(new.whiten(x), draws["beta"][:, -1]), new
+        job.lap("bootstrap")
+        return self._kept(base, bias, places)
+
+    def resume(self, run: PowerCopiesRun) -> PowerCopiesRun:
+        """Move the chains on from their last draws."""
+        places = self._places(run.z[:, -1], run.beta[:, -1])
+        return self._kept(self.job.nuts_base(run.base), run.bias, places)
+
+    def _kept(self, base: Base, bias: PowerBias, places: Array | None) -> PowerCopiesRun:
+        job = self.job
+        sizes = (job.warmup, job.draws)
+        chains = self._chains("pseudo-extended", base, bias, places, sizes, kept=True)
+        job.lap("sampling")
+        draws = self._fields(chains, base, bias)
+        flat = draws["z"].reshape(job.chains, -1, base.dimension)
+        return job.finish(
+            PowerCopiesRun,
+            interrupted=chains.interrupted,
+            x=base.unwhiten(flat),
+            **draws,
+            programs=generated(job.target, "pseudo_extended"),
+            facts={"step_size": chains.step_size},
+        )
+
+    def _chains(
+        self,
+        name: str,
+        base: Base,
+        bias: PowerBias,
+        places: Array | None,
+        sizes: tuple[int, int],
+        *,
+        kept: bool = False,
+    ) -> Chains:
+        """Run the chains of a stage; `sizes` are its warm-up iterations and draws."""
+        job, (warmup, draws) = self.job, sizes
+        if places is None:
+            places = self._starts(name, base)
+        with job.bar(job.chains * draws, name) as bar:
+            sampler = nuts_sampler(job, base, bias, copies=self.copies, fixed_beta=self.betas)
+            length = Length(warmup, draws, kept=kept)
+            chains = self.runner.run(sampler, places, length, name, bar)
+        # A gradient of the program is one of the target for each copy.
+        job.ledger.gradients += self.copies * chains.gradients
+        return chains
+
+    def _fields(self, chains: Chains, base: Base, bias: PowerBias) -> dict[str, Any]:
+        """The fields of a `PowerCopiesRun` beside those of every run."""
+        draws, (low, high) = chains.draws, bias.bounds
+        if self.betas is None:
+            beta = low + (high - low) * expit(draws.u)
+        else:
+            beta = np.broadcast_to(self.betas, draws.delta.shape).copy()
+        return {
+            "z": draws.z,
+            "beta": beta,
+            "log_density": -draws.delta,
+            "base": base,
+            "bias": bias,
+            "statistics": draws.statistics,
+        }
+
+    def _places(self, z: Array, beta: Array) -> Array:
+        """Points of the chains from copies, shape (chains, N, D), and their β, (chains, N)."""
+        whole = z.reshape(len(z), -1)
+        if self.betas is not None:
+            return whole
+        low, high = self.bounds
+        return np.concatenate([whole, control_of((beta - low) / (high - low))], axis=1)
+
+    def _starts(self, name: str, base: Base) -> Array:
+        """Copies drawn from the base inside the target's support, then u unless β is fixed."""
+        job = self.job
+        rng = np.random.default_rng(job.seeds("starts", name))
+        places = draws_inside(job.target, base, job.chains * self.copies, rng)
+        places = np.reshape(places, (job.chains, -1))
+        if self.betas is not None:
+            return places
+        return np.concatenate([places, rng.logistic(size=(job.chains, self.copies))], axis=1)
+
+    def _log_zeta(self, start: FittedBase) -> float:
+        """The user's log ζ, or that with which both bounds of β are equally likely.
+
+        For a Gaussian target, log ∫γ^β is β log Z + (1 − β) (D/2 log 2π + log det L) − D/2 log β.
+        """
+        if self.job.plan.log_zeta is not None:
+            return self.job.plan.log_zeta
+        low, high = self.bounds
+        half = start.base.dimension / 2
+        volume = half * LOG_2PI + start.base.log_det_scale
+        return start.log_zeta - volume - half * float(np.log(high / low)) / (high - low)
