@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stanct.errors import StanctError
-from stanct.names import BASES, ENGINES, INTERRUPTED, KINDS, METHOD_NAMES, UNRELIABLE
+from stanct.names import BASES, ENGINES, INTERRUPTED, KINDS, METHOD_NAMES, UNREAD, UNRELIABLE
 from stanct.version import __version__
 from stanct.work.interrupts import leave_with
 
@@ -23,9 +24,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0 for success, 1 for an error (explained on stderr) or a fault that was found, 3 for a
-        result that failed a check under ``--strict``, 130 after an interrupt. A wrong call exits
-        with status 2.
+        result that failed a check under ``--strict``, 130 after an interrupt, 141 if the output was
+        no longer read. A wrong call exits with status 2.
     """
+    try:
+        try:
+            return _status(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_unread()
+        leave_with(UNREAD)
+        return UNREAD
+
+
+def _leave_unread() -> None:
+    """Let nothing complain of output that nobody reads any more, as of `head`, when Python ends."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _status(arguments: Sequence[str] | None) -> int:
     began = time.monotonic()
     options = _parser().parse_args(arguments)
     options.began = began
@@ -306,7 +329,12 @@ def _add_extend(subcommands: Any) -> None:
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, help="chains that run at once; default: all cores")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="chains that run at once; default: all cores. With --executor: threads of a task that "
+        "runs several chains, such as the search for the base",
+    )
     parser.add_argument(
         "--executor",
         metavar="WORKERS",

@@ -15,20 +15,38 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stanct.engines import embedded
-from stanct.errors import CheckpointError, SamplingError, StanctError
+from stanct.errors import (
+    CheckpointError,
+    LostExecutorError,
+    SamplingError,
+    StanctError,
+    shortened,
+)
+from stanct.options import Options
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.many import Many, table_of
 from stanct.runs.run import Run
 from stanct.samplers._method import Method
 from stanct.sampling import check_options, sample
 from stanct.seeds import Seeds, stan_seed
+from stanct.settings import declared
 from stanct.targets.program_target import ProgramTarget
 from stanct.version import __version__
 from stanct.work.execution import check_seed
-from stanct.work.pools import opened
-from stanct.work.progress import Bar
+from stanct.work.pools import check_executor, opened
+from stanct.work.progress import Bar, say_above
+from stanct.work.workers import check_answer, loss_of
 
 RESULTS, RUNS = "results.jsonl", "runs"
+# What a folder's results have that those of another call lack.
+_OTHER = {
+    "program": "of another program",
+    "method": "of another method, or of one with other settings",
+    "options": "with other options",
+    "variables": "with other variables",
+    "versions": "of other versions of stanct, NumPy or the engine",
+    "seed": "with another seed",
+}
 # Data sets that wait in the executor's queue for each one that is being worked on.
 AHEAD = 64
 # Options that belong to one run, not to many.
@@ -49,6 +67,10 @@ class Simulated(NamedTuple):
 
     data: Any
     truth: Mapping[str, Any]
+
+
+DATA = (Mapping, str, os.PathLike, Simulated)
+"""Forms of one data set."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +122,7 @@ def sample_many(
 
     Every data set has a seed of its own, which follows from `seed` and its name. Results therefore
     depend neither on the executor nor on the other data sets. A data set that fails is a row with
-    an `error`.
+    an `error`. Rows of the table are in the order of the data sets.
 
     Parameters
     ----------
@@ -111,7 +133,8 @@ def sample_many(
         `TemperedModel.sample` accepts. A generator is read as far as there is work.
     folder
         Folder to which each result is appended, to the file ``results.jsonl``, as soon as it is
-        there. The same call goes on with the data sets that have no result in it.
+        there. The same call goes on with the data sets that have no result in it, and tries those
+        again whose line is an error.
     executor
         A `concurrent.futures.Executor`, or ``"processes:4"``, ``"threads:4"`` or
         ``"dask:tcp://host:port"``. Every worker then runs whole data sets, one after the other. By
@@ -131,8 +154,10 @@ def sample_many(
     Raises
     ------
     SamplingError
-        An option is unknown or belongs to single runs, or two data sets have one name; raised
-        before any work.
+        An option is unknown or belongs to single runs, `datasets` are none or the variables of a
+        single one, or the executor is closed; raised before any work. Two data sets have one name.
+    LostExecutorError
+        The executor broke. Results that were finished are in the folder.
     CheckpointError
         The folder belongs to other settings, or cannot be written.
     """
@@ -144,11 +169,19 @@ def sample_many(
         raise SamplingError("keep_runs needs a folder.", remedy="Pass folder='results'.")
     if seed is not None:
         seed = check_seed(seed)
+    _check_datasets(model, datasets)
+    executor = declared(Options)["executor"].checked("executor", executor)
+    if isinstance(executor, str):
+        check_executor(executor)
     journal = _Results.opened(folder, _identity(model, method, options, variables), seed)
     count = len(datasets) if isinstance(datasets, Sized) else 0
+    # Their order is that of the table; a generator's is known as far as it has been read.
+    order = dict.fromkeys(map(str, datasets) if isinstance(datasets, Mapping) else ())
     bar = Bar(count, "data sets", unit="data set", shown=progress)
     complete = True
     with journal, bar, opened(executor) as pool:
+        if pool is not None:
+            check_answer(pool, say_above if progress else lambda _: None)
         seeds = Seeds(journal.seed)
 
         def tasks() -> Iterator[_Task]:
@@ -158,8 +191,10 @@ def sample_many(
                 if name in seen:
                     raise SamplingError(f"Two data sets have the name {name!r}.")
                 seen.add(name)
+                order[name] = None
                 found = journal.rows.get(name)
-                if found is not None:
+                # What caused an error may be gone, such as a missing file or too little memory.
+                if found is not None and not found["error"]:
                     if found["data"] != _digest(data):
                         raise CheckpointError(
                             f"The folder has a result of {name!r} with other data.",
@@ -176,7 +211,7 @@ def sample_many(
                 )  # fmt: skip
 
         try:
-            for row in _done(pool, tasks()):
+            for row in _done(pool, tasks(), folder):
                 journal.add(row)
                 bar.update(1)
         except (KeyboardInterrupt, SystemExit):
@@ -186,21 +221,46 @@ def sample_many(
                 + (" The same call goes on." if folder is not None else ""),
                 stacklevel=2,
             )
-    return Many(table_of(journal.rows), journal.seed, complete, _label(model))
+    rows = {name: journal.rows[name] for name in order if name in journal.rows}
+    return Many(table_of(rows | journal.rows), journal.seed, complete, _label(model))
+
+
+def _check_datasets(model: Model, datasets: Any) -> None:
+    """Refuse what is no collection of data sets, or is the data of one."""
+    if not isinstance(datasets, Iterable) or isinstance(datasets, str | bytes | Simulated):
+        raise SamplingError(
+            "datasets must be data by name, or a list of data, "
+            f"not {shortened(repr(datasets), 80)}.",
+            remedy="Pass {'a': data_a, 'b': data_b}. For one data set call model.sample(data).",
+        )
+    if not isinstance(datasets, Mapping):
+        return
+    declared = {one.name for one in getattr(getattr(model, "program", None), "data", ())}
+    for name, data in datasets.items():
+        _check_name(str(name))
+        if name in declared and not (data is None or isinstance(data, DATA)):
+            raise SamplingError(
+                f"These datasets are the variables of one: the program declares `{name}` as data.",
+                remedy="For one data set call model.sample(data), or pass {'a': data}.",
+            )
 
 
 def _named(datasets: Mapping[str, Any] | Iterable[Any]) -> Iterator[tuple[str, Any]]:
     pairs = datasets.items() if isinstance(datasets, Mapping) else enumerate(datasets)
     for name, data in pairs:
-        text = str(name)
-        if not text or text in (".", "..") or any(c in text for c in "/\\\0"):
-            raise SamplingError(
-                f"A data set cannot have the name {text!r}.", remedy="Use letters and digits."
-            )
-        yield text, data
+        yield str(name), data
 
 
-def _done(pool: Executor | None, tasks: Iterator[_Task]) -> Iterator[dict[str, Any]]:
+def _check_name(name: str) -> None:
+    if not name or name in (".", "..") or any(c in name for c in "/\\\0"):
+        raise SamplingError(
+            f"A data set cannot have the name {name!r}.", remedy="Use letters and digits."
+        )
+
+
+def _done(
+    pool: Executor | None, tasks: Iterator[_Task], folder: str | os.PathLike[str] | None
+) -> Iterator[dict[str, Any]]:
     """Carry the tasks out, here or by the executor's workers; rows come as they are finished."""
     if pool is None:
         for task in tasks:
@@ -209,16 +269,53 @@ def _done(pool: Executor | None, tasks: Iterator[_Task]) -> Iterator[dict[str, A
     waiting: set[Future[dict[str, Any]]] = set()
     try:
         for task in tasks:
-            waiting.add(pool.submit(task))
+            try:
+                waiting.add(pool.submit(task))
+            except Exception as cause:
+                yield from _finished(waiting)
+                raise _loss(cause, folder) from cause
             if len(waiting) >= AHEAD:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+                yield from _next(waiting, folder)
         while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+            yield from _next(waiting, folder)
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _next(
+    waiting: set[Future[dict[str, Any]]], folder: str | os.PathLike[str] | None
+) -> Iterator[dict[str, Any]]:
+    """Wait for the next rows, and take them out; a broken executor's last rows come first."""
+    wait(waiting, return_when=FIRST_COMPLETED)
+    yield from _finished(waiting)
+    for future in list(waiting):
+        if future.done():
+            try:
+                future.result()
+            except StanctError:
+                raise
+            except Exception as cause:
+                yield from _finished(waiting)
+                raise _loss(cause, folder) from cause
+
+
+def _finished(waiting: set[Future[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Take out the rows that are there."""
+    for future in list(waiting):
+        if future.done() and not future.cancelled() and future.exception() is None:
+            waiting.remove(future)
+            yield future.result()
+
+
+def _loss(cause: Exception, folder: str | os.PathLike[str] | None) -> LostExecutorError:
+    return loss_of(
+        cause,
+        "data sets",
+        "With folder=FOLDER the call can go on after such a loss."
+        if folder is None
+        else f"Finished results are in {folder}: repeat the call with a new executor.",
+    )
 
 
 class _Results:
@@ -248,7 +345,7 @@ class _Results:
         for name, value in {**identity, "seed": head["seed"] if seed is None else seed}.items():
             if head.get(name) != value:
                 raise CheckpointError(
-                    f"{folder} holds results with another {name}.",
+                    f"{folder} holds results {_OTHER[name]}.",
                     remedy="Choose another folder, or repeat the call that made it.",
                 )
         return cls(file, head["seed"], rows)

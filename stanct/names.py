@@ -37,3 +37,6 @@ INTERRUPTED = 130
 
 UNRELIABLE = 3
 """Status with which a command ends under ``--strict`` if a check failed."""
+
+UNREAD = 141
+"""Status with which a command ends if its output is no longer read, as by SIGPIPE in a shell."""

@@ -73,12 +73,14 @@ class Options(TypedDict, total=False):
         found and there is no executor, and otherwise the embedded engine. The run records the
         choice.
     threads
-        Number of chains that run at once; by default the number of cores.
+        Number of chains that run at once; by default the number of cores. With an executor, the
+        number of threads of each task that runs several chains in one worker: the search for the
+        base, with its pilots and particles, and a power of ``power_posterior``.
     executor
         Runs the blocks of the chains in place of threads: any `concurrent.futures.Executor`,
         including Dask's ``client.get_executor()``, or the text ``"processes:4"``, ``"threads:4"``
-        or ``"dask:tcp://host:port"``. The draws do not depend on the executor. The base is fitted
-        in the calling process. CmdStan runs in processes of its own and takes none.
+        or ``"dask:tcp://host:port"``. The draws do not depend on the executor. One of its workers
+        looks for the base. CmdStan runs in processes of its own and takes none.
     checkpoint
         Folder from which a killed run resumes when the same call is repeated. The folder remains
         after the run has finished; delete it once the run is saved.

@@ -281,3 +281,15 @@ def test_shells_complete_commands(
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "zsh"]) == 1
     assert "stanct[completion]" in capsys.readouterr().err
+
+
+def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
+    model = tmp_path / "model.stan"
+    model.write_text("parameters { real x; } model { x ~ normal(0, 1); }", encoding="utf-8")
+    command = [sys.executable, "-m", "stanct", "temper", str(model)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), told) == (141, "")

@@ -35,6 +35,11 @@ def run(script: str, *arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+def test_the_kernel_benchmark_describes_itself(tmp_path: Path) -> None:
+    out = run("benchmark_kernels/run.py", "--help", cwd=tmp_path)
+    assert "[model] [data]" in out and "its data as JSON" in out
+
+
 def test_beta_binomial(tmp_path: Path) -> None:
     """Four powers of the likelihood and ten points of the path have z-scores below 4."""
     out = run("beta_binomial/run.py", cwd=tmp_path)

@@ -23,8 +23,9 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.lending import Shelves
-from stanct.work.execution import ExecutorWarning, executing
+from stanct.work.execution import executing
 from stanct.work.pools import opened
+from stanct.work.workers import ExecutorWarning
 
 PROGRAM = """
 data { real y; }

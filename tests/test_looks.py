@@ -22,7 +22,7 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import METHODS
 from stanct.samplers._looks import MISLEADING, until_precise
 from stanct.samplers._precision import Precision
-from stanct.work.execution import ExecutorWarning
+from stanct.work.workers import ExecutorWarning
 
 BASE = GaussianBase(np.array([-0.7]), np.array([[1.5]]))
 # The method, its settings, and an error that takes several looks.

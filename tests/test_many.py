@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from conftest import LONG
 from scipy.special import expit
 from scipy.stats import multivariate_normal
+from test_execution import Mortal
 
 import stanct
-from stanct.errors import CheckpointError, SamplingError
+from stanct.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 
 NORMAL = """data { int N; vector[N] y; }
@@ -95,7 +97,7 @@ def test_a_folder_goes_on_where_it_was_stopped(model: stanct.TemperedModel, tmp_
         str(k) for k in range(6)
     ]
     assert np.abs(rest.table["log_z"].to_numpy() - whole["log_z"].to_numpy()).max() < 0.3
-    with pytest.raises(CheckpointError, match="another options"):
+    with pytest.raises(CheckpointError, match=r"holds results with other options\."):
         model.sample_many(data, folder=tmp_path / "r", **{**QUICK, "draws": 260})
     other = {"0": {"N": 3, "y": [0.0, 0.0, 0.0]}}
     with pytest.raises(CheckpointError, match="other data"):
@@ -111,13 +113,71 @@ def test_what_fails_is_a_row_and_runs_can_be_kept(model: stanct.TemperedModel, t
     assert kept.evidence.log_z == found.table.loc["good", "log_z"]
 
 
-def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel) -> None:
+def test_errors_are_tried_again(model: stanct.TemperedModel, tmp_path: Path) -> None:
+    file, folder = tmp_path / "later.json", tmp_path / "results"
+    data = {"a": str(file), "b": datasets(1)["star 0"]}
+    first = model.sample_many(data, folder=folder, **QUICK).table
+    assert "later.json" in first.loc["a", "error"] and first.loc["b", "error"] == ""
+    file.write_text(json.dumps(data["b"]), encoding="utf-8")
+    second = model.sample_many(data, folder=folder, **QUICK).table
+    assert second["error"].tolist() == ["", ""] and second.loc["b"].equals(first.loc["b"])
+    assert model.sample_many(data, folder=folder, **QUICK).table.equals(second)
+    lines = (folder / "results.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["name"] for line in lines[1:]] == ["a", "b", "a"]
+
+
+def test_rows_are_in_the_order_of_the_data_sets(
+    model: stanct.TemperedModel, tmp_path: Path
+) -> None:
+    class Backwards(ThreadPoolExecutor):
+        """Begins with what it was given last."""
+
+        later: ClassVar[list[Any]] = []
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(fn, stanct.many._Task):
+                return super().submit(fn, *args, **kwargs)
+            future = Future[Any]()
+            self.later.append((future, fn))
+            if len(self.later) == 3:
+                for waiting, work in reversed(self.later):
+                    super().submit(lambda f=waiting, w=work: f.set_result(w()))
+            return future
+
+    data = datasets(3)
+    with Backwards(1) as executor:
+        found = model.sample_many(data, executor=executor, folder=tmp_path, **QUICK)
+    lines = (tmp_path / "results.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["name"] for line in lines[1:]] == list(data)[::-1]
+    assert list(found.table.index) == list(data)
+    page = found.report()
+    assert page.index("star 0") < page.index("star 2")
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_killed_worker_leaves_finished_results(
+    seen: bool, model: stanct.TemperedModel, tmp_path: Path
+) -> None:
+    data = datasets(4)
+    with pytest.raises(LostExecutorError, match=r"during 'data sets'.*With folder=FOLDER"):
+        model.sample_many(data, executor=Mortal(2, seen=seen), **QUICK)
+    # One task tells whether workers answer; the third data set is the fourth.
+    mortal = Mortal(4, seen=seen)
+    with pytest.raises(LostExecutorError, match=r"results are in .*: repeat the call with a new"):
+        model.sample_many(data, executor=mortal, folder=tmp_path, **QUICK)
+    rest = model.sample_many(data, folder=tmp_path, **QUICK)
+    assert rest.complete and list(rest.table.index) == list(data)
+    assert rest.table["log_z"].tolist() == model.sample_many(data, **QUICK).table["log_z"].tolist()
+
+
+def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel, tmp_path: Path) -> None:
     data = datasets(1)
     for options, words in (
         ({"draw": 5}, "draws"),
         ({"checkpoint": "x"}, "no option of the single runs"),
         ({"keep_runs": True}, "needs a folder"),
         ({"seed": -1}, "whole number"),
+        ({"executor": 4}, "concurrent.futures.Executor"),
         ({"executor": "process:4"}, "There is no executor 'process:4'"),
         ({"executor": "threads:0"}, "There is no executor"),
         ({"executor": "dask"}, "needs an address"),
@@ -126,6 +186,14 @@ def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel) -> N
             model.sample_many(data, **{**QUICK, **options})
     with pytest.raises(SamplingError, match="cannot have the name"):
         model.sample_many({"../x": data["star 0"]}, **QUICK)
+    for wrong in (None, 3, "data.json", stanct.many.Simulated({}, {})):
+        with pytest.raises(SamplingError, match="data by name, or a list of data, not "):
+            model.sample_many(wrong, **QUICK)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SamplingError, match=r"declares `N` as data.*call model\.sample"):
+        model.sample_many(data["star 0"], folder=tmp_path / "none", **QUICK)
+    assert not (tmp_path / "none").exists()
+    # Data sets may have the names of variables.
+    assert list(model.sample_many({"N": data["star 0"]}, **QUICK).table.index) == ["N"]
 
 
 def simulator(sd: float, shift: float = 0.0) -> Any:

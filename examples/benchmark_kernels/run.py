@@ -1,6 +1,6 @@
 """Time of a gradient inside the compiled sampler against the bare C function in a loop.
 
-    python examples/benchmark_kernels/run.py [MODEL.stan DATA.json]
+    python examples/benchmark_kernels/run.py [MODEL.stan [DATA.json]]
 
 Without arguments: the radon model. Both loops visit the same points in the same order, one along a
 leapfrog trajectory at β = 0.5 and one without; processor time, fastest round of each.
@@ -8,7 +8,7 @@ leapfrog trajectory at β = 0.5 and one without; processor time, fastest round o
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -18,13 +18,19 @@ import stanct
 from stanct import kernels
 from stanct.kernels import Phase, Trajectory, make_problem, make_scratch
 
+RADON = Path(__file__).resolve().parent.parent / "radon"
 ROUNDS, STEPS = 300, 300
 
 
 def main() -> None:
-    here = Path(__file__).resolve().parent.parent / "radon"
-    paths = sys.argv[1:] or [str(here / "radon.stan"), str(here / "radon.data.json")]
-    density = stanct.temper(paths[0]).density(*paths[1:2])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model", nargs="?", type=Path, help="Stan program (default: radon)")
+    parser.add_argument("data", nargs="?", type=Path, help="its data as JSON, if it has any")
+    options = parser.parse_args()
+    model, data = options.model, options.data
+    if model is None:
+        model, data = RADON / "radon.stan", RADON / "radon.data.json"
+    density = stanct.temper(model).density(data)
     dimension = density.dimension
     rng = np.random.default_rng(1)
     scale = 0.05 * (np.eye(dimension) + np.tril(rng.normal(size=(dimension, dimension)), -1) / 30)
@@ -56,7 +62,7 @@ def main() -> None:
 
     times = np.array([(bare(), trajectory(STEPS)) for _ in range(ROUNDS)])
     outside, inside = times.min(axis=0)
-    print(f"{Path(paths[0]).name}: {dimension} dimensions")
+    print(f"{model.name}: {dimension} dimensions")
     print(f"bare C call        {outside:8.3f} µs")
     print(f"inside the sampler {inside:8.3f} µs")
     print(f"added {inside - outside:.3f} µs, ratio {inside / outside:.3f}")

@@ -21,10 +21,11 @@ class Many:
     Attributes
     ----------
     table
-        One row for each data set, by name: `log_z`, `std_error`, `pareto_k`, `method`,
-        `gradients`, `seconds`, `failed` (names of failed checks, as text), `error` (why there is no
-        result, otherwise empty), `mean_NAME` and `error_NAME` of the variables asked for, and
-        `rank_NAME`, the share of the posterior below a true value, for `Simulated` data.
+        One row for each data set, by name, in the order in which they were given: `log_z`,
+        `std_error`, `pareto_k`, `method`, `gradients`, `seconds`, `failed` (names of failed checks,
+        as text), `error` (why there is no result, otherwise empty), `mean_NAME` and `error_NAME` of
+        the variables asked for, and `rank_NAME`, the share of the posterior below a true value, for
+        `Simulated` data.
     seed
         Seed of all runs.
     complete
@@ -67,7 +68,7 @@ class Many:
 
 
 def table_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows as a DataFrame, in the order in which they were finished."""
+    """The rows as a DataFrame, in their order."""
     columns = ("log_z", "std_error", "pareto_k", "method", "gradients", "seconds")
     records = []
     for row in rows.values():

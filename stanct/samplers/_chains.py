@@ -27,9 +27,9 @@ from stanct.samplers._method import Method
 from stanct.samplers._nuts import Block, NutsDraws, NutsSampler
 from stanct.seeds import stan_seed
 from stanct.settings import MOST_COUNTED, Real, Whole
-from stanct.work.execution import warn_of
 from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
+from stanct.work.workers import warn_of
 
 Result = TypeVar("Result", covariant=True)
 

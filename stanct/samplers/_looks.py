@@ -10,8 +10,8 @@ from stanct.errors import LostExecutorError
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
-from stanct.work.execution import warn_of
 from stanct.work.progress import Bar
+from stanct.work.workers import warn_of
 
 # The failed checks that say a small error is not to be believed. More draws mend none of the
 # others, such as those of acceptance and of the swaps of a ladder.

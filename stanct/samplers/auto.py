@@ -37,7 +37,7 @@ from stanct.seeds import Seeds
 from stanct.settings import Flag, Whole
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
-from stanct.work.execution import warn_of
+from stanct.work.workers import warn_of
 
 TRIAL = 1000
 # Draws of the base suffice if their weights are this even, and none is larger than `BOUNDED` times

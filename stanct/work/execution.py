@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from concurrent.futures import Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,13 +25,14 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.deadline import OutOfTime, completed, deadline, heed, result
-from stanct.engines import embedded
 from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
-from stanct.work.checkpoint import Journal, as_recorded, fingerprint
+from stanct.work.checkpoint import Journal, as_recorded
+from stanct.work.identity import identity
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar, say_above
 from stanct.work.relay import Relay
 from stanct.work.shelf import Shelf
+from stanct.work.workers import check_workers, loss_of, warn_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -46,13 +45,6 @@ Borrow = Callable[[], AbstractContextManager[Any]]
 # Number of points at which this process's log densities are compared with those of a checkpoint and
 # of the workers.
 PROBES = 3
-PLAIN = bool | int | float | str
-# Settings in which the run that goes on from a checkpoint may differ.
-IRRELEVANT = ("threads", "max_seconds")
-
-
-class ExecutorWarning(UserWarning):
-    """An executor failed, and the run has only the draws that were finished before."""
 
 
 class LentDensity(Protocol):
@@ -348,17 +340,7 @@ class Execution:
             if self._journal is not None
             else "With checkpoint=FOLDER a run can go on after such a loss."
         )
-        return LostExecutorError(
-            f"The executor failed during {label!r}; a worker may have been killed, or have run out "
-            f"of memory. It says: {type(cause).__name__}: {str(cause).rstrip('.')}.",
-            remedy=remedy,
-        )
-
-
-def warn_of(loss: LostExecutorError) -> None:
-    """Warn of a failed executor after which finished draws are kept."""
-    text = f"{loss.message} The run keeps the draws that were finished. {loss.remedy}"
-    warnings.warn(text, ExecutorWarning, stacklevel=5)
+        return loss_of(cause, label, remedy)
 
 
 def _never() -> bool:
@@ -431,8 +413,8 @@ def executing(
     ----------
     method, settings
         Identify a run and its checkpoint, together with the target and the seed.
-        `checkpoint.encode` must accept every setting. Those in `IRRELEVANT` are not part of the
-        identity.
+        `checkpoint.encode` must accept every setting. Those in `identity.IRRELEVANT` are not
+        part of the identity.
     seed
         Seed of the run; None for the checkpoint's seed, or a fresh one.
     max_seconds
@@ -447,9 +429,11 @@ def executing(
     Raises
     ------
     SamplingError
-        The seed is invalid, or the executor's workers cannot evaluate the target.
+        The seed is invalid, the executor is closed, or its workers cannot evaluate the target.
+    LostExecutorError
+        The executor broke before the body.
     TooLittleTimeError
-        The time passed where the body cannot end early.
+        The time passed where the body cannot end early, or before a worker answered.
     CheckpointError
         The folder cannot be the checkpoint of this run.
     """
@@ -464,10 +448,13 @@ def executing(
     if executor is not None or checkpoint is not None:
         points = np.random.default_rng(0).standard_normal((PROBES, target.density.dimension))
         probe = target.density.log_densities(points)
-        if executor is not None:
-            _check_workers(executor, target, points, probe)
+        # A run of 0 seconds takes what the checkpoint has, and needs no worker.
+        if executor is not None and max_seconds != 0:
+            say = say_above if progress else lambda _: None
+            with deadline(max_seconds, since):
+                check_workers(executor, target.density.borrow, points, probe, say)
         if checkpoint is not None:
-            journal = Journal(checkpoint, _identity(target, method, settings, seed, probe))
+            journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
             journal.describe(call)
     if seed is None:
@@ -507,53 +494,3 @@ def check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise SamplingError(f"seed must be a whole number from 0, not {seed!r}.")
     return int(seed)
-
-
-# Where program and data came from, and what the program leaves out, with the places in its files.
-# Their hashes tell what they are.
-_UNLIKE = ("data_origin", "from_text", "source", "prefix", "omissions")
-
-
-def _identity(
-    target: Executed, method: str, settings: Mapping[str, Any], seed: int | None, probe: Array
-) -> dict[str, Any]:
-    """Return the values that must be equal in a run that continues a checkpoint."""
-    from stanct.version import __version__
-
-    return {
-        "method": method,
-        "seed": seed,
-        **{k: v for k, v in target.origin.items() if k not in _UNLIKE},
-        "settings": {
-            name: value if value is None or isinstance(value, PLAIN) else fingerprint(value)
-            for name, value in settings.items()
-            if name not in IRRELEVANT
-        },
-        # Python functions have no text to compare, and another machine may round differently.
-        "log_densities_at_probes": [value.hex() for value in probe.tolist()],
-        "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
-    }
-
-
-def _check_workers(executor: Executor, target: Executed, points: Array, probe: Array) -> None:
-    """Evaluate the target in a worker before any work starts."""
-    try:
-        found = executor.submit(_probe, target.density.borrow, points).result()
-    except (pickle.PicklingError, AttributeError, TypeError, BrokenExecutor) as cause:
-        raise SamplingError(
-            f"The executor's workers cannot receive this target: {cause}",
-            remedy="A Python function must live at the top level of a module that workers can "
-            "import; a lambda or a nested function needs threads.",
-        ) from cause
-    if not np.array_equal(found, probe):
-        raise SamplingError(
-            "The executor's workers compute other log densities than this process, so the draws "
-            "would depend on where they are made.",
-            remedy="Use workers with the same versions of stanct and stanli, and a function "
-            "without randomness.",
-        )
-
-
-def _probe(borrow: Borrow, points: Array) -> Array:
-    with borrow() as density:
-        return density.log_densities(points)

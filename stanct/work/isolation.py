@@ -1,9 +1,13 @@
-"""Calls a function in a separate process, so that a crash or an endless loop becomes an error."""
+"""Calls a function in a separate process, so that a crash or an endless loop becomes an error.
+
+Processes that this package starts end with the one that started them (`end_with_parent`).
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -14,6 +18,18 @@ Result = TypeVar("Result")
 
 NO_END = "no end"
 """Reason of a call that did not return in time."""
+
+
+def end_with_parent() -> None:
+    """Let this process end when the process that made it ends, even if that one was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 class NoAnswerError(Exception):
@@ -83,6 +99,7 @@ class Worker(Generic[Argument, Result]):
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
+    end_with_parent()  # while the function runs, nobody reads the pipe
     # Stan programs print from compiled code, which bypasses sys.stdout.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     pipe.send(None)

@@ -9,9 +9,12 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from stanct.errors import SamplingError
+from stanct.errors import SamplingError, shortened
+from stanct.work.isolation import end_with_parent
 
 KINDS = ("processes", "threads", "dask")
+MOST_WORKERS = 32
+"""Largest number of workers for each core; more would only take memory."""
 FORMS = "'processes:4', 'threads:4' or 'dask:tcp://host:port'"
 
 
@@ -21,6 +24,7 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
 
     ``"processes:4"`` and ``"threads:4"`` are pools of four workers, without a number of as many as
     there are cores. ``"dask:tcp://host:port"`` is a Dask cluster with a scheduler at that address.
+    Worker processes end with this process, even if it is killed.
 
     Raises
     ------
@@ -43,7 +47,7 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
         context = multiprocessing.get_context(start)
         # Imported once, and not by every worker of every pool.
         context.set_forkserver_preload(["__main__", "stanct.model"])
-        pool = ProcessPoolExecutor(workers, mp_context=context)
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
     else:
         pool = ThreadPoolExecutor(workers)
     with pool:
@@ -56,15 +60,24 @@ def check_executor(text: str) -> tuple[str, str]:
     Raises
     ------
     SamplingError
-        The text names no executor.
+        The text names no executor, or more workers than this machine can use.
     """
     kind, _, rest = text.partition(":")
     if kind == "dask":
         if not rest:
             raise SamplingError("An executor 'dask' needs an address.", remedy=f"Write {FORMS}.")
-    elif kind not in KINDS or (rest and not (rest.isdecimal() and int(rest) > 0)):
+        return kind, rest
+    number = rest.lstrip("0")
+    if kind not in KINDS or (rest and not (number.isascii() and number.isdecimal())):
         raise SamplingError(f"There is no executor {text!r}.", remedy=f"Write {FORMS}.")
-    return kind, rest
+    cores = multiprocessing.cpu_count()
+    if len(number) > 9 or int(number or 1) > MOST_WORKERS * cores:
+        raise SamplingError(
+            f"An executor {shortened(text, 40)!r} has more workers than this machine of {cores} "
+            "cores can use.",
+            remedy=f"Write '{kind}:{cores}', or at most '{kind}:{MOST_WORKERS * cores}'.",
+        )
+    return kind, number
 
 
 def _client(address: str) -> Any:
