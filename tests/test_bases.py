@@ -362,3 +362,9 @@ def test_names_of_bases(seed: int, tmp_path, capsys) -> None:
     command = ["evidence", str(program), "--method", "ais", "--base", "mixture", "--json"]
     assert main([*command, "--quiet", "--seed", str(seed)]) == 0
     assert '"log_z": 3.' in capsys.readouterr().out
+
+
+def test_a_flat_density_is_named() -> None:
+    model = stanct.temper("parameters { real x; } model { x ~ uniform(-10, 10); }")
+    with pytest.raises(SamplingError, match=r"flat around the origin.* on x.*declare its bounds"):
+        model.sample(seed=1, progress=False, engine="embedded")

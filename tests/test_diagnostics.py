@@ -131,3 +131,9 @@ def test_chains_that_never_came_back_are_told_what_it_takes(
     found = check(stuck, "round_trips")
     assert found.message == "The slowest chain never went from base to target and back."
     assert "(bootstrap=2)" in found.remedy and ("(draws=400)" in found.remedy) is advised
+
+
+@pytest.mark.parametrize(("value", "bound"), [(3.0, "minimum"), (1.0, "maximum")])
+def test_the_verdict_tells_the_bound_of_a_check_of_ones_own(value: float, bound: str) -> None:
+    assert Check("own", value, 2.0, True, "", "").bound == bound
+    assert Check("own", value, 2.0, False, "", "").bound != bound

@@ -9,7 +9,7 @@ import pytest
 from conftest import target_of
 
 import stanct
-from stanct.targets.integrable import endless
+from stanct.targets.integrable import Endless, endless
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
 HIERARCHY = """
@@ -38,6 +38,14 @@ parameters { real a; real b; }
 model { a ~ std_normal(); PRIOR y ~ bernoulli_logit(a + b * x); }
 """
 TWO = "parameters { real a; real b; } model { a ~ std_normal(); b ~ normal(0, exp(a)); }"
+SOFTMAX = """
+data { array[3] int y; } parameters { vector[3] a; } model { y ~ multinomial(softmax(a)); }
+"""
+TWICE = """
+data { int N; vector[N] x; vector[N] y; }
+parameters { real a; real b; real c; }
+model { y ~ normal(a + b * x + c * 2.5 * x, 1); }
+"""
 GROUPS = """
 data { vector[6] y; array[6] int g; }
 parameters { real mu; vector[3] a; }
@@ -54,7 +62,7 @@ def along(source: str, data: Any, spread: float, seed: int = 1) -> tuple[str, ..
     """What lines through normal draws around the origin tell."""
     density = target_of(source, data).density
     x = spread * np.random.default_rng(seed).standard_normal((400, density.dimension))
-    return endless(density, density.unconstrained_names, x, np.zeros(400))
+    return endless(density, density.unconstrained_names, x, np.zeros(400)).along
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
@@ -66,6 +74,9 @@ def along(source: str, data: Any, spread: float, seed: int = 1) -> tuple[str, ..
         ("parameters { real a; real b; } model { a ~ normal(0, 1); }", {}, ("b",)),
         (TWO, {}, ()),
         ("parameters { real a; real b; } model { a - 2 * b ~ normal(0, 1); }", {}, ("a", "b")),
+        (SOFTMAX, {"y": [1, 3, 2]}, ("a.1", "a.2", "a.3")),
+        (SOFTMAX.replace("y ~", "sum(a) ~ normal(0, 9); y ~"), {"y": [1, 3, 2]}, ()),
+        (TWICE, {"N": 3, "x": [1, 2, 4], "y": [1, 3, 5]}, ("b", "c")),
         (GROUPS.replace("PRIOR", ""), GROUPED, ("mu", "a.1", "a.2", "a.3")),
         (GROUPS.replace("PRIOR", "sum(a) ~ normal(0, 0.001);"), GROUPED, ()),
         (HIERARCHY.replace("PRIOR", "target += -log(tau);"), SCHOOLS, ("tau",)),
@@ -103,16 +114,19 @@ def test_many_dimensions_are_left_alone() -> None:
     density = target_of("parameters { vector[301] x; } model { }").density
     x = np.random.default_rng(1).standard_normal((20, 301))
     names = density.unconstrained_names
-    assert endless(density, names, x, np.zeros(20)) == ()
-    assert endless(density, names, x, np.full(20, -np.inf)) == ()
+    assert endless(density, names, x, np.zeros(20)) == Endless()
+    assert endless(density, names, x, np.full(20, -np.inf)) == Endless()
 
 
-def test_a_few_weighty_draws_tell_nothing() -> None:
-    density = target_of("parameters { real x; } model { x ~ std_normal(); }").density
+def test_a_few_weighty_draws_have_no_width() -> None:
+    proper, flat = (
+        target_of(f"parameters {{ real x; }} model {{ {prior} }}").density
+        for prior in ("x ~ std_normal();", "target += 0;")
+    )
     weights = np.where(np.arange(400) < 2, 0.0, -60.0)
     x = np.where(np.arange(400) < 2, 0.3, 5.0)[:, None] + 1e-9 * np.arange(400)[:, None]
-    assert endless(density, ["x"], x, weights) == ()
-    assert endless(density, ["x"], x, np.zeros(400)) == ()
+    assert endless(proper, ["x"], x, weights).along == ()
+    assert endless(flat, ["x"], x, weights).along == ("x",)
 
 
 @pytest.mark.parametrize("prior", ["target += -log(tau);", "tau ~ cauchy(0, 5);"])

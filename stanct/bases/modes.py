@@ -35,9 +35,10 @@ from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import DrawBlock, Nuts
-from stanct.errors import EngineError
+from stanct.errors import EngineError, SamplingError
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.seeds import stan_seed
+from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import heard
@@ -55,6 +56,8 @@ STARTS = 18
 # thousands of them minutes. The search then spends less, in proportion. With a limit of time, draws
 # would depend on the machine.
 MUCH_DATA = 1_000_000
+# Points at which a flat density is told, and the largest slope there.
+FLAT_AT, FLAT = 8, 1e-12
 
 
 @dataclass(frozen=True)
@@ -387,6 +390,7 @@ def approximations(
         entropy = 0.5 * (np.linalg.slogdet(covariance)[1] + mean.size * (1 + LOG_2PI))
         fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
     if not fits:
+        _refuse_flat(target.density, rng)
         raise EngineError(
             f"The local fit ({way.__name__}) failed from all of {starts} starts."
             + (f" The last one said: {failure.message}" if failure else ""),
@@ -394,6 +398,20 @@ def approximations(
             "unconstrained space, or pass base='laplace' or a GaussianBase.",
         )
     return fits
+
+
+def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
+    """Refuse a density that is flat around the origin, which no fit can follow."""
+    points = 2 * rng.standard_normal((FLAT_AT, density.dimension))
+    slopes = np.array([density.log_density_gradient(x)[1] for x in points])
+    if np.isfinite(density.log_densities(points)).all() and np.abs(slopes).max() < FLAT:
+        names = density.unconstrained_names
+        listed = f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+        raise SamplingError(
+            f"The density is flat around the origin: it does not depend on {listed}.",
+            remedy="Give each parameter a proper prior. For a uniform one, declare its bounds, as "
+            "in real<lower=0, upper=1>.",
+        )
 
 
 def _laplace_fits(
@@ -417,5 +435,6 @@ def _laplace_fits(
             continue
         fits.append(laplace_fit(mode, value, precision, rng))
     if not fits:
+        _refuse_flat(density, rng)
         raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
     return fits

@@ -272,9 +272,9 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
     found: list[Check] = []
     along = facts.get("endless", ())
     if along:
-        what = f"The density does not fall off along {_some(along)}"
+        what = f"The density does not fall off along {_some(along)}, as far as numbers reach"
         found.append(
-            check("improper", len(along), 0, False, f"{what}, so that its integral has no end.",
+            check("improper", len(along), 0, False, f"{what}: its integral has no end.",
                   f"log Z tells only how far the draws came. Give {along[0]} a proper prior.")
         )  # fmt: skip
     hidden = facts.get("rounding")

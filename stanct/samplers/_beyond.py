@@ -7,21 +7,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stanct.bases.modes import effort_of
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.targets.integrable import endless
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
+from stanct.work.ledger import Ledger
+
+# Of the usual work, the share with which lines are still followed.
+LEAST_EFFORT = 0.1
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 
-def noting_beyond(run: AnyRun, target: SampledTarget) -> AnyRun:
-    """The run with notes in its provenance.
+def noting_beyond(run: AnyRun, target: SampledTarget, ledger: Ledger) -> AnyRun:
+    """The run with notes in its provenance, and their cost.
 
     ``"rounding"`` is the mass where parameters round to their bounds, and ``"endless"`` names
-    coordinates along which the density does not fall off.
+    coordinates along which the density does not fall off. No lines are followed with so much data
+    that they would take seconds.
     """
     if not (isinstance(run, EvidenceRun) and isinstance(target, ProgramTarget)):
         return run
@@ -31,10 +37,14 @@ def noting_beyond(run: AnyRun, target: SampledTarget) -> AnyRun:
     step = every(weights.size, run.z.shape[-1])
     z, weights = np.array(run.z[:, ::step]), weights[:, ::step].ravel()
     x = (z if run.base is None else run.base.unwhiten(z)).reshape(-1, z.shape[-1])
-    density = target.density
-    along = endless(density, density.unconstrained_names, x, weights)
-    notes: dict[str, Any] = {"endless": list(along)} if along else {}
+    notes: dict[str, Any] = {}
+    if effort_of(target) > LEAST_EFFORT:
+        found = endless(target.density, target.density.unconstrained_names, x, weights)
+        ledger.gradients += found.gradients
+        ledger.evaluations += found.evaluations
+        if found.along:
+            notes["endless"] = list(found.along)
     hidden = target.rounding(x, weights) if target.may_round else None
     if hidden is not None:
         notes["rounding"] = hidden._asdict()
-    return replace(run, provenance={**run.provenance, **notes})
+    return replace(run, provenance={**run.provenance, **ledger.record(), **notes})

@@ -421,7 +421,7 @@ class Job:
             variables=variables,
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
-        return run if interrupted else noting_beyond(run, self.target)
+        return run if interrupted else noting_beyond(run, self.target, self.ledger)
 
     def _variables(
         self, made: Callable[..., Mapping[str, Array]], *, cut: bool

@@ -8,6 +8,7 @@ tell it: each is followed outwards, and every doubling of the distance must hold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,16 +27,30 @@ LOOKS, DROP = (20, 36), 18.0
 LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
 # Draws that lines go through, dimensions in which they do, and the least effective number of draws.
 THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
-# Directions that are no axis: how many, in how many dimensions; the least curvature relative to the
-# largest; and the distance of gradients whose differences give it, in standard deviations.
-DIRECTIONS, MOST_CURVED, FLAT, DIFFERENCE = 3, 100, 1e-8, 1e-2
+# Directions that are no axis: how many, in how many dimensions, how large a part of a gradient may
+# be along them, gradients for each dimension, and the longest step: longer ones are not exact.
+DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
 
 
-def endless(
-    density: Density, names: Sequence[str], x: Array, log_weights: Array
-) -> tuple[str, ...]:
+class Endless(NamedTuple):
+    """Where a density's integral has no end.
+
+    Attributes
+    ----------
+    along
+        Names of the coordinates that move along lines without an end.
+    gradients, evaluations
+        Gradients, and log densities, that were computed.
+    """
+
+    along: tuple[str, ...] = ()
+    gradients: int = 0
+    evaluations: int = 0
+
+
+def endless(density: Density, names: Sequence[str], x: Array, log_weights: Array) -> Endless:
     """Find along which lines a density's integral has no end.
 
     Parameters
@@ -48,22 +63,18 @@ def endless(
         Unconstrained draws.
     log_weights : shape (n,)
         Their log weights at the target.
-
-    Returns
-    -------
-    Names of the coordinates that move along these lines.
     """
     weighty = np.isfinite(log_weights)
     if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
-        return ()
+        return Endless()
     x, weights = x[weighty], np.exp(log_weights[weighty] - log_weights[weighty].max())
     weights /= weights.sum()
-    if np.square(weights).sum() * FEWEST > 1:  # a few draws have no width
-        return ()
+    few = np.square(weights).sum() * FEWEST > 1  # and have no width
+    wide = np.full(len(x), 1 / len(x)) if few else weights
     log_densities = density.log_densities
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
-    steps = _directions(density, starts[0], x, weights)
+    steps, gradients = _directions(density, x, wide)
     lines = [(start, step) for start in starts for step in steps]
     looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
     found = log_densities(np.concatenate([starts, looks])).reshape(-1)
@@ -74,45 +85,46 @@ def endless(
     high = np.where(np.isfinite(seen), seen, -np.inf) > tops[:, None] - DROP
     vanishes = ~np.isfinite(seen)
     alive = (high | vanishes).all(axis=1)
+    spent = found.size
     blamed = np.zeros(x.shape[1], bool)
     for line in np.flatnonzero(alive):
         start, step = lines[int(line)]
+        spent += len(DISTANCES)
         if _has_no_end(log_densities, start, step):
             blamed |= np.abs(step) >= SHARED * np.abs(step).max()
-    return tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
+    along = tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
+    return Endless(along, gradients, spent)
 
 
-def _directions(density: Density, start: Array, x: Array, weights: Array) -> Array:
-    """Steps of one standard deviation both ways, along axes and where the density is flattest."""
+def _directions(density: Density, x: Array, weights: Array) -> tuple[Array, int]:
+    """Steps of a standard deviation both ways, along axes and flat directions; gradients spent."""
     centred = (x - weights @ x) * np.sqrt(weights)[:, None]
     deviations = np.sqrt(np.square(centred).sum(axis=0))
-    along = [np.eye(x.shape[1])]
-    if 1 < x.shape[1] <= MOST_CURVED:
-        along.append(_flattest(density, start, deviations))
-    axes = np.concatenate(along)
-    steps = axes * np.sqrt(np.square(centred @ axes.T).sum(axis=0))[:, None]
+    steps, spent = np.diag(deviations), 0
+    if 1 < x.shape[1] <= MOST_CURVED and deviations.all():
+        rows = x[:: -(-len(x) // (GRADIENTS * x.shape[1]))]
+        flat, spent = _flattest(density, rows, deviations), len(rows)
+        lengths = np.sqrt(np.square(centred @ flat.T).sum(axis=0))
+        steps = np.concatenate([steps, flat * np.minimum(lengths, LONGEST)[:, None]])
     steps = steps[np.abs(steps).max(axis=1) > 0]
-    return np.concatenate([steps, -steps])
+    return np.concatenate([steps, -steps]), spent
 
 
-def _flattest(density: Density, point: Array, deviations: Array) -> Array:
-    """Unit vectors along which the curvature at a point is zero up to rounding, shape (n, D).
+def _flattest(density: Density, rows: Array, deviations: Array) -> Array:
+    """Unit vectors along which no gradient at draws has a part, shape (n, D).
 
-    They are exact where parameters enter a density by their sums and differences alone.
+    Where parameters enter a density by their sums and differences alone, all gradients are
+    orthogonal to the same directions.
     """
-    shifts = np.diag(DIFFERENCE * deviations)
+    dimension = rows.shape[1]
     with np.errstate(all="ignore"):
-        slopes = [
-            density.log_density_gradient(point + shift)[1]
-            - density.log_density_gradient(point - shift)[1]
-            for shift in shifts
-        ]
-        curved = -np.array(slopes) * deviations / (2 * DIFFERENCE)
-    if not np.isfinite(curved).all():
-        return np.empty((0, point.size))
-    values, vectors = np.linalg.eigh((curved + curved.T) / 2)
-    flat = np.abs(values) < FLAT * np.abs(values).max()
-    found = vectors.T[flat][:DIRECTIONS] * deviations
+        scaled = np.array([density.log_density_gradient(row)[1] for row in rows]) * deviations
+        lengths = np.linalg.norm(scaled, axis=1)
+    sound = np.isfinite(lengths) & (lengths > 0)
+    if sound.sum() < 2 * dimension:
+        return np.empty((0, dimension))
+    _, values, vectors = np.linalg.svd(scaled[sound] / lengths[sound, None], full_matrices=False)
+    found = vectors[values < FLAT * values[0]][:DIRECTIONS] * deviations
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
