@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,20 @@ import pytest
 from conftest import ROOT, target_of
 from test_execution import PROGRAM
 
-from stanct import load, sample
+from stanct import load, sample, temper
+from stanct.bases.scouts import annealed_scouts
+from stanct.deadline import OutOfTime, deadline
 from stanct.engines import cmdstan
+from stanct.errors import TooLittleTimeError
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import auto, independence
 from stanct.samplers._alternation import DOUBLING
 from stanct.samplers._rounds import BaseDraws
 from stanct.samplers._variables import Later
+from stanct.targets.function_target import FunctionDensity
 from stanct.work.execution import executing
-from stanct.work.interrupts import Threads, in_threads
+from stanct.work.interrupts import Threads, heard, in_threads
 
 SECONDS = 3.0
 # A density that never returns.
@@ -305,3 +311,65 @@ def test_interrupted_chains_of_cmdstan_end(
     assert other.poll() is None
     other.kill()
     other.wait()
+
+
+def left_at_work() -> list[threading.Thread]:
+    """Threads that still work three seconds after everybody left them."""
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("stanct-") and thread.name != "stanct-tape"
+    ]
+    until = time.monotonic() + SECONDS
+    for thread in left:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [thread for thread in left if thread.is_alive()]
+
+
+@pytest.mark.parametrize(
+    "way", ["log_density", "log_density_gradient", "log_densities", "refusal", "function"]
+)
+def test_a_thread_that_was_left_ends_at_its_next_log_density(target, way: str) -> None:
+    x = np.zeros(target.density.dimension)
+    function = FunctionDensity(lambda x: (-0.5 * float(x @ x), -x), x.size)
+    density: Any = function if way == "function" else target.density
+    evaluate = getattr(density, "log_density" if way == "function" else way)
+
+    def work() -> None:
+        while not RELEASED.is_set():
+            evaluate(x[None] if way == "log_densities" else x)
+
+    with pytest.raises(OutOfTime), deadline(0.2):
+        heard(work)
+    assert left_at_work() == []
+    evaluate(x[None] if way == "log_densities" else x)  # this thread goes on
+
+
+def test_scouts_that_were_left_end(target) -> None:
+    base = GaussianBase(np.zeros(target.density.dimension), np.eye(target.density.dimension))
+    scouts = partial(
+        annealed_scouts, target.density.borrow, base, seed=np.random.SeedSequence(1), threads=2
+    )
+    scouts(particles=8)  # compiles
+    with pytest.raises(OutOfTime), deadline(0.5):
+        scouts(particles=300_000)
+    assert left_at_work() == []
+
+
+# Far from its mode, an evaluation takes a third of a second.
+DECAY = """
+functions { vector decay(real t, vector y, real k) { return -k * y; } }
+data { array[3] real y; }
+parameters { real<lower=0> k; }
+model {
+  array[3] vector[1] s = ode_rk45(decay, [1.0]', 0.0, {1.0, 2.0, 3.0}, k);
+  k ~ exponential(1);
+  for (i in 1:3) y[i] ~ normal(s[i][1], 0.1);
+}
+"""
+
+
+def test_a_search_ends_with_its_run() -> None:
+    with pytest.raises(TooLittleTimeError):
+        temper(DECAY).sample({"y": [0.6, 0.35, 0.2]}, max_seconds=2, seed=1, progress=False)
+    assert left_at_work() == []

@@ -19,6 +19,7 @@ from stanct.errors import EngineError
 from stanct.kernels import (
     Mover,
     Moves,
+    Population,
     Schedule,
     make_population,
     make_problem,
@@ -28,7 +29,7 @@ from stanct.kernels import (
 )
 from stanct.path.gaussian import GaussianBase
 from stanct.work.execution import Borrow
-from stanct.work.interrupts import in_threads
+from stanct.work.interrupts import end_if_left_behind, in_threads
 
 STREAMS = 4
 TEMPERATURES = 100
@@ -95,9 +96,13 @@ def annealed_scouts(
         with borrow() as density:
             problem = make_problem(density, base)
             for k in range(len(population.z)):
+                end_if_left_behind()
                 row = (population.z[k], population.gradient[k], population.value[k])
                 kernels.evaluate(problem, *row, scratch)
-            kernels.anneal(problem, population, Schedule(betas, 1), mover, rng, tally)
+            for k in range(len(population.z)):  # compiled loops ask nobody
+                end_if_left_behind()
+                one = Population(*(values[k : k + 1] for values in population))
+                kernels.anneal(problem, one, Schedule(betas, 1), mover, rng, tally)
         return population.z, population.log_weights, tally.counts[0] + len(population.z)
 
     children = seed.spawn(STREAMS)

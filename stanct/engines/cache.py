@@ -13,7 +13,7 @@ from platformdirs import user_cache_path
 
 from stanct.drafts import draft_folder
 from stanct.errors import EngineError
-from stanct.resources import exposed
+from stanct.resources import exposed, make_own_folder
 
 CACHE_VARIABLE = "STANCT_CACHE"
 
@@ -44,7 +44,8 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
     Raises
     ------
     EngineError
-        The cache cannot be written, or another user could have written the file that is there.
+        The cache cannot be written, or another user could have written the file that is there, or
+        could write in the cache. Then nothing is built.
     """
     folder = cache_folder().absolute() / hashlib.sha256("\0".join(told).encode()).hexdigest()[:24]
     file = folder / name
@@ -59,12 +60,16 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
             remedy=f"Delete {folder}, or set {CACHE_VARIABLE} to a folder of your own.",
         )
     if found is not None:
-        raise EngineError(
-            f"{file} is not run, because another user could have replaced it: {found} is theirs, "
-            "or they can write it.",
-            remedy=f"Set {CACHE_VARIABLE} to a folder of your own, or take that right away.",
-        )
+        raise _replaceable(file, found)
     return file
+
+
+def _replaceable(file: Path, found: Path) -> EngineError:
+    return EngineError(
+        f"{file} is not run, because another user could have replaced it: {found} is theirs, "
+        "or they can write it.",
+        remedy=f"Set {CACHE_VARIABLE} to a folder of your own, or take that right away.",
+    )
 
 
 def discard(file: Path) -> None:
@@ -91,8 +96,11 @@ def _is_whole(file: Path) -> bool:
 def _build(folder: Path, name: str, build: Callable[[Path], None]) -> None:
     with contextlib.ExitStack() as stack:
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_own_folder(folder.parent)
             workshop = stack.enter_context(draft_folder(folder.parent, "building"))
+            found = exposed(workshop)
+            if found is not None:
+                raise _replaceable(folder / name, found)
         except OSError as error:
             raise EngineError(
                 f"The cache of compiled programs cannot be written: {error}.",

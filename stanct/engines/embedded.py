@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.engines.plain_names import plainly_named
 from stanct.engines.tape import on_tape, stanli
 from stanct.errors import EngineError
 from stanct.stan.guards import guarded
@@ -180,7 +181,7 @@ def compile_program(source: str) -> str:
     with _compiler_lock:
         if source not in _compiled:
             try:
-                _compiled[source] = stanli.stan_to_mir(source)
+                _compiled[source] = plainly_named(stanli.stan_to_mir(source))
             except RuntimeError as cause:
                 raise CompilerMessageError(str(cause).strip()) from cause
             while len(_compiled) > 64:

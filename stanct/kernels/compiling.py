@@ -35,7 +35,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
-from stanct.resources import exposed
+from stanct.resources import exposed, make_own_folder
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
@@ -62,7 +62,7 @@ def _prepared_folder() -> Path | None:
         return None
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(folder)
         if exposed(folder) is not None or any(map(_is_foreign, folder.iterdir())):
             return None
         tempfile.TemporaryFile(dir=folder).close()

@@ -24,7 +24,7 @@ from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
 from stanct.targets.lending import Shelves
-from stanct.work.interrupts import left_behind
+from stanct.work.interrupts import end_if_left_behind
 
 # BridgeStan's `bs_log_density`, `bs_param_constrain` and `bs_param_unconstrain`. Its own methods
 # check and convert every argument, which takes longer than the density of a small program.
@@ -44,6 +44,9 @@ class Density:
     engine does not guarantee that two threads may use one handle at once. Each thread therefore
     takes its own density from `borrow`. A pickled density carries its program and data, and is
     rebuilt in another process or on another machine.
+
+    Log densities raise `KeyboardInterrupt` in a thread that an interrupt or the deadline left
+    behind, so that the work of such a thread ends. The function at `address` does not.
 
     Parameters
     ----------
@@ -104,6 +107,7 @@ class Density:
 
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
+        end_if_left_behind()
         try:
             value = self._model.log_density(np.ascontiguousarray(x, float))
         except RuntimeError:
@@ -115,6 +119,7 @@ class Density:
 
         None means that −φ is finite.
         """
+        end_if_left_behind()
         try:
             value = self._model.log_density(np.ascontiguousarray(x, float))
         except RuntimeError as cause:
@@ -123,6 +128,7 @@ class Density:
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
+        end_if_left_behind()
         try:
             value, gradient = self._model.log_density_gradient(np.ascontiguousarray(x, float))
         except RuntimeError:
@@ -140,6 +146,7 @@ class Density:
         place, width = x.ctypes.data, x.strides[0]
         result = values.ctypes.data
         for k in range(len(x)):
+            end_if_left_behind()
             if call(handle, True, True, place + k * width, result + k * values.itemsize, None):
                 values[k] = -np.inf
         return np.where(values < np.inf, values + self.constant, -np.inf)
@@ -187,8 +194,7 @@ class Density:
         point, value, handle = rows.ctypes.data, values.ctypes.data, self.handle
         step, to, call = rows.strides[0], values.strides[0], self._constrain
         for k in range(len(rows)):
-            if left_behind():
-                raise KeyboardInterrupt
+            end_if_left_behind()
             if call(handle, True, True, point + k * step, value + k * to, rng.ptr, None):
                 values[k] = np.nan
         lead = np.shape(points)[:-1]

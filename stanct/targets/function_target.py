@@ -21,6 +21,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.errors import LostExecutorError, SamplingError, StanctError, shortened
 from stanct.kernels import SIGNATURE
+from stanct.work.interrupts import end_if_left_behind
 
 
 class FunctionWarning(UserWarning):
@@ -172,6 +173,7 @@ class FunctionDensity:
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) at a rejected point."""
+        end_if_left_behind()
         _noted.calls += 1
         try:
             value, gradient = self.function(np.array(x, float))

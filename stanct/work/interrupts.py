@@ -67,16 +67,23 @@ class Threads(Executor):
         """Let each thread end after what it is doing; nobody waits for it."""
         for _ in self._threads:
             self._tasks.put(None)
-        _left.extend(self._threads)
-        _left[:] = [thread for thread in _left if thread.is_alive()]
+        with _lock:
+            _left[:] = [thread for thread in {*_left, *self._threads} if thread.is_alive()]
 
 
 _left: list[threading.Thread] = []
+_lock = threading.Lock()
 
 
 def left_behind() -> bool:
     """Whether nobody waits any more for what this thread does."""
-    return threading.current_thread() in _left
+    return bool(_left) and threading.current_thread() in _left
+
+
+def end_if_left_behind() -> None:
+    """Raise `KeyboardInterrupt` in a thread for which nobody waits any more."""
+    if left_behind():
+        raise KeyboardInterrupt
 
 
 @atexit.register
@@ -115,7 +122,7 @@ def in_threads(
     """Call `work` with 0, ..., `count` − 1 in threads, and return the results.
 
     An interrupt or the deadline sets `stopped`, waits for `GRACE` seconds, and leaves the rest
-    behind.
+    behind. Without `stopped`, all is left behind at once, and log densities end it.
     """
     heed()
     with Threads(min(threads or os.cpu_count() or 1, count)) as pool:
@@ -123,7 +130,9 @@ def in_threads(
         try:
             return [result(future) for future in futures]
         except BaseException:
-            if stopped is not None:
+            if stopped is None:
+                pool.shutdown()  # nobody waits any more
+            else:
                 stopped.set()
             wait([future for future in futures if not future.cancel()], GRACE)
             raise
