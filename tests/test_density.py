@@ -139,3 +139,9 @@ def test_a_rejected_point_is_data_not_an_exception() -> None:
     value, gradient = density.log_density_gradient(np.array([2.0]))
     assert value == -np.inf and np.array_equal(gradient, [0.0])
     assert np.isfinite(density.log_density(np.array([0.5])))
+
+
+def test_variables_of_one_point() -> None:
+    density = target_of("parameters { real a; vector[2] b; } model { a ~ std_normal(); }").density
+    found = density.variables(np.array([1.0, 2.0, 3.0]), seed=1)
+    assert found["a"].shape == () and found["b"].tolist() == [2.0, 3.0]

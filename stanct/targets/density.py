@@ -199,7 +199,7 @@ class Density:
                 values[k] = np.nan
         lead = np.shape(points)[:-1]
         return {
-            name: values[:, places].reshape(*lead, *places.shape)
+            name: values[:, places].reshape((*lead, *places.shape))
             for name, places in columns.items()
         }
 
