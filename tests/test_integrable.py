@@ -118,6 +118,11 @@ def test_many_dimensions_are_left_alone() -> None:
     assert endless(density, names, x, np.full(20, -np.inf)) == Endless()
 
 
+def test_a_single_point_tells_nothing() -> None:
+    density = target_of("parameters { vector[2] x; } model { x ~ std_normal(); }").density
+    assert endless(density, ["a", "b"], np.ones((5, 2)), np.zeros(5)) == Endless()
+
+
 def test_a_few_weighty_draws_have_no_width() -> None:
     proper, flat = (
         target_of(f"parameters {{ real x; }} model {{ {prior} }}").density

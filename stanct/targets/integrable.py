@@ -75,6 +75,8 @@ def endless(density: Density, names: Sequence[str], x: Array, log_weights: Array
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
     steps, gradients = _directions(density, x, wide)
+    if not len(steps):  # all draws are one point
+        return Endless()
     lines = [(start, step) for start in starts for step in steps]
     looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
     found = log_densities(np.concatenate([starts, looks])).reshape(-1)
