@@ -16,6 +16,7 @@ from runs import line_run
 
 from stanct import plots
 from stanct.pages.panels import PANELS, panels_of
+from stanct.path.gaussian import GaussianBase
 from stanct.plots.canvas import CHAIN_COLOURS, plain
 from stanct.plots.weights import coordinate_names
 from stanct.runs.path_checks import round_trips
@@ -28,7 +29,7 @@ def run(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="module")
 def tempered() -> Any:
-    return line_run("joint")
+    return line_run("joint", base=GaussianBase(np.zeros(2), np.eye(2)))
 
 
 def line(axes: Axes, label: str) -> np.ndarray:

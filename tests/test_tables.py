@@ -12,6 +12,7 @@ from targets import LINE
 
 import stanct
 from stanct.estimates.path import Evidence
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import Check
 from stanct.runs.run import Run
 from stanct.runs.tables import Checks
@@ -46,7 +47,7 @@ def bad() -> TemperedRun:
 
 @pytest.fixture(scope="module")
 def good() -> TemperedRun:
-    return line_run("joint")
+    return line_run("joint", base=GaussianBase(np.zeros(2), np.eye(2)))
 
 
 def shown(thing: Run | Checks | Evidence | stanct.Expectation) -> str:
@@ -55,7 +56,7 @@ def shown(thing: Run | Checks | Evidence | stanct.Expectation) -> str:
 
 def test_a_run(good: TemperedRun) -> None:
     words = shown(good)
-    places = 1 - int(np.floor(np.log10(good.evidence.std_error)))  # two digits of the error
+    places = max(4, 1 - int(np.floor(np.log10(good.evidence.std_error))))
     log_z = f"{good.evidence.log_z:.{places}f} ± {good.evidence.std_error:.{places}f}"
     assert f"log Z = {log_z}" in words
     assert "b[1]" in words and f"{good.summary().loc['b[1]', 'mean']:.4g}" in words
@@ -91,7 +92,7 @@ def test_the_parts_of_the_standard_error(good: TemperedRun) -> None:
         "between chains": evidence.between_error,
         "base": evidence.base_error,
     }
-    places = 1 - int(np.floor(np.log10(evidence.std_error)))
+    places = max(4, 1 - int(np.floor(np.log10(evidence.std_error))))
     for name, part in named.items():
         assert f"{name} {part:.{places}f}" in words
     told = ", ".join(f"{name} {part:.{places}f}" for name, part in named.items())

@@ -39,7 +39,10 @@ def noting_beyond(run: AnyRun, target: SampledTarget, ledger: Ledger) -> AnyRun:
     x = (z if run.base is None else run.base.unwhiten(z)).reshape(-1, z.shape[-1])
     notes: dict[str, Any] = {}
     if effort_of(target) > LEAST_EFFORT:
-        found = endless(target.density, target.density.unconstrained_names, x, weights)
+        density = target.density
+        # A run without gradients stays one.
+        by_gradients = ledger.gradients > 0
+        found = endless(density, density.unconstrained_names, x, weights, by_gradients=by_gradients)
         ledger.gradients += found.gradients
         ledger.evaluations += found.evaluations
         if found.along:

@@ -50,7 +50,14 @@ class Endless(NamedTuple):
     evaluations: int = 0
 
 
-def endless(density: Density, names: Sequence[str], x: Array, log_weights: Array) -> Endless:
+def endless(
+    density: Density,
+    names: Sequence[str],
+    x: Array,
+    log_weights: Array,
+    *,
+    by_gradients: bool = True,
+) -> Endless:
     """Find along which lines a density's integral has no end.
 
     Parameters
@@ -63,6 +70,8 @@ def endless(density: Density, names: Sequence[str], x: Array, log_weights: Array
         Unconstrained draws.
     log_weights : shape (n,)
         Their log weights at the target.
+    by_gradients
+        Whether lines also go where gradients say that the density is flat.
     """
     weighty = np.isfinite(log_weights)
     if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
@@ -74,7 +83,7 @@ def endless(density: Density, names: Sequence[str], x: Array, log_weights: Array
     log_densities = density.log_densities
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
-    steps, gradients = _directions(density, x, wide)
+    steps, gradients = _directions(density if by_gradients else None, x, wide)
     if not len(steps):  # all draws are one point
         return Endless()
     lines = [(start, step) for start in starts for step in steps]
@@ -98,12 +107,12 @@ def endless(density: Density, names: Sequence[str], x: Array, log_weights: Array
     return Endless(along, gradients, spent)
 
 
-def _directions(density: Density, x: Array, weights: Array) -> tuple[Array, int]:
+def _directions(density: Density | None, x: Array, weights: Array) -> tuple[Array, int]:
     """Steps of a standard deviation both ways, along axes and flat directions; gradients spent."""
     centred = (x - weights @ x) * np.sqrt(weights)[:, None]
     deviations = np.sqrt(np.square(centred).sum(axis=0))
     steps, spent = np.diag(deviations), 0
-    if 1 < x.shape[1] <= MOST_CURVED and deviations.all():
+    if density is not None and 1 < x.shape[1] <= MOST_CURVED and deviations.all():
         rows = x[:: -(-len(x) // (GRADIENTS * x.shape[1]))]
         flat, spent = _flattest(density, rows, deviations), len(rows)
         lengths = np.sqrt(np.square(centred @ flat.T).sum(axis=0))
