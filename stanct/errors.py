@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 # Characters of a message that are shown, of a word in it, such as a path or a name of the user's,
@@ -15,6 +16,11 @@ def shortened(text: str, longest: int) -> str:
     """Leave out the middle of a text that is longer than this."""
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} [...] {text[-half:]}"
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, with a mark where there are more."""
+    return f"{', '.join(names[:most])}{', …' if len(names) > most else ''}"
 
 
 def _shown(text: str) -> str:

@@ -182,36 +182,17 @@ def sample_many(
     with journal, bar, opened(executor) as pool:
         if pool is not None:
             check_answer(pool, say_above if progress else lambda _: None)
-        seeds = Seeds(journal.seed)
-
-        def tasks() -> Iterator[_Task]:
-            seen: set[str] = set()
-            for name, given in _named(datasets):
-                data, truth = given if isinstance(given, Simulated) else (given, {})
-                if name in seen:
-                    raise SamplingError(f"Two data sets have the name {name!r}.")
-                seen.add(name)
-                order[name] = None
-                found = journal.rows.get(name)
-                # What caused an error may be gone, such as a missing file or too little memory.
-                if found is not None and not found["error"]:
-                    if found["data"] != _digest(data):
-                        raise CheckpointError(
-                            f"The folder has a result of {name!r} with other data.",
-                            remedy="Choose another folder, or other names.",
-                        )
-                    bar.update(1)
-                    continue
-                keep = str(Path(folder) / RUNS / name) if keep_runs and folder is not None else None
-                own = stan_seed(seeds("data set", name))
-                threads = None if pool is None else 1
-                yield _Task(
-                    model, name, data, method, own, threads, dict(options), tuple(variables),
-                    truth, keep,
-                )  # fmt: skip
-
+        seeds, threads = Seeds(journal.seed), None if pool is None else 1
+        runs = Path(folder) / RUNS if keep_runs and folder is not None else None
+        tasks = (
+            _Task(
+                model, name, data, method, stan_seed(seeds("data set", name)), threads,
+                dict(options), tuple(variables), truth, None if runs is None else str(runs / name),
+            )
+            for name, (data, truth) in _unfinished(datasets, journal, order, bar)
+        )  # fmt: skip
         try:
-            for row in _done(pool, tasks(), folder):
+            for row in _done(pool, tasks, folder):
                 journal.add(row)
                 bar.update(1)
         except (KeyboardInterrupt, SystemExit):
@@ -242,6 +223,33 @@ def _check_datasets(model: Model, datasets: Any) -> None:
             raise SamplingError(
                 f"These datasets are the variables of one: the program declares `{name}` as data.",
                 remedy="For one data set call model.sample(data), or pass {'a': data}.",
+            )
+
+
+def _unfinished(
+    datasets: Mapping[str, Any] | Iterable[Any],
+    journal: _Results,
+    order: dict[str, None],
+    bar: Bar,
+) -> Iterator[tuple[str, Simulated]]:
+    """Yield the data sets without a result, and put the names of all into `order`."""
+    seen: set[str] = set()
+    for name, given in _named(datasets):
+        one = given if isinstance(given, Simulated) else Simulated(given, {})
+        if name in seen:
+            raise SamplingError(f"Two data sets have the name {name!r}.")
+        seen.add(name)
+        order[name] = None
+        found = journal.rows.get(name)
+        # What caused an error may be gone, such as a missing file or too little memory.
+        if found is None or found["error"]:
+            yield name, one
+        elif found["data"] == _digest(one.data):
+            bar.update(1)
+        else:
+            raise CheckpointError(
+                f"The folder has a result of {name!r} with other data.",
+                remedy="Choose another folder, or other names.",
             )
 
 

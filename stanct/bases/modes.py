@@ -35,7 +35,7 @@ from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import DrawBlock, Nuts
-from stanct.errors import EngineError, SamplingError
+from stanct.errors import EngineError, SamplingError, first_few
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.seeds import stan_seed
 from stanct.targets.density import Density
@@ -406,9 +406,8 @@ def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
     slopes = np.array([density.log_density_gradient(x)[1] for x in points])
     if np.isfinite(density.log_densities(points)).all() and np.abs(slopes).max() < FLAT:
         names = density.unconstrained_names
-        listed = f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
         raise SamplingError(
-            f"The density is flat around the origin: it does not depend on {listed}.",
+            f"The density is flat around the origin: it does not depend on {first_few(names)}.",
             remedy="Give each parameter a proper prior. For a uniform one, declare its bounds, as "
             "in real<lower=0, upper=1>.",
         )

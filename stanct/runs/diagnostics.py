@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array
+from stanct.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
 
@@ -272,7 +273,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
     found: list[Check] = []
     along = facts.get("endless", ())
     if along:
-        what = f"The density does not fall off along {_some(along)}, as far as numbers reach"
+        what = f"The density does not fall off along {first_few(along)}, as far as numbers reach"
         found.append(
             check("improper", len(along), 0, False, f"{what}: its integral has no end.",
                   f"log Z tells only how far the draws came. Give {along[0]} a proper prior.")
@@ -283,15 +284,11 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
         found.append(
             check("rounding", missing, std_error / 2, missing <= std_error / 2,
-                  f"{much} lies where {_some(near)} rounds to a bound, where no draw can be.",
+                  f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
                   f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
                   "with its own density.")
         )  # fmt: skip
     return tuple(found)
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
 
 
 def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
@@ -311,7 +308,7 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
         len(along),
         0,
         reached,
-        f"The density has heavy tails along {_some(along)}"
+        f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
         "log Z may be too low, and errors too small. Use a method that draws from its base "
         "(method='simulated_tempering', or the default) with base='modes'.",

@@ -396,8 +396,9 @@ class Run(ABC):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
 
-        The folder appears whole or not at all. A run that is already there is replaced. Draws that
-        are in files are linked, not copied, where the file system can.
+        The folder appears whole or not at all. A run that is already there is replaced, and what
+        else is in its folder stays. Draws that are in files are linked, not copied, where the file
+        system can.
 
         Raises
         ------

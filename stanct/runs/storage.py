@@ -22,6 +22,7 @@ import numpy as np
 from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
 from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError, shortened
+from stanct.names import KINDS
 from stanct.path.base import Base, base_from_arrays
 from stanct.runs.binding import Stated, check_digests, digest
 from stanct.runs.members import check_types
@@ -36,6 +37,8 @@ LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
 
 # Keys of `run.json` in every format. Each kind of run defines the name of its format.
+# Names of the files of single arrays.
+_ARRAY = re.compile(r"array-\d{1,9}\.npy", re.ASCII)
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 
@@ -181,13 +184,11 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 def _carry_over(final: Path, draft: Path) -> None:
     """Bring along what the user put beside a saved run, such as a report."""
-    head = _head(final)
-    if head is None:
+    if _head(final) is None:
         return
-    programs = (f"{kind}.stan" for kind in head.get("programs", ()))
-    own = {"run.json", "draws.npz", "data.json", *programs, *head.get("digests", ())}
+    own = {"run.json", "draws.npz", "data.json", *(f"{kind}.stan" for kind in KINDS)}
     for entry in final.iterdir():
-        if entry.name in own or (draft / entry.name).exists():
+        if entry.name in own or _ARRAY.fullmatch(entry.name) or (draft / entry.name).exists():
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
@@ -452,7 +453,7 @@ def _check_files(folder: Path, head: Mapping[str, Any]) -> None:
 
 
 def _check_array_name(file: Any) -> None:
-    if not (isinstance(file, str) and re.fullmatch(r"array-\d{1,9}\.npy", file, re.ASCII)):
+    if not (isinstance(file, str) and _ARRAY.fullmatch(file)):
         raise ValueError(f"{file!r} cannot be the file of an array")
 
 

@@ -29,7 +29,7 @@ from stanct.runs.power_copies import PowerCopiesRun
 from stanct.samplers._chains import Chains, Length, Runner
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import control_of, generated, nuts_sampler
-from stanct.samplers._rounds import draws_inside
+from stanct.samplers._rounds import copies_inside
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 # The least fixed β of the paper.
@@ -185,14 +185,10 @@ class PowerCopies:
         return np.concatenate([whole, control_of((beta - low) / (high - low))], axis=1)
 
     def _starts(self, name: str, base: Base) -> Array:
-        """Copies drawn from the base inside the target's support, then u unless β is fixed."""
         job = self.job
         rng = np.random.default_rng(job.seeds("starts", name))
-        places = draws_inside(job.target, base, job.chains * self.copies, rng)
-        places = np.reshape(places, (job.chains, -1))
-        if self.betas is not None:
-            return places
-        return np.concatenate([places, rng.logistic(size=(job.chains, self.copies))], axis=1)
+        shape = job.chains, self.copies
+        return copies_inside(job.target, base, shape, rng, free=self.betas is None)
 
     def _log_zeta(self, start: FittedBase) -> float:
         """The user's log ζ, or that with which both bounds of β are equally likely.

@@ -85,6 +85,29 @@ def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.G
     )
 
 
+def copies_inside(
+    target: SampledTarget,
+    base: Base,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+    *,
+    free: bool,
+) -> Array:
+    """Copies drawn from the base inside the support, then logistic u if β is free.
+
+    Parameters
+    ----------
+    shape
+        Numbers of chains and of copies.
+
+    Returns
+    -------
+    shape (chains, N D), or (chains, N D + N)
+    """
+    places = draws_inside(target, base, shape[0] * shape[1], rng).reshape(shape[0], -1)
+    return np.concatenate([places, rng.logistic(size=shape)], axis=1) if free else places
+
+
 def refuse_huge(target: SampledTarget, base: Base) -> None:
     """Refuse a log density of which squares and products overflow, by a few draws of the base."""
     points = base.unwhiten(base.draw(np.random.default_rng(0), PROBES))

@@ -30,7 +30,7 @@ from stanct.samplers._looks import further
 from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._power_copies import ROUND_DRAWS, ROUND_WARMUP, PowerCopies, check_instrument
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import draws_inside
+from stanct.samplers._rounds import copies_inside
 from stanct.settings import Choice, Numbers, Whole
 
 INSTRUMENTS = ("path", "target")
@@ -337,14 +337,10 @@ class _Stages:
         return _Drawn(draws, beta, CopyEstimator(draws.delta, base_delta, bias, betas))
 
     def _starts(self, name: str, base: Base) -> Array:
-        """Copies drawn from the base inside the target's support, then u unless β is fixed."""
         job, method = self.job, self.method
         rng = np.random.default_rng(job.seeds("starts", name))
-        inside = draws_inside(job.target, base, job.chains * method.copies, rng)
-        places = np.reshape(inside, (job.chains, -1))
-        if method.fixed_beta is not None:
-            return places
-        return np.concatenate([places, rng.logistic(size=(job.chains, method.copies))], axis=1)
+        shape = job.chains, method.copies
+        return copies_inside(job.target, base, shape, rng, free=method.fixed_beta is None)
 
 
 def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
