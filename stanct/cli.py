@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -77,7 +79,13 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
 def _commands() -> Any:
     # A call for help needs none of what commands import.
-    return importlib.import_module("stanct.commands")
+    gc.disable()  # modules are no garbage, and looking for some among them takes half a second
+    try:
+        return importlib.import_module("stanct.commands")
+    finally:
+        gc.enable()
+        gc.freeze()
+        atexit.register(gc.freeze)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -25,7 +25,6 @@ from stanct.errors import SamplingError, StanctError
 from stanct.model import TemperedModel, temper
 from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
 from stanct.options import Options
-from stanct.pages.page import check_page_file
 from stanct.runs import comparison
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.forecast import promise
@@ -35,6 +34,7 @@ from stanct.runs.storage import check_save_folder
 from stanct.salvaging import salvage
 from stanct.samplers._method import Method
 from stanct.sampling import method_with, named_method
+from stanct.settings import check_page_file
 from stanct.targets.program_target import check_generated
 
 OPTIONS = tuple(Options.__annotations__)

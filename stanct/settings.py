@@ -74,6 +74,19 @@ def usable_path(given: Any, error: type[StanctError] = StanctError) -> Path:
     return Path(given)
 
 
+def check_page_file(file: str | os.PathLike[str]) -> Path:
+    """Return the file as a path; raise `StanctError` if a page cannot be written there."""
+    path = usable_path(file)
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if path.is_dir() or not parent.is_dir():
+        raise StanctError(
+            f"The page cannot be written to {path}: "
+            + ("it is a folder." if path.is_dir() else f"{parent} is not a folder."),
+            remedy="Choose a file, e.g. report.html.",
+        )
+    return path
+
+
 def _unusable(given: Any) -> str | None:
     """Return why no file can have a path; None if one can."""
     if not isinstance(given, str | os.PathLike):

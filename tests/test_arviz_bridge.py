@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -21,6 +24,23 @@ def test_equal_weights_have_no_tail() -> None:
     assert pareto_k(rounded) == -np.inf
     capped = np.minimum(np.linspace(-5, 2, 400), 0.0)
     assert pareto_k(capped) == -np.inf
+
+
+def test_too_few_weights_have_no_tail_that_could_be_told(rng: np.random.Generator) -> None:
+    assert pareto_k(rng.standard_normal(24)) == np.inf
+    assert np.isfinite(pareto_k(rng.standard_normal(25)))
+
+
+def test_statistics_of_arrays_do_not_load_all_of_arviz() -> None:
+    """All of ArviZ takes half a second, which a run without a container need not wait for."""
+    code = (
+        "import sys, numpy as np\n"
+        "from stanct.estimates.arviz_bridge import effective_size, pareto_k, r_hat\n"
+        "x = np.random.default_rng(1).standard_normal((2, 100))\n"
+        "print(effective_size(x), r_hat(x), pareto_k(x), 'arviz' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.split()[-1] == "False", found.stderr
 
 
 def test_effective_size_and_r_hat(rng: np.random.Generator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -116,23 +117,52 @@ def test_a_mode_that_all_first_starts_miss_is_found(
 def test_a_second_look_that_finds_nothing_changes_nothing(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, found = target_of(ONE_MODE), []
+    # The curvature at its mode does not tell its mass, so that Pathfinder looks.
+    target, dropped = target_of(SKEWED), []
     twice = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
     look = modes.approximations
 
-    def once(*arguments: Any) -> list[LocalFit]:
-        if found:
-            raise EngineError("not again")
-        found.extend(look(*arguments))
-        return found
+    def not_again(*arguments: Any) -> list[LocalFit]:
+        dropped.extend(look(*arguments))
+        raise EngineError("not again")
 
-    monkeypatch.setattr(modes, "approximations", once)
+    monkeypatch.setattr(modes, "approximations", not_again)
     one = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
     assert (
         np.array_equal(twice.base.dense().scale, one.base.dense().scale)
         and twice.log_zeta == one.log_zeta
     )
-    assert twice.evaluations == one.evaluations + sum(len(fit.points) for fit in found)
+    assert twice.evaluations == one.evaluations + sum(len(fit.points) for fit in dropped)
+    assert dropped
+
+
+@pytest.mark.parametrize(("threads", "early"), [(2, True), (1, False)])
+def test_pathfinder_begins_beside_the_search(
+    threads: int, early: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search waits for the first attempt, which comes early where there is a second thread."""
+    target, attempted, before = target_of(SKEWED), threading.Event(), []
+    find, draw = modes.search, embedded.pathfinder
+
+    def patient(*arguments: Any, **settings: Any) -> Any:
+        before.append(attempted.wait(5 if early else 0.2))
+        return find(*arguments, **settings)
+
+    def seen(*arguments: Any, **settings: Any) -> Any:
+        attempted.set()
+        return draw(*arguments, **settings)
+
+    def fit() -> Any:
+        seeds = np.random.SeedSequence(seed)
+        return fit_base(target, "pilot", chains=2, seed=seeds, nuts=Nuts(threads=threads))
+
+    plain = fit()
+    monkeypatch.setattr(modes, "search", patient)
+    monkeypatch.setattr(embedded, "pathfinder", seen)
+    beside = fit()
+    assert before == [early]
+    assert np.array_equal(plain.base.dense().scale, beside.base.dense().scale)
+    assert plain.evaluations == beside.evaluations and plain.gradients == beside.gradients
 
 
 def test_hidden_modes_widen_the_base(seed: int) -> None:

@@ -50,3 +50,13 @@ def test_every_command_is_there() -> None:
     found = re.findall(r'_command\("(\w+)"\)', text)
     assert len(found) >= 10
     assert all(callable(getattr(commands, name)) for name in found)
+
+
+def test_commands_load_no_pictures() -> None:
+    """What draws pages and fills containers takes a second, for which no number need wait."""
+    code = (
+        "import stanct.commands, sys\n"
+        "print([n for n in ('matplotlib', 'arviz', 'xarray', 'cmdstanpy') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

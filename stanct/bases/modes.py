@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -35,17 +35,20 @@ from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import DrawBlock, Nuts
+from stanct.engines.tape import has_own_thread
 from stanct.errors import EngineError, SamplingError, first_few
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.seeds import stan_seed
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
-from stanct.work.interrupts import heard
+from stanct.work.interrupts import beside, heard
 from stanct.work.progress import Bar
 
 # Makes the draws of one local approximation from recipe, seed, draws, and radius of the start.
 Approximation = Callable[..., DrawBlock]
+# The draws of an approximation from one start, or why there are none.
+Attempt = DrawBlock | EngineError
 # Makes local fits from `STARTS` random starts.
 Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 # Starts are uniform within these radii of the origin, used in turn. Stan's own 2 suits hierarchical
@@ -190,15 +193,22 @@ def find_modes(
 
 
 def _found(
-    look: Look, seeds: FitSeeds, rng: np.random.Generator, bar: Bar
+    look: Look,
+    seeds: FitSeeds,
+    rng: np.random.Generator,
+    bar: Bar,
+    *,
+    first: Callable[[], list[LocalFit]] | None = None,
 ) -> tuple[list[LocalFit], int]:
     """Local fits from `STARTS` starts, and from as many again if those found only one mode.
+
+    `first` makes those of the first look where it has begun.
 
     A mode to which every sixth start leads is missed by all first starts in one run of 27, and by
     all starts of both looks in one of 700. A second look that finds nothing new is dropped, but its
     cost in points is included in the second number.
     """
-    found = look(seeds.starts, rng)
+    found = first() if first else look(seeds.starts, rng)
     cost = _points(found)
     if len(distinct_modes(found)) > 1:
         return found, cost
@@ -225,8 +235,26 @@ def _piloted(
     """Search for modes, and measure each: by its curvature where that suffices, or by a pilot.
 
     Ascents find local modes, and find them at every scale. Pathfinder stops on its way up where the
-    bulk of the mass is, which ascents in funnels miss.
+    bulk of the mass is, which ascents in funnels miss. It begins beside them where a second core is
+    free, because most hierarchies need both.
     """
+    seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
+    both = nuts.threads > 1 and effort_of(target) == 1 and not target.by_cmdstan
+    with beside(seen, early=both and has_own_thread()) as pathfinder:
+        return _by_search(target, chains, seeds, rng, nuts, bar, hints, pathfinder)
+
+
+def _by_search(
+    target: ProgramTarget,
+    chains: int,
+    seeds: FitSeeds,
+    rng: np.random.Generator,
+    nuts: Nuts,
+    bar: Bar,
+    hints: Hints,
+    pathfinder: Callable[[], list[Attempt]],
+) -> Modes:
+    """What `_piloted` finds, where `pathfinder` makes Pathfinder's attempts of the first look."""
     density, most = target.density, most_pilots(target.density.dimension)
     bar.note("searching")
     look = partial(
@@ -262,7 +290,9 @@ def _piloted(
         evaluations += scouted.evaluations
     elif not target.by_cmdstan and (others or looked.astray or not near):
         draw = partial(approximations, target, embedded.pathfinder, 25, bar)
-        approximate, cost = _found(draw, seeds, rng, bar)
+        approximate, cost = _found(
+            draw, seeds, rng, bar, first=lambda: fitted(target, pathfinder(), "pathfinder", rng)
+        )
         # Without a search, the ends of Pathfinder must tell how likely further modes are.
         if not looked.ascents:
             once = sum(len(group) == 1 for group in distinct_modes(approximate))
@@ -366,16 +396,50 @@ def approximations(
     EngineError
         No start led to two points with a finite density.
     """
-    fits = []
-    failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(starts), itertools.cycle(RADII), strict=False):
-        bar.update()
+    seen = attempts(target, way, draws, bar, seed, starts=starts)
+    return fitted(target, seen, way.__name__, rng)
+
+
+def attempts(
+    target: ProgramTarget,
+    way: Approximation,
+    draws: int,
+    bar: Bar,
+    seed: np.random.SeedSequence,
+    *,
+    starts: int = STARTS,
+) -> Iterator[Attempt]:
+    """From each start, an approximation's draws; see `approximations`."""
+    with target.density.borrow() as own:
+        for child, radius in zip(seed.spawn(starts), itertools.cycle(RADII), strict=False):
+            bar.update()
+            attempt: Attempt
+            try:
+                with bounded(own):
+                    attempt = way(
+                        target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
+                    )
+            except EngineError as cause:
+                attempt = cause
+            yield attempt
+
+
+def fitted(
+    target: ProgramTarget, seen: Iterable[Attempt], name: str, rng: np.random.Generator
+) -> list[LocalFit]:
+    """Gaussians with the moments of attempts; see `approximations`.
+
+    `name` is that of the approximation in messages.
+    """
+    fits: list[LocalFit] = []
+    count, failure = 0, None
+    for attempt in seen:
+        count += 1
+        if isinstance(attempt, EngineError):
+            failure = attempt
+            continue
         try:
-            with bounded(target.density):
-                block = way(
-                    target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
-                )
-            points = target.unconstrain(block, 0, rng)
+            points = target.unconstrain(attempt, 0, rng)
         except EngineError as cause:
             failure = cause
             continue
@@ -392,7 +456,7 @@ def approximations(
     if not fits:
         _refuse_flat(target.density, rng)
         raise EngineError(
-            f"The local fit ({way.__name__}) failed from all of {starts} starts."
+            f"The local fit ({name}) failed from all of {count} starts."
             + (f" The last one said: {failure.message}" if failure else ""),
             remedy="Check that the density is finite and smooth near the origin of the "
             "unconstrained space, or pass base='laplace' or a GaussianBase.",

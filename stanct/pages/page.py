@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from stanct.errors import StanctError
 from stanct.plots.canvas import INK, QUIET, RULE
 from stanct.resources import resource_folder
-from stanct.settings import usable_path
+from stanct.settings import check_page_file
 from stanct.stan.highlight import highlighted
 
 # The page's colours replace those of a picture, so that it follows light and dark mode.
@@ -60,19 +60,6 @@ class HtmlPage(str):
                 remedy="Choose a file that you can write.",
             ) from cause
         return path
-
-
-def check_page_file(file: str | os.PathLike[str]) -> Path:
-    """Return the file as a path; raise `StanctError` if a page cannot be written there."""
-    path = usable_path(file)
-    parent = next(p for p in path.absolute().parents if p.exists())
-    if path.is_dir() or not parent.is_dir():
-        raise StanctError(
-            f"The page cannot be written to {path}: "
-            + ("it is a folder." if path.is_dir() else f"{parent} is not a folder."),
-            remedy="Choose a file, e.g. report.html.",
-        )
-    return path
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -142,6 +142,45 @@ def heard(work: Callable[[], T]) -> T:
     """Call `work` in a thread, so that an interrupt is heard while compiled code runs."""
     (found,) = in_threads(lambda _: work(), 1, 1)
     return found
+
+
+@contextmanager
+def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]]:
+    """Take steps beside the body, which may ask for all of them.
+
+    Steps that the body does not ask for end after the one under way, for which nobody waits.
+
+    Parameters
+    ----------
+    steps
+        Their results, in turn.
+    early
+        Whether a thread takes them at once. Otherwise they are taken where the body asks.
+
+    Yields
+    ------
+    Function that waits for the results of all steps.
+    """
+    if not early:
+        yield lambda: list(steps)
+        return
+    made: list[T] = []
+    unwanted = threading.Event()
+
+    def take() -> list[T]:
+        for step in steps:
+            made.append(step)
+            if unwanted.is_set():
+                break
+        return made
+
+    with Threads(1) as pool:
+        future = pool.submit(take)
+        try:
+            yield lambda: result(future)
+        finally:
+            unwanted.set()
+            pool.shutdown()
 
 
 @contextmanager
