@@ -31,6 +31,7 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
+from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
 from stanct.samplers.auto import Auto
 from stanct.sampling import sample
@@ -102,7 +103,8 @@ def bridge(
     The evidence is that of the program as you wrote it; `stanct.model.TemperedModel.omissions`
     lists the constants that it leaves out. The estimate takes log densities alone, about
     (6 + 3 × `reshuffles`) for each draw, and no gradient. The search takes those of Pathfinder, and
-    of short NUTS chains where it finds something.
+    of short NUTS chains where it finds something. With it, lines through a few draws also look for
+    directions in which the density does not fall off.
 
     Parameters
     ----------
@@ -235,7 +237,8 @@ class _Bridging:
             lp=np.zeros((0, 0)) if self.draws.lp is None or lost else self.draws.lp,
             provenance=self._provenance(chains, draws, lost, unseen),
         )
-        return run, unseen
+        searched = self.settings.search
+        return noting_beyond(run, self.target, self.ledger, by_gradients=searched), unseen
 
     def _inside(self) -> tuple[Array, Array, float]:
         """Draws with finite log densities in chains of equal length, these, and the share lost."""

@@ -35,6 +35,7 @@ from stanct.salvaging import salvage
 from stanct.samplers._method import Method
 from stanct.sampling import method_with, named_method
 from stanct.settings import check_page_file
+from stanct.stan.omissions import Omission
 from stanct.targets.program_target import check_generated
 
 OPTIONS = tuple(Options.__annotations__)
@@ -95,24 +96,28 @@ def _cases(folders: Sequence[str], *, with_data: bool) -> list[Case]:
 
 
 def _model(options: argparse.Namespace) -> TemperedModel:
-    model = temper(
+    return temper(
         options.model,
         include_paths=options.include_path,
         prefix=options.prefix,
         half_priors=options.half_priors.replace("-", " "),
         hierarchies=options.hierarchies.replace("as-", "as "),
     )
-    shown = model.omissions[:MOST_NOTES]
-    for omission in shown:
+
+
+def _note(omissions: Sequence[Omission]) -> None:
+    """Say what a program leaves out."""
+    for omission in omissions[:MOST_NOTES]:
         say(f"Note, {omission}", sys.stderr)
-    if rest := len(model.omissions) - len(shown):
+    if len(omissions) > MOST_NOTES:
+        rest = len(omissions) - MOST_NOTES
         say(f"Note, and {rest} more. In Python, `model.omissions` has all.", sys.stderr)
-    return model
 
 
 def temper_program(options: argparse.Namespace) -> int:
     """Write, show, compare or check a generated program."""
     model = _model(options)
+    _note(model.omissions)
     kind = options.kind or ("density" if options.diff else "joint")
     if options.out is not None:
         for path in model.write(options.out, kinds=[kind]):
@@ -189,7 +194,7 @@ def evidence(options: argparse.Namespace) -> int:
     )
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     data = _given(options.data)
-    _note_unused(model, data)
+    _note_of(model, data)
     run = model.sample(
         data,
         _method(options.method, options.set),
@@ -205,9 +210,11 @@ def evidence(options: argparse.Namespace) -> int:
     return _finish(run, options)
 
 
-def _note_unused(model: TemperedModel, data: str | None) -> None:
-    """Say which variables of the data the program does not declare."""
-    for name in model.target(data).unused_data:
+def _note_of(model: TemperedModel, data: str | None) -> None:
+    """Say what a program with data leaves out, and which variables it does not declare."""
+    target = model.target(data)
+    _note(target.omissions)
+    for name in target.unused_data:
         say(f"Note, {model.program.label} does not declare `{name}`, which {data} has.", sys.stderr)
 
 
@@ -215,9 +222,11 @@ def bridge_fit(options: argparse.Namespace) -> int:
     """Print log Z of a fit made elsewhere, by bridge sampling."""
     _check_outputs(options)
     escalation: dict[str, Any] = {"progress": not options.quiet} if options.escalate else {}
+    model, data = _model(options), _given(options.data)
+    _note_of(model, data)
     run = bridge(
-        _model(options),
-        _given(options.data),
+        model,
+        data,
         options.fit[0] if len(options.fit) == 1 else options.fit,
         reshuffles=options.reshuffles,
         search=not options.no_search,

@@ -516,3 +516,32 @@ def test_no_bayes_factor_of_improper_priors(
     assert "`m` has no prior" in capsys.readouterr().out
     with pytest.raises(StanctError, match="improper must be"):
         stanct.compare(*runs, improper="yes")  # type: ignore[arg-type]
+
+
+EMPTY = """
+data { int<lower=0> n; int k; }
+parameters { vector[n] b; array[2] matrix[k, n] c; real<lower=0> s; vector[k] d; }
+model { s ~ exponential(1); }
+"""
+
+
+def test_parameters_without_elements_leave_out_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packages declare coefficients of which a model may have none."""
+    file = written_to(tmp_path / "empty.stan", EMPTY)
+    model = stanct.temper(file)
+    named = {name for one in model.omissions for name in one.parameters}
+    assert named == {"b", "c", "d"}
+
+    def left(n: int, k: int) -> set[str]:
+        found = model.target({"n": n, "k": k}).origin["omissions"]
+        return {name for one in found for name in one["parameters"]}
+
+    assert left(0, 0) == set()
+    assert left(0, 2) == {"d"} and left(2, 0) == {"b"} and left(1, 1) == named
+    data = written_to(tmp_path / "empty.json", '{"n": 0, "k": 0}')
+    call = ["evidence", file, data, "--json", "--quiet", "--draws", "100", "--seed", "1"]
+    assert main(call) == 0
+    said = capsys.readouterr()
+    assert "Note, " not in said.err and json.loads(said.out)["omissions"] == []

@@ -22,12 +22,15 @@ LEAST_EFFORT = 0.1
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 
-def noting_beyond(run: AnyRun, target: SampledTarget, ledger: Ledger) -> AnyRun:
+def noting_beyond(
+    run: AnyRun, target: SampledTarget, ledger: Ledger, *, by_gradients: bool | None = None
+) -> AnyRun:
     """The run with notes in its provenance, and their cost.
 
     ``"rounding"`` is the mass where parameters round to their bounds, and ``"endless"`` names
     coordinates along which the density does not fall off. No lines are followed with so much data
-    that they would take seconds.
+    that they would take seconds. Lines in directions that no gradient sees need gradients. By
+    default a run without gradients stays one.
     """
     if not (isinstance(run, EvidenceRun) and isinstance(target, ProgramTarget)):
         return run
@@ -40,9 +43,8 @@ def noting_beyond(run: AnyRun, target: SampledTarget, ledger: Ledger) -> AnyRun:
     notes: dict[str, Any] = {}
     if effort_of(target) > LEAST_EFFORT:
         density = target.density
-        # A run without gradients stays one.
-        by_gradients = ledger.gradients > 0
-        found = endless(density, density.unconstrained_names, x, weights, by_gradients=by_gradients)
+        allowed = ledger.gradients > 0 if by_gradients is None else by_gradients
+        found = endless(density, density.unconstrained_names, x, weights, by_gradients=allowed)
         ledger.gradients += found.gradients
         ledger.evaluations += found.evaluations
         if found.along:

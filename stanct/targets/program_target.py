@@ -24,7 +24,7 @@ from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
-from stanct.stan.omissions import omissions
+from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.syntax import Declare
 from stanct.targets.bounds import refuse_impossible_bounds
@@ -34,7 +34,7 @@ from stanct.targets.density import Density
 from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
-from stanct.targets.sizes import refuse_sizes
+from stanct.targets.sizes import empty_parameters, refuse_sizes
 from stanct.work.interrupts import heard
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
@@ -120,6 +120,12 @@ class ProgramTarget:
     @property
     def _users(self) -> Program:
         return self.program if self.written is None else self.written
+
+    @property
+    def omissions(self) -> tuple[Omission, ...]:
+        """What the user's program leaves out, but for parameters that these data make empty."""
+        empty = empty_parameters(self._users, self.data)
+        return tuple(one for one in omissions(self._users) if not empty.issuperset(one.parameters))
 
     @property
     def reparametrised(self) -> tuple[str, ...]:
@@ -307,7 +313,7 @@ class ProgramTarget:
             "unused_data": list(self.unused_data),
             "data_origin": self.data.origin,
             "data_sha256": self.data.sha256,
-            "omissions": [omission.record() for omission in omissions(self._users)],
+            "omissions": [omission.record() for omission in self.omissions],
         }
 
     def variables(self, x: Array, seed: np.random.SeedSequence) -> dict[str, Array]:

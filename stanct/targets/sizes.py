@@ -70,6 +70,20 @@ def refuse_sizes(program: Program, data: StanData) -> None:
             )
 
 
+def empty_parameters(program: Program, data: StanData) -> frozenset[str]:
+    """Names of the parameters without elements, as far as data tell sizes."""
+    known = known_numbers(program, data.values)
+    return frozenset(
+        program.syntax.word(one.token)
+        for one in _declared(program)
+        if one.block == "parameters"
+        and any(
+            _size(program, one, size, known, data) == 0
+            for size in (*one.spec.array, *one.spec.dims)
+        )
+    )
+
+
 def _told(count: int) -> str:
     return f"{count}" if count < 10**12 else f"{count:.1e}"
 
