@@ -41,6 +41,8 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
         ("density", "normal_lpdf(mu | 0, 5)", "normal_lpdf(mu | 0.1, 5)"),
         ("joint", "target += inv_logit(-ct_u) *", "target += 1.001 * inv_logit(-ct_u) *"),
         ("pseudo_extended", "log_sum_exp(ct_log_weight)", "max(ct_log_weight)"),
+        ("pseudo_extended", "ct_from_base ? ct_log_det_scale : 0", "ct_log_det_scale"),
+        ("pseudo_extended", "(ct_most_beta - ct_least_beta)", "1"),
         ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
         ("extended_hamiltonian", "inv(1 + s ^ power)", "inv(1 + 1.001 * s ^ power)"),
         ("extended_hamiltonian", "s ^ 2 * (3 - 2 * s)", "s ^ 2 * (3.001 - 2 * s)"),

@@ -31,6 +31,11 @@ _COUPLINGS: tuple[dict[str, Any], ...] = tuple(
     | {"K": _BIAS.beta.size, "bias_xi": _BIAS.beta, "bias": _BIAS.value}
     for power, lowest in ((3, 0.0), (0, 0.1))
 )
+# The two paths of pseudo-extended copies: from a base, and powers of the target alone.
+_PATHS: tuple[dict[str, Any], ...] = (
+    {"from_base": 1, "least_beta": 0.0, "most_beta": 1.0},
+    {"from_base": 0, "least_beta": 0.2, "most_beta": 0.9},
+)
 
 
 @dataclass(frozen=True)
@@ -244,60 +249,90 @@ def _whitened(
     mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
     log_det = np.log(diagonal).sum()
     extra = whitening_data(mean, diagonal)
-    copies = 1
+    copies, variants = 1, [dict[str, Any]()]
     if kind == "extended_hamiltonian":
-        programs = [_generated(target, kind, extra | coupling, home) for coupling in _COUPLINGS]
+        variants = list(_COUPLINGS)
     else:
         extra |= _bias_data()
-        if kind == "pseudo_extended":
-            copies = _COPIES
-            extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": []}
-            extra |= {"log_g": _LOG_PRIOR.value, "from_base": 1, "least_beta": 0, "most_beta": 1}
-        programs = [_generated(target, kind, extra, home)]
+    if kind == "pseudo_extended":
+        copies, variants = _COPIES, list(_PATHS)
+        extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": [], "log_g": _LOG_PRIOR.value}
+    programs = [_generated(target, kind, extra | variant, home) for variant in variants]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
         evaluated = [density.log_density_gradient(mean + diagonal * row) for row in z]
-        log_p = np.array([value for value, _ in evaluated]) + log_det
+        which = k % len(programs)
+        by_base = variants[which].get("from_base", 1)
+        log_p = np.array([value for value, _ in evaluated]) + (log_det if by_base else 0)
         by_z = np.array([gradient for _, gradient in evaluated]) * diagonal
-        found = programs[k % len(programs)].log_density_gradient(np.append(z, u))
+        found = programs[which].log_density_gradient(np.append(z, u))
         if kind == "extended_hamiltonian":
-            coupling = _COUPLINGS[k % len(programs)]
-            wanted, gradient = _extended_hamiltonian(log_p, by_z, u, coupling)
+            wanted, gradient = _extended_hamiltonian(log_p, by_z, u, variants[which])
         else:
-            wanted, gradient = _tempered(log_p, by_z, z, u)
+            path = _Path.of(log_p, by_z, z, u, variants[which])
+            wanted, gradient = path.tempered()
             if kind == "pseudo_extended":
-                excess, by_copies = _pseudo_extended(log_p, by_z, z, u)
+                excess, by_copies = path.pseudo_extended()
                 wanted, gradient = wanted + excess, gradient + by_copies
         yield found, (wanted, gradient)
 
 
-def _tempered(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
-    """Return the tempered log density and its gradient.
+@dataclass(frozen=True)
+class _Path:
+    """Copies on a path between a base and the target p, or on its powers, as if the base were 1.
 
-    Σ β log p(z) + (1 − β) log N(z; 0, I) − b(β) + log β + log(1 − β).
+    Attributes
+    ----------
+    log_p, log_base : shape (N,)
+        Log densities of the copies.
+    by_z, base_by_z : shape (N, D)
+        Their gradients.
+    u, beta, by_u : shape (N,)
+        The controls, β = l + (h − l) inv_logit(u), and dβ/du.
     """
-    beta, rest = special.expit(u), special.expit(-u)
-    log_base = _log_normal(z)
-    value = np.sum(beta * log_p + rest * log_base)
-    value += np.sum(special.log_expit(u) + special.log_expit(-u) - _BIAS(beta))
-    along_z = beta[:, None] * by_z - rest[:, None] * z
-    along_u = beta * rest * (log_p - log_base - _slope(_BIAS, beta)) + rest - beta
-    return value, np.append(along_z, along_u)
 
+    log_p: Array
+    by_z: Array
+    log_base: Array
+    base_by_z: Array
+    u: Array
+    beta: Array
+    by_u: Array
 
-def _pseudo_extended(log_p: Array, by_z: Array, z: Array, u: Array) -> tuple[float, Array]:
-    """Return what [PE] 8 adds, log (1/N) Σ w + Σ log g, and its gradient.
+    @classmethod
+    def of(cls, log_p: Array, by_z: Array, z: Array, u: Array, path: Mapping[str, Any]) -> _Path:
+        low, high = path.get("least_beta", 0.0), path.get("most_beta", 1.0)
+        share = int(path.get("from_base", 1))
+        up, down = special.expit(u), special.expit(-u)
+        beta, by_u = low + (high - low) * up, (high - low) * up * down
+        return cls(log_p, by_z, share * _log_normal(z), -share * z, u, beta, by_u)
 
-    log w = −(1 − β) δ − b(1) + b(β).
-    """
-    beta, rest = special.expit(u), special.expit(-u)
-    delta = _log_normal(z) - log_p
-    log_weight = -rest * delta - _BIAS.value[-1] + _BIAS(beta)
-    share = special.softmax(log_weight)
-    along_z = (share * rest)[:, None] * (z + by_z)
-    along_u = beta * rest * (share * (delta + _slope(_BIAS, beta)) + _slope(_LOG_PRIOR, beta))
-    value = special.logsumexp(log_weight) - np.log(len(u)) + np.sum(_LOG_PRIOR(beta))
-    return value, np.append(along_z, along_u)
+    def tempered(self) -> tuple[float, Array]:
+        """Return the tempered log density and its gradient.
+
+        Σ β log p(z) + (1 − β) log base − b(β) + log inv_logit(u) + log inv_logit(−u).
+        """
+        u, beta, rest = self.u, self.beta, 1 - self.beta
+        value = np.sum(beta * self.log_p + rest * self.log_base - _BIAS(beta))
+        value += np.sum(special.log_expit(u) + special.log_expit(-u))
+        along_z = beta[:, None] * self.by_z + rest[:, None] * self.base_by_z
+        along_u = self.by_u * (self.log_p - self.log_base - _slope(_BIAS, beta))
+        along_u += special.expit(-u) - special.expit(u)
+        return value, np.append(along_z, along_u)
+
+    def pseudo_extended(self) -> tuple[float, Array]:
+        """Return what [PE] 8 adds, log (1/N) Σ w + Σ log g, and its gradient.
+
+        log w = −(1 − β) δ − b(1) + b(β).
+        """
+        beta, rest = self.beta, 1 - self.beta
+        delta = self.log_base - self.log_p
+        log_weight = -rest * delta - _BIAS.value[-1] + _BIAS(beta)
+        share = special.softmax(log_weight)
+        along_z = (share * rest)[:, None] * (self.by_z - self.base_by_z)
+        along_u = share * (delta + _slope(_BIAS, beta)) + _slope(_LOG_PRIOR, beta)
+        value = special.logsumexp(log_weight) - np.log(len(beta)) + np.sum(_LOG_PRIOR(beta))
+        return value, np.append(along_z, self.by_u * along_u)
 
 
 def _extended_hamiltonian(
