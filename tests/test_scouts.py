@@ -18,10 +18,10 @@ from stanct.bases import fits, modes
 from stanct.bases.boltzmann import BoltzmannMachine, Moments
 from stanct.bases.fits import LEAST_SHRINKAGE, fit_base
 from stanct.bases.local import LocalFit, moment_match
-from stanct.bases.modes import STARTS
 from stanct.bases.pilots import TRIAL, needless
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.search import SCANS
+from stanct.bases.starts import STARTS
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError

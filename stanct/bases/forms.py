@@ -16,8 +16,8 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.fits import FittedBase
-from stanct.bases.modes import approximations
 from stanct.bases.pilots import half_width
+from stanct.bases.starts import approximations
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError

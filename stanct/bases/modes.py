@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -14,13 +13,10 @@ from stanct.arrays import Array
 from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
-    bounded,
     distinct_modes,
     explains,
-    hessian,
     inside,
     is_flat,
-    laplace_fit,
 )
 from stanct.bases.pilots import (
     NEGLIGIBLE,
@@ -32,35 +28,23 @@ from stanct.bases.pilots import (
     piloted,
 )
 from stanct.bases.search import FEW, UNSEEN, Search, search
+from stanct.bases.starts import STARTS, Attempt, approximations, attempts, fitted, laplace_fits
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
-from stanct.engines.embedded import DrawBlock, Nuts
+from stanct.engines.embedded import Nuts
 from stanct.engines.tape import has_own_thread
-from stanct.errors import EngineError, SamplingError, first_few
-from stanct.path.gaussian import LOG_2PI, gaussian_moments
-from stanct.seeds import stan_seed
-from stanct.targets.density import Density
+from stanct.errors import EngineError
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import beside, heard
 from stanct.work.progress import Bar
 
-# Makes the draws of one local approximation from recipe, seed, draws, and radius of the start.
-Approximation = Callable[..., DrawBlock]
-# The draws of an approximation from one start, or why there are none.
-Attempt = DrawBlock | EngineError
 # Makes local fits from `STARTS` random starts.
 Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
-# Starts are uniform within these radii of the origin, used in turn. Stan's own 2 suits hierarchical
-# programs. Larger radii find modes that lie further out.
-RADII = (2.0, 6.0, 15.0)
-STARTS = 18
 # With more characters of data, some 150,000 numbers, a log density takes milliseconds, and tens of
 # thousands of them minutes. The search then spends less, in proportion. With a limit of time, draws
 # would depend on the machine.
 MUCH_DATA = 1_000_000
-# Points at which a flat density is told, and the largest slope there.
-FLAT_AT, FLAT = 8, 1e-12
 
 
 @dataclass(frozen=True)
@@ -174,7 +158,7 @@ def find_modes(
         if method == "pilot":
             return _piloted(target, chains, seeds, rng, nuts, bar, hints=hints or Hints())
         if method == "laplace" and engine is None:
-            look = partial(_laplace_fits, target, bar)
+            look = partial(laplace_fits, target, bar)
             return Modes(best_of_each_mode(_found(look, seeds, rng, bar)[0]))
         draws = max(100, 4 * target.density.dimension)
         if engine is not None:
@@ -368,136 +352,3 @@ def _around(place: Array, fits: list[LocalFit]) -> LocalFit:
 
 def _points(fits: list[LocalFit]) -> int:
     return sum(len(fit.points) for fit in fits)
-
-
-def approximations(
-    target: ProgramTarget,
-    way: Approximation,
-    draws: int,
-    bar: Bar,
-    seed: np.random.SeedSequence,
-    rng: np.random.Generator,
-    *,
-    starts: int = STARTS,
-) -> list[LocalFit]:
-    """From each start, a Gaussian with the moments of an approximation's draws, and its bound.
-
-    Parameters
-    ----------
-    way, draws
-        The approximation, and the number of its draws from each start.
-    seed, rng
-        Random streams of the starts, and of what draws do not tell of their unconstrained points.
-    starts
-        Number of starts, at the `RADII` in turn.
-
-    Raises
-    ------
-    EngineError
-        No start led to two points with a finite density.
-    """
-    seen = attempts(target, way, draws, bar, seed, starts=starts)
-    return fitted(target, seen, way.__name__, rng)
-
-
-def attempts(
-    target: ProgramTarget,
-    way: Approximation,
-    draws: int,
-    bar: Bar,
-    seed: np.random.SeedSequence,
-    *,
-    starts: int = STARTS,
-) -> Iterator[Attempt]:
-    """From each start, an approximation's draws; see `approximations`."""
-    with target.density.borrow() as own:
-        for child, radius in zip(seed.spawn(starts), itertools.cycle(RADII), strict=False):
-            bar.update()
-            attempt: Attempt
-            try:
-                with bounded(own):
-                    attempt = way(
-                        target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
-                    )
-            except EngineError as cause:
-                attempt = cause
-            yield attempt
-
-
-def fitted(
-    target: ProgramTarget, seen: Iterable[Attempt], name: str, rng: np.random.Generator
-) -> list[LocalFit]:
-    """Gaussians with the moments of attempts; see `approximations`.
-
-    `name` is that of the approximation in messages.
-    """
-    fits: list[LocalFit] = []
-    count, failure = 0, None
-    for attempt in seen:
-        count += 1
-        if isinstance(attempt, EngineError):
-            failure = attempt
-            continue
-        try:
-            points = target.unconstrain(attempt, 0, rng)
-        except EngineError as cause:
-            failure = cause
-            continue
-        log_density = target.density.log_densities(points)
-        points, log_density = (
-            points[np.isfinite(log_density)],
-            log_density[np.isfinite(log_density)],
-        )
-        if len(points) < 2:
-            continue
-        mean, covariance = gaussian_moments(points)
-        entropy = 0.5 * (np.linalg.slogdet(covariance)[1] + mean.size * (1 + LOG_2PI))
-        fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
-    if not fits:
-        _refuse_flat(target.density, rng)
-        raise EngineError(
-            f"The local fit ({name}) failed from all of {count} starts."
-            + (f" The last one said: {failure.message}" if failure else ""),
-            remedy="Check that the density is finite and smooth near the origin of the "
-            "unconstrained space, or pass base='laplace' or a GaussianBase.",
-        )
-    return fits
-
-
-def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
-    """Refuse a density that is flat around the origin, which no fit can follow."""
-    points = 2 * rng.standard_normal((FLAT_AT, density.dimension))
-    slopes = np.array([density.log_density_gradient(x)[1] for x in points])
-    if np.isfinite(density.log_densities(points)).all() and np.abs(slopes).max() < FLAT:
-        names = density.unconstrained_names
-        raise SamplingError(
-            f"The density is flat around the origin: it does not depend on {first_few(names)}.",
-            remedy="Give each parameter a proper prior. For a uniform one, declare its bounds, as "
-            "in real<lower=0, upper=1>.",
-        )
-
-
-def _laplace_fits(
-    target: ProgramTarget, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
-) -> list[LocalFit]:
-    density = target.density
-    fits = []
-    failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
-        bar.update()
-        try:
-            with bounded(density):
-                mode, value = embedded.mode(
-                    target.density_recipe, seed=stan_seed(child), radius=radius
-                )
-        except EngineError as cause:
-            failure = cause
-            continue
-        precision = -hessian(lambda x: density.log_density_gradient(x)[1], mode)
-        if not np.isfinite(precision).all():
-            continue
-        fits.append(laplace_fit(mode, value, precision, rng))
-    if not fits:
-        _refuse_flat(density, rng)
-        raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
-    return fits

@@ -9,8 +9,8 @@ from scipy.spatial import KDTree
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, distinct_modes
-from stanct.bases.modes import approximations
 from stanct.bases.pilots import DRAWS, WARMUP, bridged
+from stanct.bases.starts import approximations
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError
