@@ -314,6 +314,22 @@ def test_parts_of_another_version_are_made_anew(
     assert len(file.read_text(encoding="utf-8").splitlines()) == 2
 
 
+def test_the_key_of_a_part_holds_what_it_calls(papers: Callable[[str], ModuleType]) -> None:
+    """Functions of its own module and of others, with and without a cache, and whole scripts."""
+    texts = papers("parts")._texts
+
+    def named(function: Any) -> set[str]:
+        return set(re.findall(r"^(?:def|class) (\w+)", "\n".join(texts(function)), re.M))
+
+    mixture = named(papers("nemeth").mixture_run)
+    assert {"mixture_run", "mixture_of", "mixture_powers", "walk"} <= mixture
+    assert not mixture & {"temper", "sample", "default_rng"}
+    machines = named(papers("graham_storkey").boltzmann_run)
+    assert {"boltzmann_run", "system", "base_for", "sampled"} <= machines
+    script = (ROOT / "examples/boltzmann/run.py").read_text(encoding="utf-8")
+    assert script in texts(papers("graham_storkey").boltzmann_run)
+
+
 def square(value: float, seed: int) -> dict[str, Any]:
     """A part for the next test."""
     return {"square": np.float64(value**2), "draws": np.random.default_rng(seed).random(3)}

@@ -3,12 +3,13 @@
 A part is a function of a job, which is a dictionary of JSON values with its own seed. Its result
 is a dictionary of numbers and lists. It therefore depends on neither the worker that makes it nor
 on the other parts. A finished part becomes one line of a file at once, so that a figure that was
-stopped goes on from there. Its key holds the job and a hash of the function's text, so that parts
-of another version of the function are not taken for its own.
+stopped goes on from there. Its key holds the job and a hash of the function's text and of what it
+calls in these examples, so that parts of another version are not taken for its own.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import inspect
@@ -17,6 +18,8 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
@@ -30,6 +33,7 @@ from tqdm import tqdm
 
 Job = Mapping[str, Any]
 Result = dict[str, Any]
+EXAMPLES = Path(__file__).resolve().parents[1]
 EXECUTORS = "serial, processes, dask or dask:ADDRESS"
 
 
@@ -71,6 +75,47 @@ class Signals:
 def _plain(value: Any) -> Any:
     """Arrays and NumPy's numbers as Python's."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def _texts(function: Callable[..., Any]) -> list[str]:
+    """The texts of a function, of what it names in these examples, and of scripts that it loads."""
+    texts: dict[str, str] = {}
+    left: list[Any] = [function]
+    while left:
+        one = left.pop()
+        key = f"{one.__module__}.{one.__qualname__}"
+        if key in texts:
+            continue
+        texts[key] = inspect.getsource(one)
+        named, scripts = _names(texts[key])
+        texts |= {str(script): script.read_text(encoding="utf-8") for script in scripts}
+        around = vars(sys.modules[one.__module__])
+        modules = [value for name in named if inspect.ismodule(value := around.get(name))]
+        for value in (space.get(name) for space in (around, *map(vars, modules)) for name in named):
+            own = getattr(value, "__wrapped__", value)  # of a function with a cache
+            if (inspect.isfunction(own) or inspect.isclass(own)) and _is_ours(own):
+                left.append(own)
+    return [texts[name] for name in sorted(texts)]
+
+
+def _names(text: str) -> tuple[set[str], list[Path]]:
+    """Every name that a text has, and the scripts of other examples that it loads."""
+    found, scripts = set[str](), list[Path]()
+    for node in ast.walk(ast.parse(textwrap.dedent(text))):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "example":
+            folder, script = [*map(ast.literal_eval, node.args), "run"][:2]
+            scripts.append(EXAMPLES / folder / f"{script}.py")
+    return found, scripts
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a function or a class is of these examples, and not of a package."""
+    file = getattr(sys.modules.get(value.__module__), "__file__", None)
+    return file is not None and EXAMPLES in Path(file).resolve().parents
 
 
 @dataclass
@@ -156,7 +201,7 @@ class Parts:
 
     @staticmethod
     def _keys(function: Callable[..., Result], jobs: Sequence[Job]) -> list[str]:
-        text = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:8]
+        text = hashlib.sha256("".join(_texts(function)).encode()).hexdigest()[:8]
         start = f"{function.__name__} {text}"
         return [f"{start} {json.dumps(dict(job), sort_keys=True)}" for job in jobs]
 
