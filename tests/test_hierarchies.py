@@ -530,3 +530,13 @@ def test_a_scale_that_the_data_make_zero_stays(se: list[float]) -> None:
     model { tau ~ exponential(1); theta ~ normal(0, tau * se); other ~ normal(0, tau * twice); }"""
     found = stanct.temper(source).target({"se": se}).blocks
     assert [block.name for block in found] == ([] if se[0] == 0 else ["theta"])
+
+
+def test_densities_of_the_user_s_own_are_no_hierarchies() -> None:
+    """Overloads of Stan's densities may have one argument, or two of another meaning."""
+    own = "real normal_lpdf(real y, real m) { return normal_lpdf(y | m, 3); }"
+    two = "real normal_lpdf(real y, real m, int k) { return normal_lpdf(y | m, k + 1.0); }"
+    scale = "parameters { real<lower=0> s; real x; } model { s ~ exponential(1); "
+    for function, prior in ((own, "x ~ normal(s);"), (two, "x ~ normal(s, 1);")):
+        program = Program.from_source(f"functions {{ {function} }} {scale} {prior} }}")
+        assert not hierarchies(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from conftest import target_of
 from scipy.stats import ortho_group
 
+from stanct import sample
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured
-from stanct.bases.search import MOST_DIMENSIONS, MOST_GRADIENTS, search
+from stanct.bases.search import MOST_DIMENSIONS, MOST_GRADIENTS, _Counted, _Mode, _scanned, search
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
 from stanct.targets.program_target import ProgramTarget
@@ -268,3 +270,62 @@ def test_a_search_spends_less_where_densities_are_dear() -> None:
     assert len(whole.fits) == len(part.fits) == 2
     assert part.gradients < 0.3 * whole.gradients
     assert part.evaluations < 0.2 * whole.evaluations
+
+
+def test_steps_and_starts_within_reach(seed: int) -> None:
+    """Where a density may be slow far away, nothing is asked of it there."""
+    asked: list[float] = []
+
+    def cliff(x: np.ndarray) -> tuple[float, np.ndarray]:
+        asked.append(float(np.abs(x).max()))
+        # Far from its mode the slope is so steep that an ascent's first step would leave the cube.
+        x = np.clip(x, -50, 50)
+        return float(-np.cosh(x).sum()), -np.sinh(x)
+
+    def scan(x: np.ndarray) -> np.ndarray:
+        return np.array([cliff(row)[0] for row in x])
+
+    free = search(cliff, 2, seeds(seed), log_densities=scan)
+    assert max(asked) > 50 and free.radius == 100
+    asked.clear()
+    near = search(cliff, 2, seeds(seed), reach=6.0, log_densities=scan)
+    assert max(asked) < 25 and near.radius == 6  # a scan draws at five times a mode's width
+    assert near.fits[0].log_evidence == pytest.approx(free.fits[0].log_evidence)
+
+
+def test_modes_without_width_are_not_scanned() -> None:
+    """Two spikes far apart have no Gaussian around them, in double precision."""
+    spikes = [_Mode(np.array([x, 0.0]), 0.0, np.diag([1e40, 1e40])) for x in (-1e-3, 1e-3)]
+    counted = _Counted(lambda x: (0.0, x))
+    rng = np.random.default_rng(1)
+    assert not _scanned(counted, lambda x: x[:, 0], spikes, rng, np.inf)
+
+
+DECAY = """
+functions { vector decay(real t, vector y, real k) { return -k * y; } }
+data { int n; array[n] real t; vector[n] y; }
+parameters { real<lower=0> k; }
+model {
+  array[n] vector[1] m = ode_rk45(decay, [1.0]', 0, t, k);
+  k ~ exponential(1);
+  for (i in 1:n) y[i] ~ normal(m[i][1], 0.1);
+}
+"""
+
+
+def test_equations_that_become_slow_far_away() -> None:
+    """At k = exp(15) one gradient takes seconds. The search spent ten minutes there."""
+    times = np.arange(1, 7) / 2
+    data = {"n": 6, "t": times.tolist(), "y": [0.72, 0.45, 0.38, 0.3, 0.1, 0.15]}
+    target = target_of(DECAY, data)
+    assert target.solves_equations and not target_of("parameters { real x; }").solves_equations
+    began = time.monotonic()
+    run = sample(target, seed=1, draws=400, progress=False)
+    assert time.monotonic() - began < 60
+    k = np.linspace(1e-6, 8, 40_001)
+    log_p = -k - 0.5 * np.square((data["y"] - np.exp(-np.outer(k, times))) / 0.1).sum(axis=1)
+    log_p -= 6 * np.log(0.1 * np.sqrt(2 * np.pi))
+    exact = np.log(np.trapezoid(np.exp(log_p), k))
+    assert run.evidence.log_z == pytest.approx(exact, abs=4 * run.evidence.std_error)
+    assert run.evidence.std_error < 0.02
+    assert run.provenance["survey"]["radius"] == 6

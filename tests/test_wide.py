@@ -58,7 +58,7 @@ def test_methods_by_name_take_the_base(method: stanct.Method) -> None:
 
 
 def test_a_mixture_is_refused() -> None:
-    with pytest.raises(stanct.StanctError, match="400 dimensions at most"):
+    with pytest.raises(stanct.StanctError, match="250 dimensions at most"):
         stanct.temper(FACTOR).sample(
             {"D": 449, "load": 0.5}, "simulated_tempering", base="mixture", progress=False
         )

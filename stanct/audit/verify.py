@@ -18,12 +18,15 @@ from stanct.path.bias import Bias
 from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density, whitening_data
+from stanct.targets.spheres import with_areas
 
 _COPIES = 2
 _TOLERANCE, _GRADIENT_TOLERANCE = 1e-9, 1e-7
 _Pair = tuple[tuple[float, Array], tuple[float, Array]]
 """Log density and gradient of the program, and those of its formula."""
 
+# Kinds that declare the user's parameters as they are.
+_DECLARED = ("prior_likelihood", "weighted")
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
 _LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
 _COUPLINGS: tuple[dict[str, Any], ...] = tuple(
@@ -238,7 +241,8 @@ def _original(
 def _generated(target: ProgramTarget, kind: str, extra: dict[str, object], home: str) -> Density:
     named = {target.prefix + name: value for name, value in extra.items()}
     recipe = Recipe(target.code(kind), target.data.extended(named), home=home)
-    return make_density(recipe, target.program, target.data)
+    density = make_density(recipe, target.program, target.data)
+    return with_areas(density, target.program) if kind in _DECLARED else density
 
 
 def _whitened(

@@ -28,7 +28,15 @@ from stanct.bases.pilots import (
     piloted,
 )
 from stanct.bases.search import FEW, UNSEEN, Search, search
-from stanct.bases.starts import STARTS, Attempt, approximations, attempts, fitted, laplace_fits
+from stanct.bases.starts import (
+    STARTS,
+    Attempt,
+    approximations,
+    attempts,
+    fitted,
+    laplace_fits,
+    reach_of,
+)
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -247,6 +255,7 @@ def _by_search(
         density.dimension,
         seeds.search,
         radius=hints.radius,
+        reach=max(hints.radius or 0.0, reach_of(target)),
         places=hints.places,
         log_densities=density.log_densities,
         effort=effort_of(target),

@@ -15,6 +15,7 @@ importance weights.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
+from stanct.errors import SamplingError
 from stanct.path.gaussian import GaussianBase, mixture_moments
 
 Gradient = Callable[[Array], tuple[float, Array]]
@@ -141,6 +143,7 @@ def search(
     seed: np.random.SeedSequence,
     *,
     radius: float | None = None,
+    reach: float = math.inf,
     places: Sequence[Array] = (),
     log_densities: Callable[[Array], Array] | None = None,
     effort: float = 1.0,
@@ -155,6 +158,9 @@ def search(
         D.
     radius
         Largest radius at which ascents start; by default that of `RADII`.
+    reach
+        How far from the origin or from a mode, in any coordinate, starts of the search's own lie
+        at most, and how long the steps of ascents are.
     places
         Further starts.
     log_densities
@@ -166,17 +172,18 @@ def search(
     if dimension > MOST_DIMENSIONS:
         return Search((), (), 0, 0, 1.0, 0.0, 0)
     rng = np.random.default_rng(seed)
-    radii = [r for r in RADII if radius is None or r < radius] + ([radius] if radius else [])
+    radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
+    radii += [radius] if radius else []
     modes: list[_Mode] = []
     # L-BFGS solves tiny systems, for which waiting threads of BLAS cost thirty times the work.
     with threadpool_limits(1, "blas"):
-        found = _searched(counted, dimension, rng, radii, places, modes)
+        found = _searched(counted, dimension, rng, radii, reach, places, modes)
         if log_densities is None or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
             return found
         rounds = 0
         while rounds < MOST_ROUNDS and len(modes) <= MOST_SCANNED:
             rounds += 1
-            new = _scanned(counted, log_densities, modes, rng)
+            new = _scanned(counted, log_densities, modes, rng, reach)
             if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
                 break
         fits, seen = _fits_of(modes, rng)
@@ -216,6 +223,7 @@ def _searched(
     dimension: int,
     rng: np.random.Generator,
     radii: Sequence[float],
+    reach: float,
     places: Sequence[Array],
     modes: list[_Mode],
 ) -> Search:
@@ -226,13 +234,15 @@ def _searched(
         centred = batch % 2 == 1 and modes
         for _ in range(BATCH):
             starts.append(
-                _around(modes, rng) if centred else rng.uniform(-1, 1, dimension) * next(around)
+                _around(modes, rng, reach)
+                if centred
+                else rng.uniform(-1, 1, dimension) * next(around)
             )
         for start in starts:
             if counted.spent < counted.most:
                 # Steps in the coordinates of a mode make ascents short where scales differ widely.
                 root = None if astray or dimension <= FEW or not modes else modes[0].root
-                arrived = _ascend(counted, start, modes, root)
+                arrived = _ascend(counted, start, modes, root, reach)
                 ascents, astray = ascents + arrived, astray + (not arrived)
         once = sum(mode.seen == 1 for mode in modes)
         unseen = once / ascents if ascents else 1.0
@@ -258,15 +268,21 @@ def _scanned(
     log_densities: Callable[[Array], Array],
     modes: list[_Mode],
     rng: np.random.Generator,
+    reach: float,
 ) -> bool:
     """Scan the modes and what lies between; return whether ascents from there find new ones."""
     known = len(modes)
+    try:
+        everywhere = _everywhere(modes)
+    except SamplingError:  # modes of hardly any width, far apart
+        return False
     gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
-    everywhere, dimension = _everywhere(modes), modes[0].place.size
+    dimension = modes[0].place.size
+    around = [sd for sd in AROUND_ORIGIN if 2 * sd <= reach] or AROUND_ORIGIN[:1]
     groups = (
         [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in NEAR],
         [GaussianBase(everywhere.mean, width * everywhere.scale) for width in BEYOND],
-        [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in AROUND_ORIGIN],
+        [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in around],
     )
     counts = [
         int(counted.scans * share * part * len(BY_WIDTH) / len(group))
@@ -287,7 +303,7 @@ def _scanned(
     for rank in (log_density - log_q, excess):
         for best in np.argsort(-np.where(outside, rank, -np.inf))[:STARTS]:
             if outside[best]:
-                _ascend(counted, x[best], modes)
+                _ascend(counted, x[best], modes, reach=reach)
     return len(modes) > known
 
 
@@ -301,25 +317,31 @@ def _everywhere(modes: Sequence[_Mode]) -> GaussianBase:
     return GaussianBase.from_covariance(mean, covariance)
 
 
-def _around(modes: Sequence[_Mode], rng: np.random.Generator) -> Array:
+def _around(modes: Sequence[_Mode], rng: np.random.Generator, reach: float) -> Array:
     """A start around one of the modes, at a distance on the scale of that mode."""
     mode = modes[int(rng.integers(len(modes)))]
     direction = rng.standard_normal(mode.place.size)
     farthest = FARTHEST if rng.random() < 0.25 else FAR
     far = np.exp(rng.uniform(np.log(NEAREST), np.log(farthest)))
-    return mode.place + far * (mode.root @ direction) / np.linalg.norm(direction)
+    offset = far * (mode.root @ direction) / np.linalg.norm(direction)
+    return mode.place + offset * min(1.0, reach / np.abs(offset).max())
 
 
 def _ascend(
-    gradient: _Counted, start: Array, modes: list[_Mode], root: Array | None = None
+    gradient: _Counted,
+    start: Array,
+    modes: list[_Mode],
+    root: Array | None = None,
+    reach: float = math.inf,
 ) -> bool:
     """Ascend from a start, and add the end to the modes; return whether it is a mode.
 
     With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z. A vector is
-    the diagonal of R.
+    the diagonal of R. No step reaches farther than `reach` from the best place so far.
     """
     for _ in range(MOST_SHRINKS):
-        if np.isfinite(gradient(start)[0]):
+        best = gradient(start)[0]
+        if np.isfinite(best):
             break
         start = 0.6 * start
     else:
@@ -331,10 +353,18 @@ def _ascend(
     def place_of(z: Array) -> Array:
         return start + scaled(root, z)
 
+    top = start  # the best place so far
+
     def descent(z: Array) -> tuple[float, Array]:
-        value, slope = gradient(place_of(z))
+        nonlocal best, top
+        place = place_of(z)
+        if not np.abs(place - top).max() <= reach:
+            return 1e300, np.zeros(z.size)
+        value, slope = gradient(place)
         if not np.isfinite(value):
             return 1e300, np.zeros(z.size)
+        if value > best:
+            best, top = value, place
         return -value, -scaled(slope, root)
 
     with np.errstate(all="ignore"):

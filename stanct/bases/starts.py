@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -25,8 +26,22 @@ Attempt = DrawBlock | EngineError
 # programs. Larger radii find modes that lie further out.
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
+# Where the density solves equations, ascents start this near the origin or a mode at most, and take
+# no longer steps. Beyond, the density may take seconds, or never end. Stan's own ascents take
+# longer steps, and therefore start nearer.
+NEAR = 6.0
 # Points at which a flat density is told, and the largest slope there.
 FLAT_AT, FLAT = 8, 1e-12
+
+
+def reach_of(target: ProgramTarget) -> float:
+    """How far from the origin of the unconstrained space, or from a mode, ascents may start."""
+    return NEAR if target.solves_equations else math.inf
+
+
+def _radii(target: ProgramTarget) -> Iterator[float]:
+    """The radii of starts, in turn."""
+    return itertools.cycle(RADII[:1] if target.solves_equations else RADII)
 
 
 def approximations(
@@ -70,7 +85,7 @@ def attempts(
 ) -> Iterator[Attempt]:
     """From each start, an approximation's draws; see `approximations`."""
     with target.density.borrow() as own:
-        for child, radius in zip(seed.spawn(starts), itertools.cycle(RADII), strict=False):
+        for child, radius in zip(seed.spawn(starts), _radii(target), strict=False):
             bar.update()
             attempt: Attempt
             try:
@@ -142,7 +157,7 @@ def laplace_fits(
     density = target.density
     fits = []
     failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
+    for child, radius in zip(seed.spawn(STARTS), _radii(target), strict=False):
         bar.update()
         try:
             with bounded(density):

@@ -38,7 +38,7 @@ from stanct.work.progress import Bar
 
 # With more parameters, bases are diagonal plus low rank unless the user gives another. A dense one
 # costs D² numbers a gradient: 114 µs at D = 1,000, where this one costs 5.
-MOST_DENSE = 400
+MOST_DENSE = 250
 
 WARMUP, DRAWS = 300, 300
 # Starts of Pathfinder, at these radii in turn, and the draws of each, of which a pilot takes the

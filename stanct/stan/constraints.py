@@ -437,7 +437,8 @@ class ParameterWriter:
     def _add(self, function: str, source: str, arguments: list[str]) -> list[str]:
         if not self.jacobian:
             return []
-        call = self.call(f"{function}_lj", [source, *arguments])
+        stem = "sphere" if function == "unit_vector" else function
+        call = self.call(f"{stem}_lj", [source, *arguments])
         return [f"{self.prefix}log_jacobian += {call};"]
 
 

@@ -160,8 +160,17 @@ class _Finder(Reader):
             return False
         if spec.constraints and len(declaration.names) > 1:
             return False
-        known = prior.distribution in (*_STANDARD, _CHOLESKY)
+        known = prior.distribution in (*_STANDARD, _CHOLESKY) and not self._is_users_own(prior)
         return known and not self._bounds_others(name)
+
+    def _is_users_own(self, prior: Tilde) -> bool:
+        """Whether the prior calls the user's own overload of one of Stan's densities."""
+        functions = self.program.blocks.get("functions")
+        return any(
+            self.syntax.word(one.name) == f"{prior.distribution}_lpdf"
+            and len(one.arguments) == 1 + len(prior.arguments)
+            for one in (functions.functions if functions else ())
+        )
 
     def _fits(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
         """Whether the prior is one of all elements, each by itself."""

@@ -31,6 +31,13 @@ _COMPACT = frozenset(
     {"simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr"}
     | {"column_stochastic_matrix", "row_stochastic_matrix"}
 )
+# Types whose values fill a surface, and the densities on it that Stan has.
+_SURFACES: dict[str, tuple[str, str]] = {
+    "unit_vector": ("vectors of length one", ""),
+    "sum_to_zero_vector": ("vectors that sum to zero", ""),
+    "sum_to_zero_matrix": ("matrices whose rows and columns sum to zero", ""),
+    "simplex": ("simplexes", "dirichlet"),
+}
 NEGLIGIBLE = 1e-4
 """Corrections of log Z smaller than this are not reported."""
 
@@ -93,7 +100,9 @@ class Omission:
 def omissions(program: Program) -> tuple[Omission, ...]:
     """Find what a program leaves out, in the order of its text."""
     finder = _Finder(program)
-    found = [*finder.half_priors(), *finder.parameters(), *finder.increments()]
+    found = [
+        *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
+    ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
 
 
@@ -162,6 +171,25 @@ class _Finder:
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
+
+    def on_surfaces(self) -> Iterator[tuple[int, Omission]]:
+        """Yield the priors that are densities of all vectors, and not of those on a surface."""
+        types = {
+            self.syntax.word(token): spec.base
+            for _, token, spec in self.program.parameter_declarations()
+        }
+        for density in self.densities.found:
+            name = self.syntax.word(density.variate.first)
+            values, own = _SURFACES.get(types.get(name, ""), ("", ""))
+            whole = density.variate.stop - density.variate.first in (1, 4)
+            if values and whole and density.added and density.family != own:
+                yield self._omission(
+                    density.statement.tokens,
+                    "missing_constant",
+                    (name,),
+                    f"`{name}` has {values} alone, and {density.family} is a density of all: "
+                    "it is not normalised there, and its constant is not known.",
+                )
 
     def _key(self, density: Density) -> tuple[str, ...]:
         loops = [self.syntax.text(head) for c in density.inside for head in c.heads]

@@ -55,7 +55,7 @@ def added_once(density: Density, program: Program) -> Density:
         # Whatever the program's text says, the dropped constant must be the same everywhere.
         if abs(difference - constant) > _TOLERANCE * max(1.0, magnitude, other):
             return density
-    return Density(replace(own.recipe, constant=constant))
+    return Density(replace(own.recipe, constant=density.constant + constant))
 
 
 def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
@@ -63,6 +63,7 @@ def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
     rng, found = np.random.default_rng(0), list[tuple[float, float]]()
     for scale in np.repeat(_SCALES, _ATTEMPTS):
         x = rng.normal(scale=scale, size=density.dimension)
+        # `own` has the constant that the density has already.
         value, less = density.log_density(x), own.log_density(x)
         magnitude = max(abs(value), abs(less))
         if magnitude < _LARGEST:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,6 +24,7 @@ from stanct.engines.embedded import Recipe
 from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
+from stanct.stan.program import Program
 from stanct.targets.lending import Shelves
 from stanct.work.interrupts import end_if_left_behind
 
@@ -102,8 +104,26 @@ class Density:
 
     @functools.cached_property
     def unconstrained_names(self) -> tuple[str, ...]:
-        """Names of the D unconstrained coordinates."""
-        return tuple(self._model.param_unc_names())
+        """Names of the D unconstrained coordinates, in their order.
+
+        Stan names the elements of an array with the first index fastest, and lays them out with the
+        first index slowest.
+        """
+        names = self._model.param_unc_names()
+        ranks = {
+            one.name: len(one.array_dims)
+            for one in Program.from_source(self.recipe.source).parameters
+            if one.array_dims
+        }
+
+        def place(flat: str) -> tuple[str, tuple[int, ...]]:
+            name, *index = flat.split(".")
+            numbers = (int(part) for part in index[: ranks.get(name, 0)] if part.isdigit())
+            return name, tuple(numbers)
+
+        # One parameter's elements follow each other.
+        groups = itertools.groupby(names, key=lambda flat: flat.partition(".")[0])
+        return tuple(flat for _, group in groups for flat in sorted(group, key=place))
 
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""

@@ -26,6 +26,7 @@ from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
+from stanct.stan.solvers import solves_equations
 from stanct.stan.syntax import Declare
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
@@ -35,6 +36,7 @@ from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, re
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
 from stanct.targets.sizes import empty_parameters, refuse_sizes
+from stanct.targets.spheres import unit_vectors, with_areas
 from stanct.work.interrupts import heard
 
 _STANC_PLACE = re.compile(r"line (?P<line>\d+), column (?P<column>\d+)[^\n]*")
@@ -162,7 +164,7 @@ class ProgramTarget:
     @cached_property
     def _density(self) -> Density:
         refuse_sizes(self._users, self.data)
-        whole = self._made()
+        whole = with_areas(self._made(), self.program)
         self.refuse_bounds()
         return whole if whole.recipe.home else added_once(whole, self.program)
 
@@ -264,13 +266,12 @@ class ProgramTarget:
     @cached_property
     def _unit_vectors(self) -> list[list[int]]:
         """Positions of each unit vector in the unconstrained vector."""
-        names = {d.name for d in self.program.parameters if d.type == "unit_vector"}
-        groups: dict[str, list[int]] = {}
-        for position, flat in enumerate(self.density.unconstrained_names):
-            name, *index = flat.split(".")
-            if name in names:
-                groups.setdefault(".".join([name, *index[:-1]]), []).append(position)
-        return list(groups.values())
+        return unit_vectors(self.program, self.density.unconstrained_names)
+
+    @cached_property
+    def solves_equations(self) -> bool:
+        """Whether the program calls a solver, so that its density may be slow far away."""
+        return solves_equations(self._users)
 
     @property
     def may_round(self) -> bool:

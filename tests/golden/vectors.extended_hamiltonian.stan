@@ -44,6 +44,11 @@ functions {
     return 0.5 * log(K) - K * log_sum_exp(centred);
   }
 
+  // as unit_vector_lj, with the factor that makes the area that of the sphere
+  real ct_sphere_lj(vector y) {
+    return (1 - 0.5 * rows(y)) * log(2) - lgamma(0.5 * rows(y)) - 0.5 * dot_self(y);
+  }
+
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
   vector ct_sum_to_zero(vector y) {
     int N = rows(y);
@@ -60,11 +65,6 @@ functions {
   // unit_vector: y scaled to length one
   vector ct_unit_vector(vector y) {
     return y / sqrt(dot_self(y));
-  }
-
-  // the length of y has a standard normal's tail, as in Stan
-  real ct_unit_vector_lj(vector y) {
-    return -0.5 * dot_self(y);
   }
 
   // the piecewise-linear bias b(beta)
@@ -163,11 +163,8 @@ transformed parameters {
       weight = softmax(ct_centred);
       ct_log_jacobian += ct_softmax_lj(ct_centred);
     }
-    {
-      vector[K] ct_y = ct_x[ct_at_direction : ct_at_effect - 1];
-      direction = ct_unit_vector(ct_y);
-      ct_log_jacobian += ct_unit_vector_lj(ct_y);
-    }
+    direction = ct_unit_vector(ct_x[ct_at_direction : ct_at_effect - 1]);
+    ct_log_jacobian += ct_sphere_lj(ct_x[ct_at_direction : ct_at_effect - 1]);
     effect = ct_sum_to_zero(ct_x[ct_at_effect : ct_at_rows - 1]);
     {
       int ct_p = ct_at_rows;
