@@ -17,6 +17,7 @@ from stanct.bases.pilots import measured
 from stanct.bases.search import MOST_DIMENSIONS, MOST_GRADIENTS, _Counted, _Mode, _scanned, search
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.targets.program_target import ProgramTarget
 
 Gradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -321,6 +322,7 @@ def test_equations_that_become_slow_far_away() -> None:
     assert target.solves_equations and not target_of("parameters { real x; }").solves_equations
     began = time.monotonic()
     run = sample(target, seed=1, draws=400, progress=False)
+    assert isinstance(run, EvidenceRun)
     assert time.monotonic() - began < 60
     k = np.linspace(1e-6, 8, 40_001)
     log_p = -k - 0.5 * np.square((data["y"] - np.exp(-np.outer(k, times))) / 0.1).sum(axis=1)
