@@ -61,9 +61,9 @@ class Options(TypedDict, total=False):
         every parameter of the program as you wrote it, which is then the form that is sampled.
     search_radius
         Largest radius around the origin of the unconstrained space at which the search for modes
-        starts; 100 by default, and 6 where the program solves equations. Modes farther out are found only from starts beyond. Both serve
-        the bases ``"pilot"``, ``"low_rank"``, ``"mixture"`` and ``"modes"``; no search is made in
-        more than 250 dimensions.
+        starts; 100 by default, and 6 where the program solves equations. Modes farther out are
+        found only from starts beyond. Both serve the bases ``"pilot"``, ``"low_rank"``,
+        ``"mixture"`` and ``"modes"``; no search is made in more than 250 dimensions.
     log_zeta
         Guess at log Z that accompanies a base of your own. It only starts the bias.
     engine
