@@ -15,6 +15,7 @@ from stanct import cli, commands, load, preparing, sample, temper
 from stanct.engines import homes
 from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.path.gaussian import GaussianBase
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import _variables
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
@@ -231,3 +232,15 @@ def test_a_long_list_of_names_is_cut() -> None:
         read_data({f"name{k}": 1 for k in range(5000)}, program)
     assert len(str(caught.value)) < 3000
     assert len(str(StanctError("a" * 10**6, remedy="b" * 10**6))) < 5000
+
+
+@pytest.mark.parametrize("constant", ["-1e12", "1e15"])
+def test_a_large_constant_is_only_rounded(constant: str) -> None:
+    """The moments of δ once took all draws for outside of the support."""
+    source = f"parameters {{ vector[2] x; }} model {{ x ~ std_normal(); target += {constant}; }}"
+    run = sample(target_of(source), "simulated_tempering", draws=100, seed=1, progress=False)
+    assert isinstance(run, EvidenceRun)
+    evidence = run.evidence
+    assert abs(evidence.log_z - float(constant)) <= 4 * evidence.std_error
+    assert evidence.std_error < 1e-9 * abs(float(constant))
+    assert run.expect("x").value == pytest.approx([0, 0], abs=0.5)

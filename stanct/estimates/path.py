@@ -41,7 +41,7 @@ ROUNDING = 1e-10
 MOST_STEPS = 10_000
 
 
-# δ above this is as good as infinite: exp(−β δ) is 0 at every β of a grid but 0.
+# δ this far above the median is as good as infinite: exp(−β δ) is 0 at every β of a grid but 0.
 BEYOND = 1e12
 
 
@@ -367,8 +367,8 @@ class PathEstimator:
     def delta_moments(self, beta: Array) -> tuple[Array, Array]:
         """Mean and variance of δ at each value of `beta`, on the target's support.
 
-        Draws whose δ is above `BEYOND` count as outside. They have no weight where β is not 0, and
-        at β = 0 one of them would decide both moments alone.
+        Draws whose δ is farther than `BEYOND` from the median count as outside. They have no weight
+        where β is not 0, and at β = 0 one of them would decide both moments alone.
 
         The mean is −d log z/dβ. The square root of the variance is the speed of the path, whose
         integral over β is the thermodynamic length.
@@ -383,7 +383,8 @@ class PathEstimator:
             The target vanishes at all draws.
         """
         log_g, delta = self._weighted_deltas()
-        inside = np.abs(delta) < BEYOND
+        finite = delta[np.isfinite(delta)]
+        inside = np.abs(delta - (np.median(finite) if finite.size else 0.0)) < BEYOND
         delta, log_g = delta[inside], log_g[inside]
         if not delta.size:
             raise SamplingError("The target vanishes, or is rejected, at all draws of the path.")
