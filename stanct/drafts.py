@@ -1,11 +1,13 @@
-"""Folders that are written beside their final place, and what killed processes left of them."""
+"""Files and folders that are written beside their final place, and what kills left of them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +22,49 @@ except ImportError:  # not on Windows
 # Where nothing tells whether a folder is still being written, it is left alone for so many seconds.
 _ABANDONED = 24 * 3600.0
 _TRIES = 20
+
+
+def write_whole(path: Path, content: bytes, draft: str | None = None) -> None:
+    """Write a file beside its place and rename it; it survives a power cut once this returns.
+
+    Of a link, the file that it names is replaced. What is no regular file, such as a pipe, is
+    written in place, and so is a file in a folder that takes no new ones.
+
+    Parameters
+    ----------
+    draft
+        Name of the file that is renamed; by default one that no other process takes.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written. What was there before then stays.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    final = Path(os.path.realpath(path))
+    beside = final.with_name(draft or f".new-{secrets.token_hex(8)}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if final.exists():
+            beside.chmod(stat.S_IMODE(final.stat().st_mode))
+        beside.replace(final)
+    except PermissionError:
+        beside.unlink(missing_ok=True)
+        final.write_bytes(content)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        folder = os.open(final.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 @contextmanager

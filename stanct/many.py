@@ -7,8 +7,9 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ from stanct.errors import (
     LostExecutorError,
     SamplingError,
     StanctError,
+    first_few,
     shortened,
 )
 from stanct.options import Options
@@ -32,23 +34,14 @@ from stanct.seeds import Seeds, stan_seed
 from stanct.settings import declared
 from stanct.targets.program_target import ProgramTarget
 from stanct.version import __version__
+from stanct.work.calls import Calls
 from stanct.work.execution import check_seed
 from stanct.work.pools import check_executor, opened
 from stanct.work.progress import Bar, say_above
-from stanct.work.workers import check_answer, loss_of
+from stanct.work.results import Results
+from stanct.work.workers import check_answer, loss_of, watched
 
-RESULTS, RUNS = "results.jsonl", "runs"
-# What a folder's results have that those of another call lack.
-_OTHER = {
-    "program": "of another program",
-    "method": "of another method, or of one with other settings",
-    "options": "with other options",
-    "variables": "with other variables",
-    "versions": "of other versions of stanct, NumPy or the engine",
-    "seed": "with another seed",
-}
-# Data sets that wait in the executor's queue for each one that is being worked on.
-AHEAD = 64
+RUNS = "runs"
 # Options that belong to one run, not to many.
 SINGLE = ("executor", "checkpoint", "store", "progress", "seed", "threads")
 
@@ -96,6 +89,8 @@ class _Task:
                 target, self.method, seed=self.seed, threads=self.threads, progress=False,
                 **self.options,
             )  # fmt: skip
+            if run.provenance.get("interrupted"):
+                raise KeyboardInterrupt  # a row is that of a whole run
             row |= _summary(run, self.variables)
             row["ranks"] = _ranks(run, self.truth)
             if self.keep is not None:
@@ -134,11 +129,15 @@ def sample_many(
     folder
         Folder to which each result is appended, to the file ``results.jsonl``, as soon as it is
         there. The same call goes on with the data sets that have no result in it, and tries those
-        again whose line is an error.
+        again whose line is an error. Results of data sets that are not among these stay there, and
+        are not returned.
     executor
         A `concurrent.futures.Executor`, or ``"processes:4"``, ``"threads:4"`` or
         ``"dask:tcp://host:port"``. Every worker then runs whole data sets, one after the other. By
         default they run here, in turn, with their chains on threads.
+
+        Ctrl-C ends the call soon with the rows of the data sets that are finished. An executor of
+        your own goes on with those that its workers have begun.
     seed
         Seed of all runs; a fresh one by default, or that of the folder.
     variables
@@ -159,7 +158,7 @@ def sample_many(
     LostExecutorError
         The executor broke. Results that were finished are in the folder.
     CheckpointError
-        The folder belongs to other settings, or cannot be written.
+        The folder belongs to other settings, is damaged, or cannot be written.
     """
     for name in SINGLE:
         if name in options:
@@ -173,15 +172,12 @@ def sample_many(
     executor = declared(Options)["executor"].checked("executor", executor)
     if isinstance(executor, str):
         check_executor(executor)
-    journal = _Results.opened(folder, _identity(model, method, options, variables), seed)
-    count = len(datasets) if isinstance(datasets, Sized) else 0
-    # Their order is that of the table; a generator's is known as far as it has been read.
-    order = dict.fromkeys(map(str, datasets) if isinstance(datasets, Mapping) else ())
-    bar = Bar(count, "data sets", unit="data set", shown=progress)
-    complete = True
-    with journal, bar, opened(executor) as pool:
+    journal = Results.opened(folder, _identity(model, method, options, variables), seed)
+    bar = Bar(len(order := _order(datasets)), "data sets", unit="data set", shown=progress)
+    told, complete = say_above if progress else None, True
+    with journal, bar, opened(executor) as pool, watched(pool, told):
         if pool is not None:
-            check_answer(pool, say_above if progress else lambda _: None)
+            check_answer(pool, told or (lambda _: None))
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
         runs = Path(folder) / RUNS if keep_runs and folder is not None else None
         tasks = (
@@ -191,19 +187,40 @@ def sample_many(
             )
             for name, (data, truth) in _unfinished(datasets, journal, order, bar)
         )  # fmt: skip
+        calls = Calls(pool, tasks, partial(_loss, folder))
         try:
-            for row in _done(pool, tasks, folder):
+            for row in calls:
                 journal.add(row)
                 bar.update(1)
         except (KeyboardInterrupt, SystemExit):
             complete = False
-            warnings.warn(
-                f"Stopped after {len(journal.rows)} data sets."
-                + (" The same call goes on." if folder is not None else ""),
-                stacklevel=2,
-            )
+            for row in calls.last():
+                journal.add(row)
+        finally:
+            running = calls.cancel()
     rows = {name: journal.rows[name] for name in order if name in journal.rows}
-    return Many(table_of(rows | journal.rows), journal.seed, complete, _label(model))
+    if not complete:
+        own = None if isinstance(executor, str) else running
+        warnings.warn(_stopped(len(rows), own, folder is not None), stacklevel=2)
+    return Many(table_of(rows), journal.seed, complete, _label(model))
+
+
+def _order(datasets: Mapping[str, Any] | Iterable[Any]) -> dict[str, None]:
+    """Names of the data sets in the order of the table; those of a generator are not known yet."""
+    if isinstance(datasets, Mapping):
+        return dict.fromkeys(map(str, datasets))
+    return dict.fromkeys(map(str, range(len(datasets) if isinstance(datasets, Sized) else 0)))
+
+
+def _stopped(finished: int, running: Sequence[_Task] | None, goes_on: bool) -> str:
+    """What is said after an interrupt; `running` are those that an executor is still working on."""
+    text = f"Stopped after {finished} data sets."
+    if running:
+        names = first_few([task.name for task in running])
+        text += (
+            f" The executor still works on {len(running)}, and nothing is kept of them: {names}."
+        )
+    return text + (" The same call goes on." if goes_on else "")
 
 
 def _check_datasets(model: Model, datasets: Any) -> None:
@@ -228,7 +245,7 @@ def _check_datasets(model: Model, datasets: Any) -> None:
 
 def _unfinished(
     datasets: Mapping[str, Any] | Iterable[Any],
-    journal: _Results,
+    journal: Results,
     order: dict[str, None],
     bar: Bar,
 ) -> Iterator[tuple[str, Simulated]]:
@@ -266,57 +283,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _done(
-    pool: Executor | None, tasks: Iterator[_Task], folder: str | os.PathLike[str] | None
-) -> Iterator[dict[str, Any]]:
-    """Carry the tasks out, here or by the executor's workers; rows come as they are finished."""
-    if pool is None:
-        for task in tasks:
-            yield task()
-        return
-    waiting: set[Future[dict[str, Any]]] = set()
-    try:
-        for task in tasks:
-            try:
-                waiting.add(pool.submit(task))
-            except Exception as cause:
-                yield from _finished(waiting)
-                raise _loss(cause, folder) from cause
-            if len(waiting) >= AHEAD:
-                yield from _next(waiting, folder)
-        while waiting:
-            yield from _next(waiting, folder)
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-def _next(
-    waiting: set[Future[dict[str, Any]]], folder: str | os.PathLike[str] | None
-) -> Iterator[dict[str, Any]]:
-    """Wait for the next rows, and take them out; a broken executor's last rows come first."""
-    wait(waiting, return_when=FIRST_COMPLETED)
-    yield from _finished(waiting)
-    for future in list(waiting):
-        if future.done():
-            try:
-                future.result()
-            except StanctError:
-                raise
-            except Exception as cause:
-                yield from _finished(waiting)
-                raise _loss(cause, folder) from cause
-
-
-def _finished(waiting: set[Future[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Take out the rows that are there."""
-    for future in list(waiting):
-        if future.done() and not future.cancelled() and future.exception() is None:
-            waiting.remove(future)
-            yield future.result()
-
-
-def _loss(cause: Exception, folder: str | os.PathLike[str] | None) -> LostExecutorError:
+def _loss(folder: str | os.PathLike[str] | None, cause: Exception) -> LostExecutorError:
     return loss_of(
         cause,
         "data sets",
@@ -324,65 +291,6 @@ def _loss(cause: Exception, folder: str | os.PathLike[str] | None) -> LostExecut
         if folder is None
         else f"Finished results are in {folder}: repeat the call with a new executor.",
     )
-
-
-class _Results:
-    """The rows so far, in memory and, with a folder, in a file that grows by whole lines."""
-
-    def __init__(self, file: Path | None, seed: int, rows: dict[str, dict[str, Any]]) -> None:
-        self.file, self.seed, self.rows = file, seed, rows
-        self._stream = None if file is None else file.open("ab")
-
-    @classmethod
-    def opened(
-        cls, folder: str | os.PathLike[str] | None, identity: Mapping[str, Any], seed: int | None
-    ) -> _Results:
-        """The results of a folder, which must be of the same settings; or of a new one."""
-        fresh = seed if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
-        if folder is None:
-            return cls(None, fresh, {})
-        file = Path(folder) / RESULTS
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            if not file.exists():
-                head = json.dumps({**identity, "seed": fresh})
-                file.write_text(head + "\n", encoding="utf-8")
-            head, rows = _read(file)
-        except (OSError, ValueError, KeyError, TypeError) as cause:
-            raise CheckpointError(f"{file} cannot be read or written: {cause}.") from cause
-        for name, value in {**identity, "seed": head["seed"] if seed is None else seed}.items():
-            if head.get(name) != value:
-                raise CheckpointError(
-                    f"{folder} holds results {_OTHER[name]}.",
-                    remedy="Choose another folder, or repeat the call that made it.",
-                )
-        return cls(file, head["seed"], rows)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a row; on disk it is whole, or it is not there."""
-        self.rows[row["name"]] = row
-        if self._stream is not None:
-            self._stream.write(json.dumps(row).encode() + b"\n")
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
-
-    def __enter__(self) -> _Results:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            self._stream.close()
-
-
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The first line and the rows; a last line that a kill cut is removed."""
-    text = file.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if whole != text:
-        with file.open("rb+") as stream:
-            stream.truncate(len(whole))
-    head, *lines = [json.loads(line) for line in whole.splitlines()]
-    return head, {row["name"]: row for row in lines}
 
 
 def _identity(

@@ -15,6 +15,7 @@ from stanct.calibration import Simulator, calibrate
 from stanct.errors import SamplingError, StanctError
 from stanct.many import sample_many
 from stanct.options import Options
+from stanct.resources import remedy_for
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -123,7 +124,7 @@ class TemperedModel:
         except OSError as cause:
             raise StanctError(
                 f"The programs cannot be written to {target}: {cause}.",
-                remedy="Choose a folder that you can write.",
+                remedy=remedy_for(cause, "Choose a folder that you can write."),
             ) from cause
         return tuple(paths)
 

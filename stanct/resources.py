@@ -1,7 +1,8 @@
-"""The folders that ship with the code, folders that others can write, and the memory there is."""
+"""The folders that ship with the code, folders that others can write, and full memory or disks."""
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import os
@@ -49,6 +50,15 @@ def within_memory() -> Iterator[None]:
             remedy="Name the variables to keep (keep=), ask for fewer draws, or keep them in files "
             "(store=FOLDER).",
         ) from cause
+
+
+def remedy_for(cause: OSError, usual: str) -> str:
+    """What to do about a file that cannot be written: the usual remedy, or to make room."""
+    # NumPy says only how much of an array was not written.
+    cut = cause.errno is None and "requested and" in str(cause)
+    if cut or cause.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
+        return "The disk is full: make room on it, or choose another one."
+    return usual
 
 
 def exposed(path: Path) -> Path | None:

@@ -31,6 +31,7 @@ from stanct.errors import (
     UnsupportedError,
 )
 from stanct.names import KINDS
+from stanct.resources import remedy_for
 from stanct.stan.codegen import generate
 from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText
@@ -320,7 +321,7 @@ def journal(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> Iterat
     except OSError as cause:
         raise StanctError(
             f"The verdicts cannot be written to {file}: {cause}.",
-            remedy="Choose a file that you can write.",
+            remedy=remedy_for(cause, "Choose a file that you can write."),
         ) from cause
     for verdict in verdicts:
         _write_row(file, "a", asdict(verdict).values())

@@ -143,15 +143,17 @@ def _killed_at_deadline(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def serve() -> None:
-    """Make the calls of another process, which come and go by the standard streams."""
+    """Make the calls of another process, which come and go by the standard streams.
+
+    The process ends with the other one, also in the middle of a call.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Stan programs print
+    calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(calls,), daemon=True).start()
     while True:
-        try:
-            function, arguments = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
+        function, arguments = calls.get()
         answer: tuple[bool, Any]
         try:
             answer = True, on_tape(function, *arguments)
@@ -159,6 +161,14 @@ def serve() -> None:
             answer = False, failure
         pickle.dump(answer, answers)
         answers.flush()
+
+
+def _receive(calls: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            calls.put(pickle.load(sys.stdin.buffer))
+    except BaseException:  # the other process has ended, or sends what this one cannot read
+        os._exit(0)
 
 
 _loaded_before = "stanli" in sys.modules

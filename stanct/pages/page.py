@@ -19,9 +19,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from stanct.drafts import write_whole
 from stanct.errors import StanctError
 from stanct.plots.canvas import INK, QUIET, RULE
-from stanct.resources import resource_folder
+from stanct.resources import remedy_for, resource_folder
 from stanct.settings import check_page_file
 from stanct.stan.highlight import highlighted
 
@@ -45,6 +46,8 @@ class HtmlPage(str):
     def write(self, file: str | os.PathLike[str]) -> Path:
         """Write the page to a file, make its folder if needed, and return the path.
 
+        The file appears whole, or what was there before stays.
+
         Raises
         ------
         StanctError
@@ -53,11 +56,11 @@ class HtmlPage(str):
         path = check_page_file(file)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self, encoding="utf-8", errors="xmlcharrefreplace")
+            write_whole(path, self.encode(errors="xmlcharrefreplace"))
         except OSError as cause:
             raise StanctError(
                 f"The page cannot be written to {path}: {cause}.",
-                remedy="Choose a file that you can write.",
+                remedy=remedy_for(cause, "Choose a file that you can write."),
             ) from cause
         return path
 

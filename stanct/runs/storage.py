@@ -24,6 +24,7 @@ from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError, shortened
 from stanct.names import KINDS
 from stanct.path.base import Base, base_from_arrays
+from stanct.resources import remedy_for
 from stanct.runs.binding import Stated, check_digests, digest
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
@@ -178,7 +179,7 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
     except OSError as cause:
         raise SavedRunError(
             f"The run cannot be saved in {final}: {cause}.",
-            remedy="Save it in a folder that you can write.",
+            remedy=remedy_for(cause, "Save it in a folder that you can write."),
         ) from cause
 
 

@@ -5,7 +5,8 @@ of a warm-up, or from the first block of the kept draws. Two laws carry it on: t
 gradient times the gradients to come, and the standard error falls as 1/√n. Later forecasts rest on
 better draws. All of them stay in the run, beside what came (`stanct.runs.forecast`).
 
-A forecast changes no draw. Where the first draws give no estimate, there is none.
+A forecast changes no draw. Where the first draws give no error of log Z, a run with an aim for that
+error has a bound in place of a forecast: the cost of the most draws that it may make.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def foretell(
     text = in_words(record, precision, job.plan.max_seconds)
     job.execution.say(f"Forecast after {trial.after}: {text}")
     how = "" if record["std_error"] is None else f"± {record['std_error']:.2g} "
-    return f", forecast {how}in {_time(record['seconds'])}"
+    how += "in at most" if _is_bound(record, precision) else "in"
+    return f", forecast {how} {_time(record['seconds'])}"
 
 
 def _record(
@@ -216,17 +218,23 @@ def _gradient_seconds(job: Job, base: Base) -> float:
         return clock.seconds / count
 
 
+def _is_bound(record: dict[str, Any], precision: Precision) -> bool:
+    """Whether the run may end earlier, with an aim that is reached by nobody knows which draw."""
+    return precision.target_se is not None and record["std_error"] is None
+
+
 def in_words(record: dict[str, Any], precision: Precision, max_seconds: float | None) -> str:
     """A forecast in one line."""
     seconds, draws, error = record["seconds"], record["draws"], record["std_error"]
     aim = precision.target_se
     how = "" if error is None else f"log Z ± {error:.2g}, "
-    text = f"{how}{draws} draws a chain, {_time(seconds)} in all"
+    bound = _is_bound(record, precision)
+    text = f"{how}{'at most ' * bound}{draws} draws a chain, {_time(seconds)} in all"
     if aim is not None and error is not None and error > aim:
         text += f"; these are the most draws allowed, and target_se={aim:g} is not reached"
     if record["enough_time"] is False:
         limit = "The deadline" if max_seconds is None else f"max_seconds={max_seconds:g}"
-        text += f". {limit} ends the run "
+        text += f". {limit} {'may end' if bound else 'ends'} the run "
         text += (
             f"after some {record['draws_in_time']} draws a chain"
             if record["draws_in_time"]

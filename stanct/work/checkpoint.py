@@ -31,7 +31,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from stanct.arrays import read_archive
+from stanct.drafts import write_whole
 from stanct.errors import CheckpointError
+from stanct.resources import remedy_for
 from stanct.settings import usable_path
 
 FORMAT = "stanct checkpoint 2"
@@ -91,7 +93,7 @@ class Journal:
                 raise
             raise CheckpointError(
                 f"The checkpoint {self._folder} cannot be used: {cause}.",
-                remedy="Choose a folder that you can write.",
+                remedy=remedy_for(cause, "Choose a folder that you can write."),
             ) from cause
 
     def close(self) -> None:
@@ -269,23 +271,8 @@ def _decoded(folder: Path, label: str, value: Any) -> Any:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file atomically; it survives a power cut once this returns."""
-    draft = path.with_name(f".new-{path.name}")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    # Nobody else writes here. What a kill left is written over.
+    write_whole(path, content, f".new-{path.name}")
 
 
 def encode(value: Any, arrays: list[np.ndarray]) -> Any:

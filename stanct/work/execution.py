@@ -32,7 +32,7 @@ from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar, say_above
 from stanct.work.relay import Relay
 from stanct.work.shelf import Shelf
-from stanct.work.workers import check_workers, loss_of, warn_of
+from stanct.work.workers import check_workers, loss_of, warn_of, watched
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -465,7 +465,8 @@ def executing(
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
         save = journal.flush if journal else lambda: None
-        with heeding_signals(save), deadline(max_seconds, since):
+        told = watched(executor, say_above if progress else None)
+        with heeding_signals(save), deadline(max_seconds, since), told:
             yield Execution(seed, executor, threads, progress, place, journal, shelves)
     except OutOfTime:
         raise TooLittleTimeError(

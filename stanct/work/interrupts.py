@@ -38,10 +38,7 @@ class Threads(Executor):
 
     def __init__(self, count: int) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"stanct-{k}", daemon=True)
-            for k in range(count)
-        ]
+        self._threads = [_Thread(self._work, f"stanct-{k}") for k in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -71,13 +68,26 @@ class Threads(Executor):
             _left[:] = [thread for thread in {*_left, *self._threads} if thread.is_alive()]
 
 
+class _Thread(threading.Thread):
+    """A thread that knows which thread made it, and therefore waits for it."""
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self.maker = threading.current_thread()
+
+
 _left: list[threading.Thread] = []
 _lock = threading.Lock()
 
 
 def left_behind() -> bool:
-    """Whether nobody waits any more for what this thread does."""
-    return bool(_left) and threading.current_thread() in _left
+    """Whether nobody waits any more for what this thread does, or for the one that made it."""
+    if not _left:
+        return False
+    thread: threading.Thread | None = threading.current_thread()
+    while thread is not None and thread not in _left:
+        thread = getattr(thread, "maker", None)
+    return thread is not None
 
 
 def end_if_left_behind() -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -30,6 +32,23 @@ def end_with_parent() -> None:
 def _end_after(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
+
+
+@contextmanager
+def without_script() -> Iterator[None]:
+    """Let processes begin while a script comes from stdin: no other process can read it.
+
+    They then begin as those of ``python -c``. Objects of the script itself cannot be sent to them.
+    """
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) != "<stdin>":
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = "<stdin>"
 
 
 class NoAnswerError(Exception):
@@ -84,7 +103,8 @@ class Worker(Generic[Argument, Result]):
     def _start(self) -> tuple[BaseProcess, Any]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._function), daemon=True)
-        process.start()
+        with without_script():
+            process.start()
         theirs.close()
         ours.recv()  # wait until it is ready, so that the time of its imports does not count
         return process, ours

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from stanct.errors import SamplingError, shortened
-from stanct.work.isolation import end_with_parent
+from stanct.work.interrupts import Threads
+from stanct.work.isolation import end_with_parent, without_script
+
+T = TypeVar("T")
 
 KINDS = ("processes", "threads", "dask")
 MOST_WORKERS = 32
@@ -24,7 +28,8 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
 
     ``"processes:4"`` and ``"threads:4"`` are pools of four workers, without a number of as many as
     there are cores. ``"dask:tcp://host:port"`` is a Dask cluster with a scheduler at that address.
-    Worker processes end with this process, even if it is killed.
+    Worker processes end with this process, even if it is killed. At the end of the body nobody
+    waits for calls that are not finished: processes are killed, and threads are left behind.
 
     Raises
     ------
@@ -40,18 +45,43 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
             yield client.get_executor()
         return
     workers = int(rest) if rest else multiprocessing.cpu_count()
-    pool: Executor
-    if kind == "processes":
-        # Forked workers would inherit the locks of threads that do not run in them.
-        start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        context = multiprocessing.get_context(start)
-        # Imported once, and not by every worker of every pool.
-        context.set_forkserver_preload(["__main__", "stanct.model"])
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
-    else:
-        pool = ThreadPoolExecutor(workers)
-    with pool:
+    if kind == "threads":
+        with Threads(workers) as pool:
+            yield pool
+        return
+    # Forked workers would inherit the locks of threads that do not run in them.
+    start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(start)
+    # Imported once, and not by every worker of every pool.
+    context.set_forkserver_preload(["__main__", "stanct.model"])
+    with without_script(), _Processes(workers, mp_context=context, initializer=_begin) as pool:
         yield pool
+
+
+class _Processes(ProcessPoolExecutor):
+    """Worker processes that are killed at the end if they are still at work."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._open: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = super().submit(fn, *args, **kwargs)
+        self._open.add(future)
+        future.add_done_callback(self._open.discard)
+        return future
+
+    def __exit__(self, *_: object) -> None:
+        if not all([future.cancel() or future.done() for future in list(self._open)]):
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        self.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Let a worker end with its parent, and leave Ctrl-C to it, which a terminal sends to both."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
 
 
 def check_executor(text: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from stanct.arrays import Array, mapped, mapped_file
 from stanct.errors import CheckpointError
+from stanct.resources import remedy_for
 
 
 class Shelf:
@@ -167,7 +168,7 @@ class _Grown:
         except OSError as cause:
             raise CheckpointError(
                 f"The draws cannot be stored in {path}: {cause}.",
-                remedy="Choose a folder that you can write.",
+                remedy=remedy_for(cause, "Choose a folder that you can write."),
             ) from cause
 
     def write(self, values: Array, first: int, chain: int) -> None:

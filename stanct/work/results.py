@@ -1,0 +1,167 @@
+"""Results of many pieces of work: rows in memory and, with a folder, lines of a file that grows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stanct.errors import CheckpointError
+from stanct.resources import remedy_for
+
+RESULTS = "results.jsonl"
+# What a folder's results have that those of another call lack.
+_OTHER = {
+    "program": "of another program",
+    "method": "of another method, or of one with other settings",
+    "options": "with other options",
+    "variables": "with other variables",
+    "versions": "of other versions of stanct, NumPy or the engine",
+    "seed": "with another seed",
+}
+
+
+class Results:
+    """The rows so far by name, and the file to which they are appended, if any.
+
+    Attributes
+    ----------
+    file
+        The file, whose first line identifies the call; None for memory alone.
+    seed
+        Seed of the call.
+    rows
+        JSON values; `name`, `data` and `error` are in every row.
+    """
+
+    def __init__(self, file: Path | None, seed: int, rows: dict[str, dict[str, Any]]) -> None:
+        self.file, self.seed, self.rows = file, seed, rows
+        self._stream = None if file is None else file.open("ab", buffering=0)
+
+    @classmethod
+    def opened(
+        cls, folder: str | os.PathLike[str] | None, identity: Mapping[str, Any], seed: int | None
+    ) -> Results:
+        """The results of a folder, which must be of the same settings; or of a new one.
+
+        Raises
+        ------
+        CheckpointError
+            The folder cannot be written, or its file is damaged or belongs to other settings.
+        """
+        fresh = seed if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
+        if folder is None:
+            return cls(None, fresh, {})
+        file = Path(folder) / RESULTS
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            lines = _lines(file)
+            if not lines:
+                _append(file, {**identity, "seed": fresh})
+                lines = _lines(file)
+            head, rows = _read(file, lines)
+            found = cls(file, head.get("seed", fresh), rows)
+        except OSError as cause:
+            raise CheckpointError(
+                f"{file} cannot be read or written: {cause}.",
+                remedy=remedy_for(cause, "Choose a folder that you can write."),
+            ) from cause
+        for name, value in {**identity, "seed": found.seed if seed is None else seed}.items():
+            if head.get(name) != value:
+                found.close()
+                raise CheckpointError(
+                    f"{folder} holds results {_OTHER[name]}.",
+                    remedy="Choose another folder, or repeat the call that made it.",
+                )
+        return found
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row; on disk it is whole, or it is not there.
+
+        Raises
+        ------
+        CheckpointError
+            The file cannot be written.
+        """
+        self.rows[row["name"]] = row
+        if self._stream is None:
+            return
+        try:
+            _append_line(self._stream, row)
+        except OSError as cause:
+            raise CheckpointError(
+                f"{self.file} cannot be written: {cause}.",
+                remedy=remedy_for(cause, "The same call goes on once it can."),
+            ) from cause
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _append(file: Path, line: Mapping[str, Any]) -> None:
+    with file.open("ab", buffering=0) as stream:
+        _append_line(stream, line)
+
+
+def _append_line(stream: Any, line: Mapping[str, Any]) -> None:
+    """Write a whole line, or leave the file as it was."""
+    before = os.fstat(stream.fileno()).st_size
+    rest = memoryview(json.dumps(line).encode() + b"\n")
+    try:
+        while rest.nbytes:
+            rest = rest[stream.write(rest) :]
+    except OSError:
+        stream.truncate(before)
+        raise
+    os.fsync(stream.fileno())
+
+
+def _lines(file: Path) -> list[bytes]:
+    """The lines of a file, if it is there; a last line that a kill cut is removed."""
+    text = file.read_bytes() if file.exists() else b""
+    whole = text[: text.rfind(b"\n") + 1]
+    if whole != text:
+        with file.open("rb+") as stream:
+            stream.truncate(len(whole))
+    return whole.split(b"\n")[:-1]
+
+
+def _read(file: Path, lines: list[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The object of the first line, and the rows of the others."""
+    head = _object(lines[0], f"{file}:1", "Choose another folder, or delete this one.")
+    rows: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        row = _object(
+            line,
+            f"{file}:{number}",
+            "Delete this line and repeat the call: a data set without a line is sampled again.",
+            "name", "data", "error",
+        )  # fmt: skip
+        rows[row["name"]] = row
+    return head, rows
+
+
+def _object(line: bytes, place: str, remedy: str, *needed: str) -> dict[str, Any]:
+    """The JSON object of a line, in which the needed names have texts."""
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        for name in needed:
+            if not isinstance(found.get(name), str):
+                raise ValueError(f"it has no {name!r}")
+    except (ValueError, RecursionError) as cause:
+        raise CheckpointError(f"{place} is damaged: {cause}.", remedy=remedy) from cause
+    return found
