@@ -280,6 +280,27 @@ def test_words() -> None:
     assert _forecast._time(7200 * 60) == "1.2e+02 h"
 
 
+def test_without_an_error_an_aim_gives_a_bound() -> None:
+    record = {"seconds": 1234.0, "draws": 2500, "std_error": None, "enough_time": None}
+    words = _forecast.in_words(record, Precision(0.01, 125), None)
+    assert words == "at most 2500 draws a chain, 21 min in all"
+    assert _forecast.in_words(record, Precision(None, 2500), None)[:4] == "2500"
+    late = {**record, "enough_time": False, "draws_in_time": 700}
+    words = _forecast.in_words(late, Precision(0.01, 125), 60)
+    assert words.endswith("max_seconds=60 may end the run after some 700 draws a chain")
+
+
+def test_islands_that_are_resampled_tell_a_bound_first(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run("ais", target_se=0.2, resample=True, progress=True)
+    first, second = (
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("Forecast")
+    )
+    assert first.startswith("Forecast after the pilots: at most 2560 draws a chain, ")
+    assert second.startswith("Forecast after 32 particles: log Z ± ") and "most" not in second
+    table: Any = done.forecast
+    assert table["draws"].iloc[0] == 2560 and table["draws"].iloc[1] == table["draws"].iloc[2]
+
+
 def test_it_is_saved_and_checked(runs: dict[str, EvidenceRun], tmp_path: Path) -> None:
     done = runs["gibbs"]
     done.save(tmp_path / "run")

@@ -34,7 +34,7 @@ from stanct.samplers._rounds import BaseDraws
 from stanct.samplers._variables import Later
 from stanct.targets.function_target import FunctionDensity
 from stanct.work.execution import executing
-from stanct.work.interrupts import Threads, beside, heard, in_threads
+from stanct.work.interrupts import Threads, beside, end_if_left_behind, heard, in_threads
 
 SECONDS = 3.0
 # A density that never returns.
@@ -381,6 +381,23 @@ def test_a_thread_that_was_left_ends_at_its_next_log_density(target, way: str) -
         heard(work)
     assert left_at_work() == []
     evaluate(x[None] if way == "log_densities" else x)  # this thread goes on
+
+
+def test_threads_end_with_the_one_that_made_them() -> None:
+    """Nobody waits for what a thread waits for, once that thread was left behind."""
+    begun = threading.Event()
+
+    def endless(_: int) -> None:
+        begun.set()
+        while not RELEASED.is_set():
+            end_if_left_behind()
+            time.sleep(0.01)
+
+    with Threads(1) as pool:
+        future = pool.submit(in_threads, endless, 2, 2)
+        assert begun.wait(5)
+    assert isinstance(future.exception(timeout=5), KeyboardInterrupt)
+    assert left_at_work() == []
 
 
 def test_scouts_that_were_left_end(target) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from test_execution import Mortal
 import stanct
 from stanct.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
+from stanct.work.results import Results
 
 NORMAL = """data { int N; vector[N] y; }
 parameters { real mu; } model { mu ~ normal(0, 1); y ~ normal(mu, 1); }"""
@@ -124,6 +126,84 @@ def test_errors_are_tried_again(model: stanct.TemperedModel, tmp_path: Path) -> 
     assert model.sample_many(data, folder=folder, **QUICK).table.equals(second)
     lines = (folder / "results.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["name"] for line in lines[1:]] == ["a", "b", "a"]
+
+
+def test_a_folder_may_hold_more_than_is_asked_for(
+    model: stanct.TemperedModel, tmp_path: Path
+) -> None:
+    data = datasets(4)
+    whole = model.sample_many(data, folder=tmp_path, **QUICK).table
+    some = {name: data[name] for name in ("star 3", "star 1")}
+    before = (tmp_path / "results.jsonl").read_bytes()
+    found = model.sample_many(some, folder=tmp_path, **QUICK)
+    assert found.complete and list(found.table.index) == list(some)
+    assert found.table.equals(whole.loc[list(some)])
+    assert "2 data sets" in repr(found) and "star 0" not in found.report()
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "words"),
+    [
+        (1, b'{"seed": 5', r"jsonl:1 is damaged: .*Choose another folder"),
+        (3, b'{"name": "star 1", "log', r"jsonl:3 is damaged: Unterminated .*Delete this line"),
+        (3, b'{"name": "star 1"}', r"jsonl:3 is damaged: it has no 'data'.*Delete this line"),
+        (4, b"[]", r"jsonl:4 is damaged: it is no object"),
+        (4, b"\xff", r"jsonl:4 is damaged"),
+        (4, b"", r"jsonl:4 is damaged"),
+    ],
+)
+def test_a_damaged_line_is_named(
+    number: int, line: bytes, words: str, model: stanct.TemperedModel, tmp_path: Path
+) -> None:
+    data = datasets(3)
+    whole = model.sample_many(data, folder=tmp_path, **QUICK).table
+    file = tmp_path / "results.jsonl"
+    lines = file.read_bytes().splitlines()
+    lines[number - 1] = line
+    file.write_bytes(b"\n".join([*lines, b""]))
+    with pytest.raises(CheckpointError, match=words):
+        model.sample_many(data, folder=tmp_path, **QUICK)
+    if number > 1:
+        del lines[number - 1]
+        file.write_bytes(b"\n".join([*lines, b""]))
+        again = model.sample_many(data, folder=tmp_path, **QUICK).table
+        assert again["log_z"].equals(whole["log_z"])
+    file.write_bytes(b'{"program')  # a kill in the middle of the first line
+    assert model.sample_many(data, folder=tmp_path, **QUICK).complete
+
+
+def test_a_full_disk_leaves_whole_lines(
+    model: stanct.TemperedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, file = datasets(2), tmp_path / "results.jsonl"
+
+    class Full:
+        """A file on a disk that takes ten more bytes."""
+
+        def __init__(self, stream: Any) -> None:
+            self.stream, self.left = stream, 10
+
+        def write(self, content: Any) -> int:
+            if not self.left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written, self.left = self.stream.write(content[: self.left]), 0
+            return written
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    made = Results.__init__
+
+    def full(self: Any, *given: Any) -> None:
+        made(self, *given)
+        self._stream = Full(self._stream)
+
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match=r"disk is full: mak"):
+        patch.setattr(Results, "__init__", full)
+        model.sample_many(data, folder=tmp_path, **QUICK)
+    assert file.read_bytes().count(b"\n") == 1 and file.read_bytes().endswith(b"}\n")
+    assert model.sample_many(data, folder=tmp_path, **QUICK).complete
 
 
 def test_rows_are_in_the_order_of_the_data_sets(

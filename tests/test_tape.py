@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT
+
+from stanct.engines.tape import _SERVE
 
 # Without a guard for `__main__`, as in notebooks and in servers.
 SCRIPT = """
@@ -86,3 +90,23 @@ def test_one_helper_at_most_where_the_engine_was_loaded_before(executed, total: 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_runs_too(executed, total: str) -> None:
     assert executed("fork")[:2] == (1, total)
+
+
+def test_a_helper_ends_with_its_parent_in_the_middle_of_a_call() -> None:
+    helper = subprocess.Popen(
+        [sys.executable, "-c", _SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert helper.stdin and helper.stdout
+    try:
+        for call in ((abs, (-1,)), (time.sleep, (60,))):
+            pickle.dump(call, helper.stdin)
+        helper.stdin.flush()
+        assert pickle.load(helper.stdout) == (True, 1)
+        time.sleep(0.2)
+        assert helper.poll() is None
+        helper.stdin.close()
+        helper.wait(5)
+    finally:
+        helper.kill()
+        helper.stdout.close()
