@@ -66,6 +66,9 @@ def calibrate(
     ------
     SamplingError
         Raised before any run: the prior is none, a simulator fails, or options are bad.
+    KeyboardInterrupt
+        The user stopped the runs of a model that is not the last one. With a folder, the same call
+        goes on. Otherwise an interrupt returns what was finished.
     """
     names, weights = _prior(models, prior)
     if seed is None:
@@ -83,6 +86,8 @@ def calibrate(
             folder=None if folder is None else Path(folder) / f"{k + 1}",
             seed=Seeds(seed)("runs", k).generate_state(1)[0].item(), **options,
         )  # fmt: skip
+        if not runs[name].complete and k + 1 < len(names):
+            raise KeyboardInterrupt  # without the other models there is nothing to compare
     made_by = pd.Series([names[k] for k in chosen], index=[str(i) for i in range(repeats)])
     return Calibration(
         _ranks(runs), _probabilities(runs, weights), made_by,

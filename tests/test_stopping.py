@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from test_many import QUICK, datasets, model  # noqa: F401
+from test_many import QUICK, datasets, model, simulator  # noqa: F401
 from test_pools import descendants, parents
 
 import stanct
@@ -120,10 +120,27 @@ def test_a_run_that_was_cut_short_is_no_row(
             return run
         return dataclasses.replace(run, provenance={**run.provenance, "interrupted": True})
 
-    data = datasets(5)
+    data: Any = datasets(5)
     with monkeypatch.context() as patch, pytest.warns(UserWarning, match="after 2 data sets"):
         patch.setattr(stanct.many, "sample", cut)
         part = model.sample_many(data, folder=tmp_path, **QUICK)
     assert len(calls) == 3 and list(part.table.index) == list(data)[:2] and not part.complete
     whole = model.sample_many(data, folder=tmp_path, **QUICK)
     assert list(whole.table.index) == list(data) and whole.complete
+
+
+def test_ctrl_c_ends_a_comparison_of_models(
+    model: stanct.TemperedModel,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+
+    def stopped(*_given: Any, **_options: Any) -> Any:
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stanct.many, "sample", stopped)
+    two = {"one": (model, simulator(1.0)), "two": (model, simulator(1.0))}
+    with pytest.warns(UserWarning, match="after 0 data sets"), pytest.raises(KeyboardInterrupt):
+        stanct.calibrate(two, repeats=2, **QUICK)
+    assert len(calls) == 1

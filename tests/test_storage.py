@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import io
 import itertools
 import json
@@ -425,6 +426,29 @@ for step in range(40):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize(
+    "cause",
+    [OSError(errno.ENOSPC, "No space left on device"), OSError("1000 requested and 96 written")],
+)
+def test_a_full_disk_is_named(
+    cause: OSError, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's own error has no number."""
+    run = load(folder)
+
+    def full(*_given: Any, **_more: Any) -> None:
+        raise cause
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(SavedRunError, match="The disk is full: make room on it, or choose another"):
+        run.save(folder)
+    cause.errno = errno.EACCES
+    with pytest.raises(SavedRunError, match="Save it in a folder that you can write"):
+        run.save(tmp_path / "other")
+    monkeypatch.undo()
+    assert np.array_equal(load(folder).draws, run.draws)
+
+
 def test_a_kill_at_any_step_of_saving_leaves_a_whole_run(folder: Path) -> None:
     """The old one or the new one, also to the next save."""
     old = load(folder).engine
