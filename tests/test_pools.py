@@ -102,6 +102,12 @@ def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
     assert not remaining
 
 
+def test_workers_leave_ctrl_c_to_their_parent() -> None:
+    with pools.opened("processes:1") as pool:
+        assert pool is not None
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+
+
 @pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_a_closed_executor_is_refused(kind: type[Executor], target: Any) -> None:
     closed: Any = kind(1)  # pyright: ignore[reportCallIssue]

@@ -120,7 +120,7 @@ def test_a_run_that_was_cut_short_is_no_row(
             return run
         return dataclasses.replace(run, provenance={**run.provenance, "interrupted": True})
 
-    data: Any = datasets(5)
+    data = datasets(5)
     with monkeypatch.context() as patch, pytest.warns(UserWarning, match="after 2 data sets"):
         patch.setattr(stanct.many, "sample", cut)
         part = model.sample_many(data, folder=tmp_path, **QUICK)
