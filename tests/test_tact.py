@@ -21,6 +21,7 @@ from stanct.errors import SamplingError, StanctError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
+from stanct.runs.surveyed import mode_size
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.samplers.tact import VARIANTS, Coupling, Hills
 from stanct.targets.batches import StochasticTarget
@@ -369,6 +370,18 @@ def test_a_mode_that_the_search_found_and_chains_lost_fails() -> None:
     lost = replace(found, z=right)
     (check,) = [check for check in lost.diagnostics if check.name == "modes"]
     assert not check.passed and "Mode 2" in check.message
+
+
+def test_a_mode_that_was_hardly_visited_lowers_the_effective_size() -> None:
+    """One visit of 20 draws in 4 × 500: ranks of the coordinate hardly show it."""
+    found = run(MODES, base="pilot", draws=500)
+    assert found.base is not None
+    x = np.random.default_rng(1).normal(3, 0.8, found.z.shape)
+    x[0, 100:120] -= 6
+    rare = replace(found, z=found.base.whiten(x))
+    assert effective_size(x[..., 0], method="bulk") > 1000
+    assert "effective_size" in rare.warnings
+    assert mode_size(rare.modes) < 50 and mode_size(None) == np.inf
 
 
 def test_functions_need_no_base(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 from stanct.arrays import Array
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
-from stanct.runs.diagnostics import Check, modes_check
+from stanct.runs.diagnostics import WORTH, Check, modes_check
 from stanct.runs.run import Run
 
 ELSEWHERE = (
@@ -38,6 +38,23 @@ def surveyed_modes(run: Run, evidence: Evidence | None) -> pd.DataFrame | None:
 def surveyed_checks(modes: pd.DataFrame | None) -> tuple[Check, ...]:
     """Check that a run of a method that cannot go back for a mode has lost none."""
     return () if modes is None else (modes_check(modes, remedy=ELSEWHERE),)
+
+
+def mode_size(modes: pd.DataFrame | None) -> float:
+    """Least number of independent draws that would tell the weight of a mode as precisely.
+
+    Chains that change between modes a few times tell little of their weights, and the ranks of
+    coordinates, on which R-hat and bulk effective sizes rest, hardly show it where one mode is
+    rare. Infinite without a mode that counts and was both visited and left.
+    """
+    if modes is None:
+        return np.inf
+    weight, error, pilots = (
+        modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+    )
+    counts = (error > 0) & (np.maximum(weight, pilots) >= WORTH)
+    sizes = weight[counts] * (1 - weight[counts]) / np.square(error[counts])
+    return float(sizes.min(initial=np.inf))
 
 
 def _unchanged(x: Array) -> Array:
