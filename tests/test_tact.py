@@ -379,7 +379,7 @@ def test_a_mode_that_was_hardly_visited_lowers_the_effective_size() -> None:
     x = np.random.default_rng(1).normal(3, 0.8, found.z.shape)
     x[0, 100:120] -= 6
     rare = replace(found, z=found.base.whiten(x))
-    assert effective_size(x[..., 0], method="bulk") > 1000
+    assert effective_size(x[..., 0], method="bulk") > 400
     assert "effective_size" in rare.warnings
     assert mode_size(rare.modes) < 50 and mode_size(None) == np.inf
 
