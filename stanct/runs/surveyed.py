@@ -52,7 +52,7 @@ def mode_size(modes: pd.DataFrame | None) -> float:
     weight, error, pilots = (
         modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
     )
-    counts = (error > 0) & (np.maximum(weight, pilots) >= WORTH)
+    counts = (error > 0) & (pilots >= WORTH)
     sizes = weight[counts] * (1 - weight[counts]) / np.square(error[counts])
     return float(sizes.min(initial=np.inf))
 
