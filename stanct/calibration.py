@@ -19,13 +19,18 @@ import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array
-from stanct.errors import SamplingError
-from stanct.many import Model, Simulated, sample_many
+from stanct.errors import SamplingError, StanctError
+from stanct.many import Model, Simulated, check_numbers, check_truth, sample_many
 from stanct.runs.calibration import Calibration
 from stanct.runs.many import Many
 from stanct.samplers._method import Method
 from stanct.seeds import Seeds
 from stanct.work.execution import check_seed
+
+PAIR = (
+    "A simulator returns a pair: the data, then a mapping of true values by name of the program's "
+    "variables."
+)
 
 Simulator = Callable[[np.random.Generator], Any]
 """Draws data, or a pair of data and the values by name of the variables that made them."""
@@ -65,29 +70,27 @@ def calibrate(
     Raises
     ------
     SamplingError
-        Raised before any run: the prior is none, a simulator fails, or options are bad.
-    KeyboardInterrupt
-        The user stopped the runs of a model that is not the last one. With a folder, the same call
-        goes on. Otherwise an interrupt returns what was finished.
+        Raised before any run: the prior is none, a simulator fails or returns something other than
+        data and true values of variables, there is nothing to test, or options are bad.
     """
     names, weights = _prior(models, prior)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     seed = check_seed(seed)
     chosen, drawn = _simulated(models, names, weights, repeats, Seeds(seed))
-    runs = {}
+    _check_simulated(models, names, chosen, drawn)
+    runs: dict[str, Many] = {}
     for k, name in enumerate(names):
         own = {
             str(i): Simulated(data, truth if chosen[i] == k else {})
             for i, (data, truth) in enumerate(drawn)
+            if all(many.complete for many in runs.values())
         }
         runs[name] = sample_many(
             models[name][0], own, method, executor=executor, progress=progress,
             folder=None if folder is None else Path(folder) / f"{k + 1}",
             seed=Seeds(seed)("runs", k).generate_state(1)[0].item(), **options,
         )  # fmt: skip
-        if not runs[name].complete and k + 1 < len(names):
-            raise KeyboardInterrupt  # without the other models there is nothing to compare
     made_by = pd.Series([names[k] for k in chosen], index=[str(i) for i in range(repeats)])
     return Calibration(
         _ranks(runs), _probabilities(runs, weights), made_by,
@@ -137,6 +140,50 @@ def _simulated(
         chosen.append(k)
         drawn.append((pair[0], pair[1]))
     return chosen, drawn
+
+
+def _check_simulated(
+    models: Mapping[str, tuple[Model, Simulator]],
+    names: list[str],
+    chosen: list[int],
+    drawn: list[tuple[Any, Mapping[str, Any]]],
+) -> None:
+    """Refuse simulators whose first data set does not suit the programs.
+
+    Programs of other data sets may have other shapes, so that those are refused in their turn.
+    """
+    if len(names) == 1 and not any(truth for _, truth in drawn):
+        raise SamplingError(
+            f"The simulator of {names[0]!r} returns no true values, without which one model has "
+            "no test.",
+            remedy=PAIR,
+        )
+    for k, name in enumerate(names):
+        first = chosen.index(k) if k in chosen else 0
+        model, (data, truth) = models[name][0], drawn[first]
+        made = f"the simulator of {names[chosen[first]]!r}"
+        declared = {one.name for one in getattr(getattr(model, "program", None), "data", ())}
+        if declared & set(truth):
+            raise SamplingError(
+                f"Data set {first} of {made}: {', '.join(sorted(declared & set(truth)))} of the "
+                f"data of {name!r} stand among the true values.",
+                remedy=PAIR,
+            )
+        try:
+            target = model.target(data)
+            if chosen[first] == k:
+                check_truth(truth, target.variable_shapes)
+        except StanctError as cause:
+            raise SamplingError(
+                f"Data set {first} of {made} does not suit {name!r}: {cause}"
+            ) from cause
+    for i, (_, truth) in enumerate(drawn):
+        try:
+            check_numbers(truth)
+        except SamplingError as cause:
+            raise SamplingError(
+                f"Data set {i} of the simulator of {names[chosen[i]]!r}: {cause}"
+            ) from cause
 
 
 def _ranks(runs: Mapping[str, Many]) -> pd.DataFrame:

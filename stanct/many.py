@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from stanct.arrays import Array
 from stanct.engines import embedded
 from stanct.errors import (
     CheckpointError,
@@ -31,7 +32,7 @@ from stanct.runs.run import Run
 from stanct.samplers._method import Method
 from stanct.sampling import check_options, sample
 from stanct.seeds import Seeds, stan_seed
-from stanct.settings import declared
+from stanct.settings import declared, refuse_unknown
 from stanct.targets.program_target import ProgramTarget
 from stanct.version import __version__
 from stanct.work.calls import Calls
@@ -355,8 +356,8 @@ def _summary(run: Run, variables: Sequence[str]) -> dict[str, Any]:
 def _ranks(run: Run, truth: Mapping[str, Any]) -> dict[str, float]:
     """The share of the posterior below each true scalar, where half of what is equal counts."""
     ranks = {}
-    for name, value in truth.items():
-        value = np.asarray(value, float)
+    shapes = {name: values.shape[2:] for name, values in run.variables.items()}
+    for name, value in check_truth(truth, shapes).items():
 
         def below(draws: Mapping[str, Any], name: str = name, value: Any = value) -> Any:
             return (draws[name] < value) + 0.5 * (draws[name] == value)
@@ -364,6 +365,53 @@ def _ranks(run: Run, truth: Mapping[str, Any]) -> dict[str, float]:
         found = np.ravel(run.expect(below).value)
         ranks |= dict(zip(_elements(name, value.shape), found.tolist(), strict=True))
     return ranks
+
+
+def check_truth(
+    truth: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """True values as arrays.
+
+    Parameters
+    ----------
+    truth
+        The values by name of the variables.
+    shapes
+        Shapes of the program's variables.
+
+    Raises
+    ------
+    SamplingError
+        There is no variable of a name, or a value is no finite number or of another shape.
+    """
+    found = check_numbers(truth)
+    for name, array in found.items():
+        if name not in shapes:
+            refuse_unknown("variable", name, tuple(shapes))
+        if array.shape != shapes[name]:
+            raise SamplingError(
+                f"The true value of {name!r} has shape {array.shape}, the variable {shapes[name]}.",
+                remedy="Give a value for each element of the variable.",
+            )
+    return found
+
+
+def check_numbers(truth: Mapping[str, Any]) -> dict[str, Array]:
+    """True values as arrays; raise `SamplingError` where one is no finite number."""
+    found = {}
+    for name, value in truth.items():
+        try:
+            array = np.asarray(value, float)
+        except (TypeError, ValueError, OverflowError):
+            array = np.array(np.nan)
+        if not np.isfinite(array).all():
+            raise SamplingError(
+                f"The true value of {name!r} must be of finite numbers, not "
+                f"{shortened(repr(value), 80)}.",
+                remedy="Leave out what has no true value.",
+            )
+        found[name] = array
+    return found
 
 
 def _elements(name: str, shape: tuple[int, ...]) -> list[str]:

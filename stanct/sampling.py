@@ -92,8 +92,8 @@ def sample(
     """
     chosen = _whole(method) if isinstance(method, Method) else named_method(method)
     asked = _checked(chosen, options)
-    if options.get("engine", "auto") == "auto" and not isinstance(target, ProgramTarget):
-        asked = replace(asked, engine=None)  # CmdStan runs Stan programs
+    if not isinstance(target, ProgramTarget):
+        asked = _of_a_function(chosen, asked, options)
     begun = time.monotonic()
     _check_target(chosen, target)
     chosen.check(asked.plan, target)
@@ -142,6 +142,19 @@ def sample(
             return run
         execution.complete(run.z)
         return run.stored(execution.store)
+
+
+def _of_a_function(method: Method[Any], asked: Asked, options: Mapping[str, Any]) -> Asked:
+    """What ``engine="auto"`` and ``base="auto"`` stand for where there is no Stan program.
+
+    CmdStan runs Stan programs, and bases are fitted to them.
+    """
+    if options.get("engine", "auto") == "auto":
+        asked = replace(asked, engine=None)
+    base = options.get("base", "auto")
+    if method.stochastic and isinstance(base, str) and base == "auto":
+        asked = replace(asked, plan=replace(asked.plan, base="auto"))
+    return asked
 
 
 def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Method[Any]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, Array, bimodal, gaussian, skewed
-from conftest import ROOT
+from conftest import ROOT, target_of
 from sampled import sampled
 
 from stanct import Adiabatic, FunctionDensity, FunctionTarget, GaussianBase, kernels, load, temper
 from stanct.errors import SamplingError, StanctError
+from stanct.estimates.modes import mode_table
 from stanct.kernels import Flow, make_problem, make_scratch
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.samplers import adiabatic
@@ -342,3 +343,40 @@ def test_a_program_any_threads_and_back_from_disk(tmp_path: Path, seed: int) -> 
     assert isinstance(back, AdiabaticRun)
     assert back.evidence == one.evidence
     assert np.array_equal(back.heated_delta, one.heated_delta)
+
+
+def test_a_mode_that_no_trajectory_reached_is_a_failed_check() -> None:
+    """A peak in a wide component: cooling and heating agree on log 0.1."""
+    apart = """parameters { vector[2] x; }
+    model { target += log_mix(0.9, normal_lpdf(x | 0, 0.05), normal_lpdf(x | 10, 3)); }"""
+    found = sampled("adiabatic", target_of(apart), draws=64, warmup=32, seed=2, progress=False)
+    assert abs(found.evidence.log_z - np.log(0.1)) < 0.1
+    assert found.warnings == ("modes",)
+    assert found.modes["pilot_weight"].to_numpy() == pytest.approx([0.9, 0.1], abs=0.05)
+    assert found.modes["weight"].to_numpy() == pytest.approx([0, 1], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        "log_mix(0.5, normal_lpdf(x | -1.3, 1), normal_lpdf(x | 1.3, 1))",
+        "log_mix(0.9995, normal_lpdf(x | 0, 1), normal_lpdf(x | 8, 0.5))",
+    ],
+    ids=["overlap", "negligible"],
+)
+def test_modes_that_overlap_or_hold_nothing_are_not_missed(density: str) -> None:
+    target = target_of(f"parameters {{ real x; }} model {{ target += {density}; }}")
+    found = sampled("adiabatic", target, draws=64, warmup=32, seed=1, progress=False)
+    assert found.modes is not None and "modes" not in found.warnings
+
+
+def test_lost_trajectories_belong_to_no_mode() -> None:
+    """A trajectory that did not arrive has no weight, and its place need not be finite."""
+    survey = {"place": [[0.0], [9.0]], "spread": [[1.0], [1.0]], "log_evidence": [2.0, 2.0]}
+    x = np.array([[[0.0], [9.0], [np.nan], [0.0]], [[9.0], [np.inf], [0.0], [9.0]]])
+    log_weights = np.where(np.isfinite(x[..., 0]), 0.0, -np.inf)
+    table = mode_table(survey, x, lambda z: z, log_weights, None)
+    assert table["weight"].to_numpy() == pytest.approx([0.5, 0.5])
+    assert table["pilot_weight"].to_numpy() == pytest.approx([0.5, 0.5])
+    none_of_a_chain = np.where([[True], [False]], log_weights, -np.inf)
+    assert mode_table(survey, x, lambda z: z, none_of_a_chain, None)["chains"].to_list() == [1, 1]

@@ -320,3 +320,69 @@ def test_probabilities_of_models_are_calibrated(model: stanct.TemperedModel, tmp
         stanct.calibrate(models, prior={"narrow": 1.0}, **quick)
     with pytest.raises(SamplingError, match="failed on data set 0"):
         model.calibrate(lambda rng: 1 / 0, **quick)
+
+
+Y = {"N": 3, "y": [1.0, 2.0, 3.0]}
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (({"mu": 0.1}, Y), r"N, y of the data of .* among the true values.*the data, then"),
+        (Y, "no true values, without which one model has no test"),
+        ((Y, {}), "no true values"),
+        (({"N": 4, "y": [1.0]}, {"mu": 0.1}), r"Data set 0 .*does not suit.*size \[N = 4\]"),
+        (({"N": 1, "y": [np.nan]}, {"mu": 0.1}), r"y\[1\]` is NaN"),
+        ((Y, {"mew": 0.1}), "There is no variable 'mew'"),
+        ((Y, {"mu": [0.1, 0.2]}), r"shape \(2,\), the variable \(\)"),
+        ((Y, {"mu": np.nan}), "must be of finite numbers, not nan"),
+        ((Y, {"mu": "much"}), "must be of finite numbers, not 'much'"),
+    ],
+    ids=["swapped", "no truth", "empty", "sizes", "data", "name", "shape", "nan", "text"],
+)
+def test_a_simulator_is_checked_before_any_run(
+    model: stanct.TemperedModel, made: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stanct.many, "sample", lambda *given, **options: pytest.fail("a run"))
+    with pytest.raises(SamplingError, match=f"(?s){words}"):
+        model.calibrate(lambda rng: made, repeats=3, **QUICK)
+
+
+def test_a_later_truth_is_checked_too(model: stanct.TemperedModel) -> None:
+    """Numbers at once, and shapes and names where the data set has its turn."""
+    truths = iter([0.1, 0.2, np.inf])
+    with pytest.raises(SamplingError, match=r"Data set 2 of the simulator .*finite numbers"):
+        model.calibrate(lambda rng: (Y, {"mu": next(truths)}), repeats=3, **QUICK)
+    later = iter([{"mu": 1.5}, {"mew": 0.1}, {"mu": [0.1]}])  # 1.5 is the posterior mean
+    found = model.calibrate(lambda rng: (Y, next(later)), repeats=3, **QUICK)
+    errors = next(iter(found.runs.values())).table["error"].tolist()
+    assert errors[0] == "" and "'mew'" in errors[1] and "shape (1,)" in errors[2]
+    assert found.counted == 1 and not found.passed
+    assert "on 1 of 3 data sets: 2 tests, too few data sets count" in repr(found)
+
+
+def test_a_calibration_that_was_stopped_has_not_passed(
+    model: stanct.TemperedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def stopping(*given: Any, **options: Any) -> Any:
+        if len(done) == 8:
+            raise KeyboardInterrupt
+        done.append("")
+        return sample(*given, **options)
+
+    sample = stanct.many.sample
+    monkeypatch.setattr(stanct.many, "sample", stopping)
+    models = {name: (model, simulator(1.0)) for name in ("a", "b")}
+    with pytest.warns(UserWarning, match="Stopped after 8 data sets"):
+        found = model.calibrate(simulator(1.0), repeats=9, **QUICK)
+    assert not found.passed and found.counted == 8 and len(found.made_by) == 9
+    page = found.report()
+    assert "Too few data sets count" in page and "All tests passed" not in page
+    # The second model is not begun, and nothing was tested.
+    with pytest.warns(UserWarning, match="Stopped after 0 data sets"):
+        found = stanct.calibrate(models, repeats=9, **QUICK)
+    assert not found.passed and found.counted == 0 and found.tests.empty
+    assert "on 0 of 9 data sets: 0 tests, nothing was tested" in repr(found)
+    assert "Nothing was tested" in found.report()

@@ -35,6 +35,14 @@ PARTS = """
 parameters { real x; }
 model { target += log_mix(0.35, normal_lpdf(x | -3, 0.5), normal_lpdf(x | 3, 0.8)); }
 """
+WIDE_APART = """
+parameters { vector[2] x; }
+model { target += log_mix(0.9, normal_lpdf(x | 0, 0.05), normal_lpdf(x | 10, 3)); }
+"""
+APART_IN_THREE = """
+parameters { vector[3] x; }
+model { target += log_mix(0.3, normal_lpdf(x | -6, 1), normal_lpdf(x | 5, 0.5)); }
+"""
 REGRESSION = """
 data { real y; }
 parameters { real v; real x; }
@@ -208,6 +216,8 @@ BRIEF = flow(base=BESIDE, duration=2.0, refresh=0.5)
 LONG = flow(base=BESIDE, duration=40.0, refresh=0.5)
 HASTY = tact(PARTS, 1, draws=50)
 PATIENT = tact(PARTS, 1, draws=2000)
+ONE_OF_TWO = made("adiabatic", WIDE_APART, draws=32, warmup=16)
+HEATED = made("tact", APART_IN_THREE, draws=100, warmup=100)
 BENT_FIT = bridged(drawn(BENT, (4, 50), 2), BENT, None, reshuffles=4)
 BENT_RUN = bridged(drawn(BENT, (4, 50), 2), BENT, None, escalate=True, draws=100)
 UNTEMPERED = "Nothing was tempered: the base is the target"
@@ -428,7 +438,13 @@ CASES: dict[str, Case] = {
     "energy of a flow": Case(
         flow(STIFF, OVER, step=0.3), "Use a smaller step", flow(STIFF, OVER, step=0.03)
     ),
+    "modes of a flow": Case(
+        ONE_OF_TWO, "or method='simulated_tempering'", made("simulated_tempering", WIDE_APART)
+    ),
     # thermostats
+    "modes of thermostats": Case(
+        HEATED, "Use the default method", made("auto", APART_IN_THREE, draws=200)
+    ),
     "r_hat of thermostats": Case(HASTY, r"Run longer chains \(draws=\)", PATIENT),
     "effective_size of thermostats": Case(HASTY, r"Run longer chains \(draws=\)", PATIENT),
     "resets of thermostats": Case(

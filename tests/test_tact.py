@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stanct.errors import SamplingError, StanctError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
+from stanct.runs.surveyed import mode_size
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.samplers.tact import VARIANTS, Coupling, Hills
 from stanct.targets.batches import StochasticTarget
@@ -337,6 +339,49 @@ def test_no_evidence(tmp_path: Path) -> None:
     assert data.posterior["x"].shape == (4, 100)
     assert "log_z" not in data.posterior.attrs
     assert found.expect("x").value == pytest.approx(found.variables["x"].mean())
+
+
+HIERARCHY = """
+data { int N; vector[N] y; } parameters { vector[2] th; real mu; real<lower=0> tau; }
+model { mu ~ normal(0, 5); tau ~ lognormal(0, 1); th ~ normal(mu, tau); y ~ normal(th[1], 2); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "fit"), [(None, "pilot"), (stanct.MiniBatch("N", 2), "laplace")]
+)
+def test_the_default_base_suits_hierarchies(minibatch: Any, fit: str) -> None:
+    """A hierarchy is fitted in several forms before the method runs."""
+    target = target_of(HIERARCHY, {"N": 4, "y": [2.0, -1.0, 0.5, 1.0]})
+    short = {"draws": 20, "warmup": 20, "seed": SEED, "progress": False}
+    found = sampled("tact", target, minibatch=minibatch, **short)
+    assert found.settings["base"] == fit and found.base is not None
+    assert found.variables["th"].shape == (4, found.draws, 2)
+
+
+def test_a_mode_that_the_search_found_and_chains_lost_fails() -> None:
+    """Chains of a search that saw two modes, with and without the draws of one."""
+    found = run(MODES, base="pilot", draws=500)
+    assert found.modes is not None and "modes" not in found.warnings
+    assert found.modes["pilot_weight"].to_numpy() == pytest.approx([0.65, 0.35], abs=0.05)
+    assert np.isnan(found.modes["log_z"].to_numpy()).all()
+    assert found.base is not None
+    right = found.base.whiten(3 + np.abs(found.base.unwhiten(found.z)) / 100)
+    lost = replace(found, z=right)
+    (check,) = [check for check in lost.diagnostics if check.name == "modes"]
+    assert not check.passed and "Mode 2" in check.message
+
+
+def test_a_mode_that_was_hardly_visited_lowers_the_effective_size() -> None:
+    """One visit of 20 draws in 4 × 500: ranks of the coordinate hardly show it."""
+    found = run(MODES, base="pilot", draws=500)
+    assert found.base is not None
+    x = np.random.default_rng(1).normal(3, 0.8, found.z.shape)
+    x[0, 100:120] -= 6
+    rare = replace(found, z=found.base.whiten(x))
+    assert effective_size(x[..., 0], method="bulk") > 400
+    assert "effective_size" in rare.warnings
+    assert mode_size(rare.modes) < 100 and mode_size(None) == np.inf
 
 
 def test_functions_need_no_base(tmp_path: Path) -> None:

@@ -99,7 +99,9 @@ def expectation(
         parts = np.moveaxis(contribution, -1, 0)
         within = np.array([tours.widened(*part) for part in zip(parts, within, strict=True)])
         few = np.array([tours.effective(part) for part in parts]).reshape(values.shape[2:])
-    by_chain = np.einsum("cd,cdk->ck", weights, flat) / weights.sum(axis=1)[:, None]
+    total = weights.sum(axis=1)
+    told = total > 0  # all trajectories of a chain may be lost
+    by_chain = np.einsum("cd,cdk->ck", weights[told], flat[told]) / total[told][:, None]
     shape = values.shape[2:]
     return Expectation(
         value=mean.reshape(shape),

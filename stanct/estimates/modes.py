@@ -18,7 +18,7 @@ def mode_table(
     z: Array,
     unwhiten: Callable[[Array], Array],
     log_weights: Array,
-    evidence: Evidence,
+    evidence: Evidence | None,
 ) -> pd.DataFrame:
     """Weights and local evidences of the modes, best first.
 
@@ -34,17 +34,18 @@ def mode_table(
     unwhiten
         Makes unconstrained draws of them.
     log_weights : shape (chains, draws)
-        At β = 1.
+        At β = 1; −∞ for draws that do not count, whose places need not be finite.
     evidence
-        The run's log Z.
+        The run's log Z; None for methods that estimate none.
 
     Returns
     -------
     DataFrame
         For each mode: `weight` and its `std_error`; `log_z`, the log of its mass, and its
-        `log_z_std_error`; `pilot_log_z`, the pilots' estimate; `pilot_weight`, its share of all
-        modes' mass, or of the run's if that is more by two standard errors; and `chains`, the
-        number of chains with at least a tenth of the mode's weight.
+        `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the pilots' estimate;
+        `pilot_weight`, its share of all modes' mass, or of the run's if that is more by two
+        standard errors; and `chains`, the number of chains with at least a tenth of the mode's
+        weight.
     """
     place, spread = np.array(survey["place"]), np.array(survey["spread"])
     pilots = np.array(survey["log_evidence"])
@@ -53,23 +54,27 @@ def mode_table(
     for row in range(0, z.shape[1], step):
         x = unwhiten(np.ascontiguousarray(z[:, row : row + step]))
         forget(z)
+        counts = np.isfinite(log_weights[:, row : row + step])
+        x = np.where(counts[..., None], x, place[0])
         for k in range(pilots.size):
             away = np.square((x - place[k]) / spread[k]).sum(axis=-1)
             logs[:, row : row + step, k] = pilots[k] - np.log(spread[k]).sum() - 0.5 * away
     share = np.exp(logs - np.asarray(log_sum_exp(logs, axis=-1))[..., None])
     found = expectation(share, log_weights, 1.0)
     weights = np.exp(log_weights - log_weights.max())
-    by_chain = np.einsum("cd,cdk->ck", weights, share) / weights.sum(axis=1)[:, None]
+    total = np.maximum(weights.sum(axis=1), 1e-300)[:, None]
+    by_chain = np.einsum("cd,cdk->ck", weights, share) / total
     value = np.maximum(found.value, 1e-300)
     relative = found.std_error / value
     # Of many modes, pilots may know some that hold little of all mass.
-    mass = max(float(log_sum_exp(pilots)), evidence.log_z - 2 * evidence.std_error)
+    log_z, error = (np.nan, np.nan) if evidence is None else (evidence.log_z, evidence.std_error)
+    mass = float(np.fmax(log_sum_exp(pilots), log_z - 2 * error))
     return pd.DataFrame(
         {
             "weight": found.value,
             "std_error": found.std_error,
-            "log_z": evidence.log_z + np.log(value),
-            "log_z_std_error": np.hypot(evidence.std_error, relative),
+            "log_z": log_z + np.log(value),
+            "log_z_std_error": np.hypot(error, relative),
             "pilot_log_z": pilots,
             "pilot_weight": np.exp(pilots - mass),
             "chains": (by_chain > 0.1 * found.value).sum(axis=0),

@@ -40,13 +40,25 @@ def calibration_page(found: Calibration) -> HtmlPage:
         for name, row in zip(found.tests.index, found.tests.to_dict("records"), strict=True)
     ]
     tests = Table("Tests", ("test", "data sets", "statistic", "p", "passed"), tuple(lines))
-    facts = [("data sets", number(len(found.made_by)))]
+    facts = [
+        ("data sets made", number(len(found.made_by))),
+        ("data sets with a result", number(found.counted)),
+    ]
     facts += [
         (f"made by {name}", number(int((found.made_by == name).sum()))) for name in found.prior
     ]
     facts.append(("runs with a failed check", number(found.unreliable)))
+    if found.failed:
+        title = "Tests failed"
+    else:
+        title = "All tests passed" if found.passed else found.verdict.capitalize()
     return render_page(
-        "calibration.html.jinja", found=found, facts=facts, pictures=pictures, tests=tests
+        "calibration.html.jinja",
+        found=found,
+        title=title,
+        facts=facts,
+        pictures=pictures,
+        tests=tests,
     )
 
 
@@ -95,7 +107,8 @@ def _probability_picture(found: Calibration) -> Picture:
                     label=str(name) if b == at.min() else None,
                 )  # fmt: skip
     axes.set_ylim(-0.05, 1.05)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     figure = axes.get_figure(root=True)
     assert figure is not None
     return picture(

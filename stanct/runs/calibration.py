@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 LEVEL = 0.01
 # Ranks and probabilities are at least this far from 0 and 1, which draws cannot tell from it.
 CLIP = 1e-4
+# Fewest data sets that count, and the least share of those made: runs that failed may be those
+# that would have failed the tests.
+FEWEST, LEAST_SHARE = 8, 0.9
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class Calibration:
                 rows[f"spread of the ranks of {name}"] = values.size, squares, p_value
         for name, column in self.probabilities.items() if len(self.prior) > 1 else ():
             p = column.dropna()
+            if p.empty:
+                continue
             made = (self.made_by[p.index] == name).to_numpy(float)
             p = np.clip(p.to_numpy(float), CLIP, 1 - CLIP)
             for label, h in (("level", np.ones(p.size)), ("slope", logit(p))):
@@ -87,8 +92,39 @@ class Calibration:
 
     @property
     def passed(self) -> bool:
-        """Whether every test passed."""
-        return bool(self.tests["passed"].all())
+        """Whether there are tests, enough data sets count, and every test passed.
+
+        At least eight data sets must count, and nine tenths of those that were made. Others have
+        no result, because their runs failed or were not made before an interrupt.
+        """
+        return self._enough and not self.failed
+
+    @property
+    def counted(self) -> int:
+        """Number of data sets with a result of every model, on which the tests rest."""
+        tables = [many.table for many in self.runs.values()]
+        done = [set(table.index[(table["error"] == "").to_numpy(bool)]) for table in tables]
+        return len(set.intersection(*done))
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of the tests that failed."""
+        tests = self.tests
+        return [str(n) for n, ok in zip(tests.index, tests["passed"], strict=True) if not ok]
+
+    @property
+    def _enough(self) -> bool:
+        enough = self.counted >= max(FEWEST, LEAST_SHARE * len(self.made_by))
+        return enough and not self.tests.empty
+
+    @property
+    def verdict(self) -> str:
+        """The result in words."""
+        if self.failed:
+            return f"failed: {', '.join(self.failed)}"
+        if self.tests.empty:
+            return "nothing was tested"
+        return "all passed" if self._enough else "too few data sets count"
 
     @property
     def unreliable(self) -> int:
@@ -106,13 +142,11 @@ class Calibration:
         return page
 
     def __repr__(self) -> str:
-        failed = [
-            str(n) for n, ok in zip(self.tests.index, self.tests["passed"], strict=True) if not ok
-        ]
-        verdict = f"failed: {', '.join(failed)}" if failed else "all passed"
+        made, counted = len(self.made_by), self.counted
+        sets = f"{made}" if counted == made else f"{counted} of {made}"
         return (
-            f"Calibration of {', '.join(self.prior)} on {len(self.made_by)} data sets: "
-            f"{len(self.tests)} tests, {verdict}; {self.unreliable} runs with a failed check"
+            f"Calibration of {', '.join(self.prior)} on {sets} data sets: {len(self.tests)} tests, "
+            f"{self.verdict}; {self.unreliable} runs with a failed check"
         )
 
     def _repr_html_(self) -> str:

@@ -44,6 +44,10 @@ MAXIMA = frozenset((
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
+LOST = (
+    "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
+    "that draws from its base."
+)
 
 
 @dataclass(frozen=True)
@@ -441,7 +445,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
     return tuple(checks)
 
 
-def modes_check(modes: pd.DataFrame) -> Check:
+def modes_check(modes: pd.DataFrame, remedy: str = LOST) -> Check:
     """Check that the run kept every mode that its pilots measured."""
     weight, error, pilots = (
         modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
@@ -455,6 +459,5 @@ def modes_check(modes: pd.DataFrame) -> Check:
         ratio[worst] >= VANISHED,
         f"Mode {worst + 1} has {weight[worst]:.2g} of the weight, {pilots[worst]:.2g} by its "
         f"pilots; {len(modes)} known.",
-        "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
-        "that draws from its base.",
+        remedy,
     )

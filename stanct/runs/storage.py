@@ -185,14 +185,29 @@ def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 def _carry_over(final: Path, draft: Path) -> None:
     """Bring along what the user put beside a saved run, such as a report."""
-    if _head(final) is None:
-        return
+    for left in reversed(range(ATTEMPTS)):
+        if _head(final) is None:
+            return
+        try:
+            _carry(final, draft)
+            return
+        except FileNotFoundError:  # another process, which saves there too, puts it aside
+            if not left:
+                raise
+            time.sleep(PAUSE)
+
+
+def _carry(final: Path, draft: Path) -> None:
     own = {"run.json", "draws.npz", "data.json", *(f"{kind}.stan" for kind in KINDS)}
     for entry in final.iterdir():
         if entry.name in own or _ARRAY.fullmatch(entry.name) or (draft / entry.name).exists():
             continue
         if entry.is_dir() and not entry.is_symlink():
-            shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
+            try:
+                shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
+            except FileNotFoundError:
+                shutil.rmtree(draft / entry.name, ignore_errors=True)
+                raise
         elif entry.is_symlink() or entry.is_file():
             _linked(entry, draft / entry.name, follow_symlinks=False)
 

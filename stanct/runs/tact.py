@@ -8,12 +8,14 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.schema import FLAG, ONE_OR_MORE, POSITIVE, TEXT, Maybe, Needed, Rule
+from stanct.runs.surveyed import mode_size, surveyed_checks, surveyed_modes
 
 # Columns of `TactRun.trace`.
 XI, LAMBDA, THERMOSTAT, XI_THERMOSTAT, ENERGY, TEMPERATURE = range(6)
@@ -77,6 +79,11 @@ class TactRun(DrawsRun):
         """Zero: the draws were collected at λ = 1."""
         return np.zeros((self.chains, self.draws))
 
+    @cached_property
+    def modes(self) -> pd.DataFrame | None:
+        """As `TemperedRun.modes`, without `log_z`."""
+        return surveyed_modes(self, None)
+
     @property
     def plateau_share(self) -> float:
         """Share of the looks at which λ = 1."""
@@ -125,6 +132,7 @@ class TactRun(DrawsRun):
         checks = [
             _length_check(self),
             *_mixing_checks(self),
+            *surveyed_checks(self.modes),
         ]
         if settings["tempering"]:
             checks += _tempering_checks(self)
@@ -153,12 +161,13 @@ def _mixing_checks(run: TactRun) -> list[Check]:
     picked = np.unique(np.linspace(0, dimension - 1, MOST_COORDINATES).astype(int))
     rate = max(r_hat(run.z[..., k]) for k in picked)
     size = min(effective_size(run.z[..., k], method="bulk") for k in picked)
+    size = min(size, mode_size(run.modes))
     steps, rejected, resets = run.counts.sum(axis=0)
     return [
         check("r_hat", rate, 1.05, not rate > 1.05,
               f"The largest split R-hat of a coordinate is {rate:.3f}.", MORE),
         check("effective_size", size, 100, size >= 100,
-              f"The least effective size of a coordinate is {size:.0f}.", MORE),
+              f"The least effective size of a coordinate or a mode's weight is {size:.0f}.", MORE),
         check("rejections", rejected / steps, 0.1, rejected <= 0.1 * steps,
               f"Stan rejected, or gave no finite number, in {rejected / steps:.1%} of the steps.",
               LOOK_FOR_REJECTIONS),

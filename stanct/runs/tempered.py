@@ -15,7 +15,6 @@ from stanct.errors import SavedRunError, StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
-from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Curve, Evidence, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
@@ -33,6 +32,7 @@ from stanct.runs.diagnostics import (
 from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
+from stanct.runs.surveyed import surveyed_modes
 
 LARGEST_BIAS = 1e100
 """Size of a bias that no run has. Sums of such numbers may be larger than numbers are."""
@@ -105,12 +105,7 @@ class TemperedRun(EvidenceRun):
 
         None where the base was not fitted by pilots.
         """
-        survey = self.provenance.get("survey")
-        if survey is None or np.shape(survey["place"])[-1] != self.z.shape[-1]:
-            return None
-        return mode_table(
-            survey, self.z, self.base.unwhiten, self.target_log_weights, self.bare_evidence
-        )
+        return surveyed_modes(self, self.bare_evidence)
 
     @cached_property
     def estimator(self) -> PathEstimator:

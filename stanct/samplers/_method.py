@@ -55,7 +55,8 @@ class Method(ABC, Generic[Result]):
     thins
         Whether the method can keep x of some draws only (``thin=``), and store it (``store=``).
     stochastic
-        Whether the method can work with estimates of the log density from batches.
+        Whether the method can work with estimates of the log density from batches. Functions then
+        need no base: without one, the plan's base is ``"auto"``.
     """
 
     name: ClassVar[str]

@@ -101,7 +101,6 @@ class TACT(TactSettings, Method[TactRun]):
     name: ClassVar[str] = "tact"
     default_draws: ClassVar[int] = 1000
     default_warmup: ClassVar[int] = 1000
-    default_base: ClassVar[str] = "auto"
     stochastic: ClassVar[bool] = True
 
     start: Annotated[
@@ -128,6 +127,10 @@ class TACT(TactSettings, Method[TactRun]):
     def record(self) -> dict[str, Any]:
         """The settings, with the start reduced to whether one was given."""
         return {**self.identity(), "start": None if self.start is None else "given"}
+
+    def automatic_base(self) -> str:
+        """A fit to all data that costs less with mini-batches, as they are for much data."""
+        return self.default_base if self.minibatch is None else "laplace"
 
     def check(self, plan: Plan, target: Any) -> None:
         """Refuse bases and mini-batches that do not suit the target."""
@@ -206,10 +209,8 @@ class TACT(TactSettings, Method[TactRun]):
         """The base that whitens; None for functions that are sampled in their own coordinates."""
         base = job.plan.base
         if base == "auto":
-            if not isinstance(job.target, ProgramTarget):
-                return None
-            base = "pilot" if self.minibatch is None else "laplace"
-        elif isinstance(job.target, StochasticTarget):
+            return None
+        if isinstance(job.target, StochasticTarget):
             return None if isinstance(base, str) else base.dense()
         # These dynamics do not use log ζ, so none is guessed.
         log_zeta = None if isinstance(base, str) else 0.0

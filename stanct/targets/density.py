@@ -99,8 +99,13 @@ class Density:
     @functools.cached_property
     def variable_names(self) -> tuple[str, ...]:
         """Names of parameters, transformed parameters and generated quantities."""
+        return tuple(self.variable_shapes)
+
+    @functools.cached_property
+    def variable_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of parameters, transformed parameters and generated quantities, by name."""
         names = self._model.param_names(include_tp=True, include_gq=True)
-        return tuple(_columns_by_variable(names))
+        return {name: places.shape for name, places in _columns_by_variable(names).items()}
 
     @functools.cached_property
     def unconstrained_names(self) -> tuple[str, ...]:

@@ -347,6 +347,11 @@ class ProgramTarget:
         """Names of the user's parameters, transformed parameters and generated quantities."""
         return tuple(self.user_variables(dict.fromkeys(self.density.variable_names)))
 
+    @property
+    def variable_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the variables of `variable_names` in one draw."""
+        return self.user_variables(self.density.variable_shapes)
+
     def user_variables(self, variables: dict[str, Any]) -> dict[str, Any]:
         """The draws under the user's own names, parameters first."""
         ours = set(self.program.parameter_names) - self._users.variable_names
