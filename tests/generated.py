@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,9 @@ DATA: dict[str, dict[str, Any]] = {
 RUNNABLE = sorted(DATA)
 KNOTS = np.array([0.0, 0.15, 0.7, 1.0])
 BIAS = np.array([0.0, -2.0, 1.5, 4.0])
+
+# Log of the sphere's area over the integral of Stan's own factor, of each program's unit vectors.
+AREAS = {"vectors": math.log(2 * math.pi**2) - 2 * math.log(2 * math.pi)}
 
 
 def load(code: str, data: dict[str, Any]) -> Any:

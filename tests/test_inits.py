@@ -67,11 +67,12 @@ def test_beyond_the_dimensions_of_the_search_pilots_start_there() -> None:
     )
     found = [
         fit_base(
-            target, "mixture", chains=2, seed=np.random.SeedSequence(1), nuts=Nuts(), hints=hints
-        ).base
+            target, "low_rank", chains=2, seed=np.random.SeedSequence(1), nuts=Nuts(), hints=hints
+        )
         for hints in (None, Hints(places=(np.full(size, 39.0),)))
     ]
-    assert [len(getattr(base, "weights", [1.0])) for base in found] == [1, 2]
+    assert [fit.separated for fit in found] == [False, True]
+    assert found[1].base.mean == pytest.approx(np.full(size, 20), abs=5)
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -426,5 +426,7 @@ model {
 
 def test_a_search_ends_with_its_run() -> None:
     with pytest.raises(TooLittleTimeError):
-        temper(DECAY).sample({"y": [0.6, 0.35, 0.2]}, max_seconds=2, seed=1, progress=False)
+        temper(DECAY).sample(
+            {"y": [0.6, 0.35, 0.2]}, max_seconds=2, seed=1, progress=False, search_radius=100.0
+        )
     assert left_at_work() == []

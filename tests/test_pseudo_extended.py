@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import stanli
 from generated import (
+    AREAS,
     BIAS,
     DATA,
     KNOTS,
@@ -91,7 +92,7 @@ def test_density_is_the_formula(name: str, copies: int, fixed: bool, bias: str) 
         model = pseudo_extended(program, DATA[name], base, copies, beta if fixed else None)
         at = z.ravel() if fixed else np.append(z, u)
         assert model.param_unc_num() == at.size
-        log_densities = np.array([density.log_density(row) for row in x])
+        log_densities = np.array([density.log_density(row) for row in x]) + AREAS.get(name, 0.0)
         value, delta, log_weight = expected(log_densities, z, beta, base, None if fixed else u)
         found, gradient = model.log_density_gradient(at)
         assert found == pytest.approx(value, rel=1e-10, abs=1e-10)
