@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
@@ -120,6 +120,7 @@ def test_failed_checks_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPa
     assert np.array_equal(again.delta, short.delta)
 
 
+@LONG
 def test_longer_runs_fit_the_budget(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second run is shortened to what the budget leaves, or left out."""
     monkeypatch.setattr(auto, "EVEN", 2.0)
@@ -195,6 +196,7 @@ def test_modes_of_a_centred_hierarchy_get_one_gaussian() -> None:
         assert auto._for_necks(target, other) is other
 
 
+@LONG
 def test_a_long_way_to_many_modes_is_taken_by_simulated_tempering(seed: int) -> None:
     """Sixteen units, on which joint tempering has an error above 1 at this cost."""
     machine = BoltzmannMachine.random(16, np.random.default_rng([16, 2]))

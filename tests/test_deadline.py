@@ -370,6 +370,7 @@ def test_compilers_end_with_the_time(cmdstan_home) -> None:
     assert time.monotonic() - begun < SLACK and not native._compilers
 
 
+@LONG
 def test_a_cmdstan_that_compiles_ends_with_the_time(
     cmdstan_home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

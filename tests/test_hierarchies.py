@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import LONG
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
@@ -462,6 +463,7 @@ def test_few_draws_tell_nothing_of_forms() -> None:
     assert form is mine and points is few
 
 
+@LONG
 def test_draws_and_places_of_the_user_follow_the_form(written: Path, seed: int) -> None:
     """The moments of a fit in a funnel's own coordinates make a base that misses the neck."""
     data, log_z, mean = groups(1.5)

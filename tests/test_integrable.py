@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 
 import stanct
 from stanct.targets.integrable import Endless, endless
@@ -134,6 +134,7 @@ def test_a_few_weighty_draws_have_no_width() -> None:
     assert endless(flat, ["x"], x, weights).along == ("x",)
 
 
+@LONG
 @pytest.mark.parametrize("prior", ["target += -log(tau);", "tau ~ cauchy(0, 5);"])
 def test_the_default_says_that_a_hierarchy_is_improper_and_stops(prior: str) -> None:
     model = stanct.temper(CENTRED.replace("PRIOR", prior))

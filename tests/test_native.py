@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from scipy import integrate, stats
 from test_cmdstan import home  # noqa: F401 (a fixture)
 from test_execution import PROGRAM
@@ -107,6 +107,7 @@ def test_it_computes_what_the_embedded_engine_computes(cmdstan: Home, rng) -> No
     assert len(values) == 9001 and len(set(values)) == 1
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_what_the_embedded_engine_cannot_run_is_run(cmdstan: Home, tmp_path: Path) -> None:
     (tmp_path / "model.stan").write_text(TUPLE)

@@ -478,6 +478,7 @@ def test_training_raises_the_bound(papers: Callable[[str], ModuleType]) -> None:
     assert network.bounds(pictures[:50], rng)[1].mean() > -45
 
 
+@LONG
 def test_copies_in_the_plane(papers: Callable[[str], ModuleType]) -> None:
     """The gradient of the copies' density, and moments of two modes with copies at β = .2."""
     plane, mixture_of = papers("plane_copies"), papers("walkers").mixture_of

@@ -225,6 +225,7 @@ print(__file__)
 """
 
 
+@LONG
 def test_a_script_on_stdin_starts_processes() -> None:
     done = subprocess.run(
         [sys.executable, "-"], input=ON_STDIN, capture_output=True, text=True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from sampled import sampled
 from scipy.integrate import trapezoid
 from test_base import fit_with_modes
@@ -165,6 +165,7 @@ def test_pathfinder_begins_beside_the_search(
     assert plain.evaluations == beside.evaluations and plain.gradients == beside.gradients
 
 
+@LONG
 def test_hidden_modes_widen_the_base(seed: int) -> None:
     """Matched moments of the pilots were up to sixty times too narrow in some direction."""
     with np.load(PUBLISHED) as arrays:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from conftest import LONG
 
 from stanct.audit import cost
 from stanct.audit.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
@@ -181,6 +182,7 @@ def test_a_worker_outlives_crashes_and_endless_loops() -> None:
             worker("sleep")
 
 
+@LONG
 def test_a_comparison_without_end_still_says_what_became_of_the_program(tmp_path: Path) -> None:
     """A loop that the data make endless is no fault of the transformation."""
     path, data = tmp_path / "slow.stan", tmp_path / "slow.data.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from sampled import sampled
 from scipy.stats import kstest
 
@@ -70,6 +70,7 @@ def test_another_known_mode_is_no_tail() -> None:
     assert find_tails(density, ("x",), [near, far], seed).along == ()
 
 
+@LONG
 def test_the_default_reaches_tails_and_others_say_that_they_do_not(seed: int) -> None:
     """In the Cauchy tails of two parameters, the joint method loses a tenth of the mass."""
     target = target_of("parameters { vector[2] x; } model { x ~ cauchy(1, 2); }")

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 from stanct.engines.tape import _SERVE
 
@@ -82,6 +82,7 @@ def test_a_thread_runs_like_the_main_thread(executed, total: str) -> None:
     assert executed("thread") == (1, total, 0)
 
 
+@LONG
 def test_one_helper_at_most_where_the_engine_was_loaded_before(executed, total: str) -> None:
     assert executed("thread", "import stanli") == (1, total, 1)
     assert executed("main", "import stanli") == (1, total, 0)

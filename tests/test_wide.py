@@ -27,6 +27,7 @@ model {
 """
 
 
+@LONG
 def test_one_factor_moves_all_parameters() -> None:
     model = stanct.temper(FACTOR)
     run = model.sample({"D": 405, "load": 0.5}, seed=1, draws=400, progress=False)
