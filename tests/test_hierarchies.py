@@ -537,8 +537,8 @@ def test_a_scale_that_the_data_make_zero_stays(se: list[float]) -> None:
 def test_densities_of_the_user_s_own_are_no_hierarchies() -> None:
     """Overloads of Stan's densities may have one argument, or two of another meaning."""
     own = "real normal_lpdf(real y, real m) { return normal_lpdf(y | m, 3); }"
-    two = "real normal_lpdf(real y, real m, int k) { return normal_lpdf(y | m, k + 1.0); }"
+    two = "real normal_lpdf(real y, int m, real k) { return normal_lpdf(y | m + 1.0, k); }"
     scale = "parameters { real<lower=0> s; real x; } model { s ~ exponential(1); "
-    for function, prior in ((own, "x ~ normal(s);"), (two, "x ~ normal(s, 1);")):
+    for function, prior in ((own, "x ~ normal(s);"), (two, "x ~ normal(0, s);")):
         program = Program.from_source(f"functions {{ {function} }} {scale} {prior} }}")
         assert not hierarchies(program)

@@ -299,7 +299,7 @@ def test_modes_without_width_are_not_scanned() -> None:
     spikes = [_Mode(np.array([x, 0.0]), 0.0, np.diag([1e40, 1e40])) for x in (-1e-3, 1e-3)]
     counted = _Counted(lambda x: (0.0, x))
     rng = np.random.default_rng(1)
-    assert not _scanned(counted, lambda x: x[:, 0], spikes, rng, np.inf)
+    assert not _scanned(counted, lambda x: x[:, 0], spikes, rng)
 
 
 DECAY = """

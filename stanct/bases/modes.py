@@ -164,7 +164,14 @@ def find_modes(
     rng = np.random.default_rng(seeds.points)
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         if method == "pilot":
-            return _piloted(target, chains, seeds, rng, nuts, bar, hints=hints or Hints())
+            # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
+            seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
+            both = nuts.threads > 1 and effort_of(target) == 1 and not target.by_cmdstan
+            with beside(seen, early=both and has_own_thread()) as pathfinder:
+                return _piloted(
+                    target, chains, seeds, rng, nuts, bar,
+                    hints=hints or Hints(), pathfinder=pathfinder,
+                )  # fmt: skip
         if method == "laplace" and engine is None:
             look = partial(laplace_fits, target, bar)
             return Modes(best_of_each_mode(_found(look, seeds, rng, bar)[0]))
@@ -223,30 +230,15 @@ def _piloted(
     bar: Bar,
     *,
     hints: Hints,
+    pathfinder: Callable[[], list[Attempt]],
 ) -> Modes:
     """Search for modes, and measure each: by its curvature where that suffices, or by a pilot.
 
     Ascents find local modes, and find them at every scale. Pathfinder stops on its way up where the
-    bulk of the mass is, which ascents in funnels miss. It begins beside them where a second core is
-    free, because most hierarchies need both.
+    bulk of the mass is, which ascents in funnels miss.
+
+    `pathfinder` makes the attempts of its first look.
     """
-    seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
-    both = nuts.threads > 1 and effort_of(target) == 1 and not target.by_cmdstan
-    with beside(seen, early=both and has_own_thread()) as pathfinder:
-        return _by_search(target, chains, seeds, rng, nuts, bar, hints, pathfinder)
-
-
-def _by_search(
-    target: ProgramTarget,
-    chains: int,
-    seeds: FitSeeds,
-    rng: np.random.Generator,
-    nuts: Nuts,
-    bar: Bar,
-    hints: Hints,
-    pathfinder: Callable[[], list[Attempt]],
-) -> Modes:
-    """What `_piloted` finds, where `pathfinder` makes Pathfinder's attempts of the first look."""
     density, most = target.density, most_pilots(target.density.dimension)
     bar.note("searching")
     look = partial(

@@ -124,10 +124,11 @@ class Search:
 
 
 class _Counted:
-    """Counts the calls of a gradient, and knows how many calls and draws a search may spend."""
+    """Counts the calls of a gradient, and knows how much a search may spend and how far it goes."""
 
-    def __init__(self, gradient: Gradient, effort: float = 1.0) -> None:
+    def __init__(self, gradient: Gradient, effort: float = 1.0, reach: float = math.inf) -> None:
         self.call = gradient
+        self.reach = reach
         self.spent = 0
         self.most = int(MOST_GRADIENTS * effort)
         self.scans = max(int(SCANS * effort), FEWEST_SCANS)
@@ -168,7 +169,7 @@ def search(
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
     """
-    counted = _Counted(gradient, effort)
+    counted = _Counted(gradient, effort, reach)
     if dimension > MOST_DIMENSIONS:
         return Search((), (), 0, 0, 1.0, 0.0, 0)
     rng = np.random.default_rng(seed)
@@ -177,13 +178,13 @@ def search(
     modes: list[_Mode] = []
     # L-BFGS solves tiny systems, for which waiting threads of BLAS cost thirty times the work.
     with threadpool_limits(1, "blas"):
-        found = _searched(counted, dimension, rng, radii, reach, places, modes)
+        found = _searched(counted, dimension, rng, radii, places, modes)
         if log_densities is None or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
             return found
         rounds = 0
         while rounds < MOST_ROUNDS and len(modes) <= MOST_SCANNED:
             rounds += 1
-            new = _scanned(counted, log_densities, modes, rng, reach)
+            new = _scanned(counted, log_densities, modes, rng)
             if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
                 break
         fits, seen = _fits_of(modes, rng)
@@ -223,7 +224,6 @@ def _searched(
     dimension: int,
     rng: np.random.Generator,
     radii: Sequence[float],
-    reach: float,
     places: Sequence[Array],
     modes: list[_Mode],
 ) -> Search:
@@ -234,7 +234,7 @@ def _searched(
         centred = batch % 2 == 1 and modes
         for _ in range(BATCH):
             starts.append(
-                _around(modes, rng, reach)
+                _around(modes, rng, counted.reach)
                 if centred
                 else rng.uniform(-1, 1, dimension) * next(around)
             )
@@ -242,7 +242,7 @@ def _searched(
             if counted.spent < counted.most:
                 # Steps in the coordinates of a mode make ascents short where scales differ widely.
                 root = None if astray or dimension <= FEW or not modes else modes[0].root
-                arrived = _ascend(counted, start, modes, root, reach)
+                arrived = _ascend(counted, start, modes, root)
                 ascents, astray = ascents + arrived, astray + (not arrived)
         once = sum(mode.seen == 1 for mode in modes)
         unseen = once / ascents if ascents else 1.0
@@ -268,7 +268,6 @@ def _scanned(
     log_densities: Callable[[Array], Array],
     modes: list[_Mode],
     rng: np.random.Generator,
-    reach: float,
 ) -> bool:
     """Scan the modes and what lies between; return whether ascents from there find new ones."""
     known = len(modes)
@@ -278,7 +277,7 @@ def _scanned(
         return False
     gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
     dimension = modes[0].place.size
-    around = [sd for sd in AROUND_ORIGIN if 2 * sd <= reach] or AROUND_ORIGIN[:1]
+    around = [sd for sd in AROUND_ORIGIN if 2 * sd <= counted.reach] or AROUND_ORIGIN[:1]
     groups = (
         [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in NEAR],
         [GaussianBase(everywhere.mean, width * everywhere.scale) for width in BEYOND],
@@ -303,7 +302,7 @@ def _scanned(
     for rank in (log_density - log_q, excess):
         for best in np.argsort(-np.where(outside, rank, -np.inf))[:STARTS]:
             if outside[best]:
-                _ascend(counted, x[best], modes, reach=reach)
+                _ascend(counted, x[best], modes)
     return len(modes) > known
 
 
@@ -328,16 +327,12 @@ def _around(modes: Sequence[_Mode], rng: np.random.Generator, reach: float) -> A
 
 
 def _ascend(
-    gradient: _Counted,
-    start: Array,
-    modes: list[_Mode],
-    root: Array | None = None,
-    reach: float = math.inf,
+    gradient: _Counted, start: Array, modes: list[_Mode], root: Array | None = None
 ) -> bool:
     """Ascend from a start, and add the end to the modes; return whether it is a mode.
 
     With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z. A vector is
-    the diagonal of R. No step reaches farther than `reach` from the best place so far.
+    the diagonal of R. No step reaches farther than the search's `reach` from the best place.
     """
     for _ in range(MOST_SHRINKS):
         best = gradient(start)[0]
@@ -358,7 +353,7 @@ def _ascend(
     def descent(z: Array) -> tuple[float, Array]:
         nonlocal best, top
         place = place_of(z)
-        if not np.abs(place - top).max() <= reach:
+        if not np.abs(place - top).max() <= gradient.reach:
             return 1e300, np.zeros(z.size)
         value, slope = gradient(place)
         if not np.isfinite(value):

@@ -154,6 +154,13 @@ def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
 def laplace_fits(
     target: ProgramTarget, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
 ) -> list[LocalFit]:
+    """From each start, the Laplace approximation of the mode at which Stan's L-BFGS ends.
+
+    Raises
+    ------
+    EngineError
+        No start led to a mode with finite second derivatives.
+    """
     density = target.density
     fits = []
     failure: EngineError | None = None

@@ -51,7 +51,8 @@ class BridgeRun(EvidenceRun):
 
     `evidence` is Warp-III (Meng & Schilling 2002): half of the draws fit a normal, the other half
     estimate, the halves swap roles, and the two estimates are averaged. All draws have the same
-    weight. No gradient was taken, except by the search for modes that the fit has missed.
+    weight. No gradient was taken, except by the search for modes that the fit has missed, and for
+    directions in which the density does not fall off.
 
     Attributes
     ----------
