@@ -265,14 +265,22 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _finish(run: Run, options: argparse.Namespace) -> int:
-    """Save, report and print a run; return the exit status."""
+    """Save, report and print a run; return the exit status.
+
+    What cannot be written is told after the numbers, which would be lost otherwise.
+    """
     sampled = time.monotonic()
-    if options.save is not None:
-        run.save(options.save)
-        say(f"Saved in {options.save}.", sys.stderr)
-    if options.report is not None:
-        run.report(options.report)
-        say(f"The report is {options.report}.", sys.stderr)
+    failures: list[StanctError] = []
+    for wanted, write, told in (
+        (options.save, run.save, "Saved in {}."),
+        (options.report, run.report, "The report is {}."),
+    ):
+        try:
+            if wanted is not None:
+                write(wanted)
+                say(told.format(wanted), sys.stderr)
+        except StanctError as failure:
+            failures.append(failure)
     if isinstance(run, EvidenceRun) and (told := promise(run.provenance, run.bare_evidence)):
         say(told, sys.stderr)
     for check in run.diagnostics:
@@ -285,6 +293,10 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
             say(part)
     if options.timing:
         say(_timing(run, options.began, sampled), sys.stderr)
+    for failure in failures[1:]:
+        say(f"stanct: {failure}", sys.stderr)
+    if failures:
+        raise failures[0]
     if run.provenance["interrupted"]:
         return INTERRUPTED
     return UNRELIABLE if options.strict and not run.is_reliable else 0

@@ -77,14 +77,26 @@ def usable_path(given: Any, error: type[StanctError] = StanctError) -> Path:
 def check_page_file(file: str | os.PathLike[str]) -> Path:
     """Return the file as a path; raise `StanctError` if a page cannot be written there."""
     path = usable_path(file)
-    parent = next(p for p in path.absolute().parents if p.exists())
-    if path.is_dir() or not parent.is_dir():
+    why = "it is a folder" if path.is_dir() else closed(path)
+    if why is not None:
         raise StanctError(
-            f"The page cannot be written to {path}: "
-            + ("it is a folder." if path.is_dir() else f"{parent} is not a folder."),
-            remedy="Choose a file, e.g. report.html.",
+            f"The page cannot be written to {path}: {why}.",
+            remedy="Choose a file that you can write, e.g. report.html.",
         )
     return path
+
+
+def closed(path: Path) -> str | None:
+    """Return why nothing new can be written at a path; None if something can, as far as is known.
+
+    A full disk shows only when the writing begins.
+    """
+    if path.exists() and os.access(path, os.W_OK):
+        return None
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if not parent.is_dir():
+        return f"{parent} is not a folder"
+    return None if os.access(parent, os.W_OK | os.X_OK) else f"{parent} takes no new files"
 
 
 def _unusable(given: Any) -> str | None:

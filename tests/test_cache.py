@@ -14,6 +14,7 @@ import pytest
 from test_cmdstan import SOURCE, compiler
 from test_cmdstan import home as home  # a fixture
 
+from stanct.engines import cache
 from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.homes import Home
@@ -42,6 +43,25 @@ def test_what_someone_else_could_have_replaced_is_not_run(
         CmdStan(home).compiled(SOURCE)
     (above / "mine" / "cache" if way == "cache" else above).chmod(0o1777)  # as /tmp
     assert CmdStan(home).compiled(SOURCE) == executable
+
+
+def test_a_home_that_cannot_be_written_has_its_cache_elsewhere(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict] = []
+    compiler(monkeypatch, calls)
+    own, temporary = tmp_path / "own", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setattr(cache, "user_cache_path", lambda *_, **__: own)
+    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(temporary))
+    own.touch()  # no folder can be made there
+    executable = CmdStan(home).compiled(SOURCE)
+    assert executable.is_relative_to(temporary)
+    own.unlink()  # what has been built is used wherever it is
+    assert CmdStan(home).compiled(SOURCE) == executable and len(calls) == 1
+    (executable.parents[1] / executable.parent.name).rename(temporary / "away")
+    assert CmdStan(home).compiled(SOURCE).is_relative_to(own)
 
 
 def test_a_damaged_executable_is_built_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

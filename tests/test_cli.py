@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from conftest import LONG
 from targets import SKEWED
 
 import stanct
+from stanct import commands
 from stanct.cli import main
 
 DATA = {"N": 2, "y": [0, 1]}
@@ -197,6 +202,39 @@ def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert main([*short, "--report", str(tmp_path)]) == 1
     assert "is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["--save", "--report"])
+def test_numbers_outlive_an_output_that_cannot_be_written(
+    output: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
+    short = [*arguments, "--method", "gibbs", "--draws", "50", "--warmup", "150", "--quiet"]
+    place = tmp_path / "there"
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", _refusing(Path.open))
+        assert main([*short, output, str(place)]) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("log Z = ") and "No space left" in told.err
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(commands, "_finish", lambda *_: pytest.fail("the run began"))
+    assert main([*short, output, str(place)]) == 1
+    assert "takes no new files" in capsys.readouterr().err
+
+
+def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Path.open` on a full disk."""
+
+    def opened(path: Path, mode: str = "r", **options: Any) -> Any:
+        if "w" in mode:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(path, mode, **options)
+
+    return opened
 
 
 def test_the_same_command_goes_on_from_its_checkpoint(

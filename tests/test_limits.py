@@ -162,6 +162,22 @@ def test_what_nests_too_deeply_for_the_engine_is_not_blamed_on_the_data(
         _ = target.density
 
 
+def test_an_empty_array_that_the_engine_does_not_know_has_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The remedy works."""
+    monkeypatch.setattr(homes, "find", lambda: None)
+    source = (
+        "data {{ int n; array[n] int y; }} parameters {{ real m; }} "
+        "model {{ m ~ normal(0, 1); {} y ~ poisson(exp(m)); }}"
+    )
+    empty = {"n": 0, "y": []}
+    with pytest.raises(EngineError, match=r"empty, put `if \(n > 0\)` before.*CmdStan"):
+        _ = target_of(source.format(""), empty).density
+    guarded = target_of(source.format("if (n > 0)"), empty).density
+    assert guarded.log_density_gradient(np.zeros(1))[0] == pytest.approx(-0.918938533)
+
+
 def test_a_hundred_thousand_dimensions() -> None:
     start = time.process_time()
     target = target_of("parameters { vector[100000] x; } model { x ~ normal(0, 1); }")

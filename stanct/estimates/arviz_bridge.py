@@ -12,7 +12,7 @@ import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
 from types import ModuleType
 from typing import Any
@@ -49,6 +49,12 @@ def _arviz() -> ModuleType:
 def _array_stats() -> Any:
     """ArviZ's statistics of arrays, which load in a tenth of the time of all of ArviZ."""
     return importlib.import_module("arviz_stats.base").array_stats
+
+
+def loading() -> Iterator[None]:
+    """Load what effective sizes need, as a step to be taken beside other work."""
+    _array_stats()
+    yield
 
 
 def effective_size(values: Array, *, method: str = "mean") -> float:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
-from scipy.stats import chi2, kstest, norm
+from scipy.special import chdtr, chdtrc, logit, ndtr, ndtri
 
 from stanct.runs.many import Many
 
@@ -63,14 +62,16 @@ class Calibration:
         (Cox 1958): the level and the slope of its calibration. All tests together fail in one of a
         hundred right programs (Bonferroni).
         """
+        from scipy.stats import kstest  # scipy.stats takes longer to load than all else here
+
         rows: dict[str, tuple[int, float, float]] = {}
         for name, column in self.ranks.items():
             values = column.dropna().to_numpy(float)
             if values.size:
                 found: Any = kstest(values, "uniform")
                 rows[f"rank of {name}"] = values.size, float(found.statistic), float(found.pvalue)
-                squares = float(np.square(norm.ppf(np.clip(values, CLIP, 1 - CLIP))).sum())
-                tails = chi2.sf(squares, values.size), chi2.cdf(squares, values.size)
+                squares = float(np.square(ndtri(np.clip(values, CLIP, 1 - CLIP))).sum())
+                tails = chdtrc(values.size, squares), chdtr(values.size, squares)
                 p_value = float(min(2 * min(tails), 1))
                 rows[f"spread of the ranks of {name}"] = values.size, squares, p_value
         for name, column in self.probabilities.items() if len(self.prior) > 1 else ():
@@ -82,7 +83,7 @@ class Calibration:
             for label, h in (("level", np.ones(p.size)), ("slope", logit(p))):
                 spread = float(np.sqrt(np.square(h) @ (p * (1 - p))))
                 score = float(h @ (p - made)) / spread
-                p_value = float(2 * norm.sf(abs(score)))
+                p_value = float(2 * ndtr(-abs(score)))
                 rows[f"{label} of the probability of {name}"] = p.size, score, p_value
         table = pd.DataFrame.from_dict(
             rows, orient="index", columns=["data_sets", "statistic", "p_value"]

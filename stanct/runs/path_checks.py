@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from stanct.arrays import Array, forget
 from stanct.estimates.arviz_bridge import effective_size, r_hat
@@ -114,7 +114,7 @@ def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
         spread = batch_means.std(axis=0, ddof=1) / np.sqrt(count)
         return batch_means.mean(axis=0) / np.maximum(spread, 1e-300)
 
-    limit = float(student_t.isf(0.0005 / tests, count - 1))
+    limit = -float(stdtrit(count - 1, 0.0005 / tests))
     return BaseCheck(score(mean), score(excess), limit)
 
 

@@ -28,7 +28,7 @@ from stanct.resources import remedy_for
 from stanct.runs.binding import Stated, check_digests, digest
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
-from stanct.settings import usable_path
+from stanct.settings import closed, usable_path
 
 # Other processes may save a run, or load it, at the same time: so often and after so many seconds
 # the exchange of its folder, or its loading, is tried again.
@@ -263,6 +263,11 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
         raise SavedRunError(
             f"{path} is the current folder, which cannot be replaced.",
             remedy="Name a folder inside it.",
+        )
+    if (why := closed(path.absolute())) is not None:
+        raise SavedRunError(
+            f"The run cannot be saved in {path}: {why}.",
+            remedy="Choose a folder that you can write.",
         )
     for _ in range(ATTEMPTS):
         with suppress(FileNotFoundError):  # another process is saving there

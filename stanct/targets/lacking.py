@@ -20,6 +20,8 @@ _RECURSION = re.compile(r"recursion too deep in (\w+)")
 _FUNCTION = re.compile(r"unsupported function (\w+)")
 # It says this of arguments whose sizes disagree, and of some that Stan would repeat to fit.
 _SIZES = re.compile(r"does not match|must match|out of bounds|extent|larger than max_size")
+# It says this of an empty array of integers, but not in a branch that is not taken.
+_EMPTY = "must be int data"
 # A word of such a message, and the words of a program that cause it.
 _CONSTRUCTS = (
     ("Tuple", r"tuple|eigendecompose\w*|svd|qr|qr_thin|csr_extract|hmm_\w+"),
@@ -76,6 +78,8 @@ def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> Lackin
     remedy = "CmdStan runs it, and stanct uses a CmdStan that is there: stanct install-cmdstan."
     if _SIZES.search(message):
         remedy = f"See that the sizes are right. If they are, {remedy}"
+    if _EMPTY in message:
+        remedy = f"If the data make an array of integers empty, put `if (n > 0)` before. {remedy}"
     return LackingError(f"The embedded engine cannot run {what}{quoted}.", remedy=remedy, **place)
 
 
