@@ -30,7 +30,7 @@ from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
 from stanct.engines.homes import Home
-from stanct.errors import EngineError, SamplingError
+from stanct.errors import EngineError, SamplingError, TooLittleTimeError
 from stanct.model import temper
 from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase
@@ -41,6 +41,7 @@ from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
+from stanct.work.execution import executing
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
 NO_POINT = 'parameters { real x; } model { reject("no such ", "point"); }'
@@ -70,6 +71,16 @@ def compiler(monkeypatch: pytest.MonkeyPatch, calls: list[dict], wait: float = 0
 
     barrier = threading.Barrier(2 if wait else 1)
     monkeypatch.setattr(cmdstanpy, "compile_stan_file", compile_stan_file)
+
+
+def test_a_time_limit_says_that_the_compiler_took_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(monkeypatch, [], wait=0.5)
+    with pytest.raises(
+        TooLittleTimeError, match=r"draws that count\. CmdStan was compiling a prog"
+    ), executing(target_of(SOURCE), "joint", {}, seed=1, max_seconds=0.2, progress=False):
+        CmdStan(home).compiled(SOURCE)
 
 
 def test_a_program_is_compiled_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

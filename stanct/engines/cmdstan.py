@@ -359,9 +359,10 @@ def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
         built = pool.submit(build, workshop)
         try:
             result(built)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             while not built.done():  # another try may follow the first
                 _terminate(_processes(workshop.name, part=True))
+            stop.add_note("CmdStan was compiling a program, which takes about a minute once.")
             raise
 
 

@@ -468,9 +468,10 @@ def executing(
         told = watched(executor, say_above if progress else None)
         with heeding_signals(save), deadline(max_seconds, since), told:
             yield Execution(seed, executor, threads, progress, place, journal, shelves)
-    except OutOfTime:
+    except OutOfTime as stop:
+        told = f"max_seconds={max_seconds:g} passed before every chain had draws that count."
         raise TooLittleTimeError(
-            f"max_seconds={max_seconds:g} passed before every chain had draws that count.",
+            " ".join([told, *getattr(stop, "__notes__", ())]),
             remedy=f"The checkpoint {checkpoint} has the finished steps: repeat the call with more "
             "time."
             if journal is not None
