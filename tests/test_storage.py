@@ -392,7 +392,7 @@ def test_a_flipped_bit_of_the_draws(folder: Path) -> None:
 KILLED = """
 import os, sys, numpy as np, stanct
 from pathlib import Path
-import stanct.runs.storage as storage
+import stanct.runs.exchange as exchange
 folder = sys.argv[1]
 
 def before(function):
@@ -403,8 +403,8 @@ def before(function):
         return function(*args, **settings)
     return called
 
-storage._synchronise = before(storage._synchronise)
-storage.shutil.rmtree = before(storage.shutil.rmtree)
+exchange._synchronise = before(exchange._synchronise)
+exchange.shutil.rmtree = before(exchange.shutil.rmtree)
 Path.rename = before(Path.rename)
 Path.write_text = before(Path.write_text)
 np.savez = before(np.savez)

@@ -20,19 +20,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
-from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError, shortened
 from stanct.names import KINDS
 from stanct.path.base import Base, base_from_arrays
-from stanct.resources import remedy_for
 from stanct.runs.binding import Stated, check_digests, digest
+from stanct.runs.exchange import ATTEMPTS, PAUSE, aside_of, replace_folder, standing
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
 from stanct.settings import closed, usable_path
 
-# Other processes may save a run, or load it, at the same time: so often and after so many seconds
-# the exchange of its folder, or its loading, is tried again.
-ATTEMPTS, PAUSE = 10, 0.02
 Loaded = TypeVar("Loaded")
 LONGEST_TEXT = 2**30
 """Length in bytes of the longest text that is read from a saved run."""
@@ -128,7 +124,17 @@ def save_run(
         }
         (draft / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
 
-    _replace_folder(Path(folder), write)
+    replace_folder(Path(folder), write, is_run=_is_run, is_own=_is_own)
+
+
+def _is_run(folder: Path) -> bool:
+    return _head(folder) is not None
+
+
+def _is_own(name: str) -> bool:
+    """Whether a file of this name in a saved run's folder is part of the run."""
+    own = {"run.json", "draws.npz", "data.json", *(f"{kind}.stan" for kind in KINDS)}
+    return name in own or _ARRAY.fullmatch(name) is not None
 
 
 def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
@@ -150,110 +156,6 @@ def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
                 shutil.copyfile(whole[0], path)
         files[name] = [path.name, swapped]
     return files
-
-
-def _replace_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """Write a folder beside `final` and put it in its place.
-
-    A folder cannot replace another in one step, so the old one is moved aside in between. Whenever
-    the process is killed, `_standing` finds a whole run. The next save removes what the killed one
-    left. Of a link, the folder that it names is replaced.
-    """
-    final = Path(os.path.realpath(final))
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with draft_folder(final.parent, final.name) as draft:
-            write(draft)
-            _carry_over(final, draft)
-            draft.chmod(0o755)
-            for path in (*draft.iterdir(), draft):
-                _synchronise(path)
-            for left in reversed(range(ATTEMPTS)):
-                try:
-                    _exchange(draft, final)
-                    break
-                except OSError:  # another process saves there, too
-                    if not (left and draft.exists()):
-                        raise
-                    time.sleep(PAUSE)
-    except OSError as cause:
-        raise SavedRunError(
-            f"The run cannot be saved in {final}: {cause}.",
-            remedy=remedy_for(cause, "Save it in a folder that you can write."),
-        ) from cause
-
-
-def _carry_over(final: Path, draft: Path) -> None:
-    """Bring along what the user put beside a saved run, such as a report."""
-    for left in reversed(range(ATTEMPTS)):
-        if _head(final) is None:
-            return
-        try:
-            _carry(final, draft)
-            return
-        except FileNotFoundError:  # another process, which saves there too, puts it aside
-            if not left:
-                raise
-            time.sleep(PAUSE)
-
-
-def _carry(final: Path, draft: Path) -> None:
-    own = {"run.json", "draws.npz", "data.json", *(f"{kind}.stan" for kind in KINDS)}
-    for entry in final.iterdir():
-        if entry.name in own or _ARRAY.fullmatch(entry.name) or (draft / entry.name).exists():
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            try:
-                shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
-            except FileNotFoundError:
-                shutil.rmtree(draft / entry.name, ignore_errors=True)
-                raise
-        elif entry.is_symlink() or entry.is_file():
-            _linked(entry, draft / entry.name, follow_symlinks=False)
-
-
-def _linked(file: Any, to: Any, **more: Any) -> None:
-    """Link a file, or copy it where that cannot be."""
-    try:
-        os.link(file, to, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(file, to, **more)
-
-
-def _exchange(draft: Path, final: Path) -> None:
-    aside = _aside(final)
-    try:
-        if final.exists():
-            shutil.rmtree(aside, ignore_errors=True)
-            final.rename(aside)
-        draft.rename(final)
-        _synchronise(final.parent)
-        shutil.rmtree(aside, ignore_errors=True)
-    except BaseException:
-        if aside.exists() and not final.exists():
-            aside.rename(final)
-        raise
-
-
-def _synchronise(path: Path) -> None:
-    """Wait until a file or a folder would survive a power cut."""
-    if path.is_dir() and os.name != "posix":
-        return
-    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _aside(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.old"
-
-
-def _standing(folder: Path) -> Path:
-    """Return where a saved run is: aside, if a kill came in the middle of its replacement."""
-    aside = _aside(folder)
-    return aside if not folder.exists() and _head(aside) is not None else folder
 
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
@@ -288,8 +190,8 @@ def check_store_folder(folder: str | os.PathLike[str]) -> None:
     Where a kill came while a finished run took the place of its checkpoint, that is put back.
     """
     path = Path(folder)
-    if not path.exists() and _aside(path).is_dir():
-        _aside(path).rename(path)
+    if not path.exists() and aside_of(path).is_dir():
+        aside_of(path).rename(path)
     if _head(path) is not None:
         raise SavedRunError(
             f"{path} holds a finished run, to which no draws can be added.",
@@ -300,7 +202,7 @@ def check_store_folder(folder: str | os.PathLike[str]) -> None:
 
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
-    head = _head(_standing(usable_path(folder, SavedRunError)))
+    head = _head(standing(usable_path(folder, SavedRunError), _is_run))
     if head is None:
         checkpoint = (Path(folder) / "checkpoint.json").is_file()
         raise SavedRunError(
@@ -352,7 +254,7 @@ def reading(
     SavedRunError
         The folder is missing, incomplete, or of another format.
     """
-    path = _standing(usable_path(folder, SavedRunError))
+    path = standing(usable_path(folder, SavedRunError), _is_run)
     head = saved_head(path)
     if head["format"] != file_format:
         found = shortened(repr(head["format"]), 60)
