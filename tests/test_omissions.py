@@ -331,6 +331,33 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
     "by its bound": (
         "real<lower=0> a; real<lower=a> b;", "b ~ exponential(1);", {}, "",
     ),
+    "bounded by a parameter with a prior": (
+        "real a; real<lower=a> b;", "a ~ normal(0, 1); b ~ normal(0, 1);", {}, "half_prior:b",
+    ),
+    "multiplied by a parameter without a prior": (
+        "real<lower=0> s; real<multiplier=s> x;", "x ~ normal(0, s);", {}, "improper:s",
+    ),
+    **{
+        name: ("real<lower=0> x;", statement, {}, "missing_constant:x")
+        for name, statement in {
+            "a part of an array": "{x, 1} ~ normal(0, 1);",
+            "a copy": "real a = x; a ~ normal(0, 1);",
+            "a choice": "target += 1 > 0 ? normal_lpdf(x | 0, 1) : 0;",
+            "a multiple": "target += 1 * normal_lpdf(x | 0, 1);",
+            "a density kept in a variable": "real p = normal_lpdf(x | 0, 1); target += p;",
+        }.items()
+    },
+    "elements by name": (
+        "vector<lower=0>[3] x;", "for (v in x) v ~ normal(0, 1);", {}, "missing_constant:x"
+    ),
+    "in a function": (
+        "real<lower=0> x;", "prior_lp(x);",
+        {"functions": "void prior_lp(real x) { x ~ normal(0, 1); }"}, "missing_constant:x",
+    ),
+    "in a function with a value": (
+        "real x;", "real a = prior_lp(x);",
+        {"functions": "real prior_lp(real x) { x ~ normal(0, 1); return 1; }"}, "",
+    ),
     "flat": ("real<lower=0, upper=9> s;", "y ~ normal(0, s);", {"data": Y}, "flat_prior:s"),
     "flat on the unit interval": (
         "real<lower=0, upper=1> p;", "n ~ bernoulli(p);", {"data": "int n;"}, ""
@@ -390,6 +417,12 @@ def test_what_programs_leave_out(case: str) -> None:
     again = [o for o in omissions(mended) if o.kind == "half_prior"]
     constant_ones = [o for o in found if o.remedy and o.correction and o.kind == "half_prior"]
     assert len(again) == sum(o.kind == "half_prior" for o in found) - len(constant_ones)
+
+
+def test_what_is_added_to_the_target_is_not_found_again() -> None:
+    written = program("vector<lower=0>[3] x;", "x[1:2] ~ normal(0, 1); x[3] ~ normal(0, 1);")
+    assert len(omissions(written)) == 2
+    assert omissions(renormalised(written)) == ()
 
 
 def test_what_depends_on_parameters_is_said_and_left_alone() -> None:

@@ -29,6 +29,7 @@ from stanct.stan.syntax import (
 
 _DENSITY = re.compile(r"(?P<family>\w+?)_lu?p[dm]f")
 _PROBABILITY = re.compile(r"(?P<family>\w+?)_(?:l?c?cdf)")
+_SIZES = frozenset({"size", "num_elements", "rows", "cols"})
 _BLOCKS = ("transformed parameters", "model")
 
 
@@ -46,6 +47,8 @@ class Density:
         The expressions left and right of `~`, or of the bar in a call.
     added
         Whether each execution of the statement adds exactly this density to the target.
+    alone
+        Whether the density is the whole of its statement, or a term of the statement's sum.
     inside
         The compound statements around the density, outermost first.
     scope
@@ -57,6 +60,7 @@ class Density:
     variate: Range
     arguments: tuple[Range, ...]
     added: bool
+    alone: bool
     inside: tuple[Compound, ...]
     scope: Scope
 
@@ -75,6 +79,8 @@ class Densities:
         The densities, in the order of the text.
     increments : list[Increment]
         Increments of the target that depend on parameters but contain no density.
+    jacobians : list[Increment]
+        Increments of the log Jacobian.
     in_variates : set[str]
         Parameters that flow into the variate of some density.
     by_hand : set[str]
@@ -105,13 +111,17 @@ class Densities:
         self._find_holders()
         self.found: list[Density] = []
         self.increments: list[Increment] = []
+        self.jacobians: list[Increment] = []
         self.in_variates: set[str] = set()
         self.by_hand: set[str] = set()
         self.used: set[str] = set()
         self.in_bounds: set[str] = set()
         for _, _, spec in program.parameter_declarations():
-            for bound in (*spec.constraints.values(), *spec.dims, *spec.array):
+            bounds = (b for name, b in spec.constraints.items() if name in ("lower", "upper"))
+            for bound in (*bounds, *spec.dims, *spec.array):
                 self.in_bounds |= self.names(bound) & self.parameters
+            for value in spec.constraints.values():
+                self.used |= self.names(value) & self.parameters
         self.used |= self.in_bounds
         for block in _BLOCKS:
             self._read(block)
@@ -128,6 +138,15 @@ class Densities:
             and syntax.word(token) in self._variables
             and syntax.word(token + 1) != "("
         }
+
+    def _names_past_sizes(self, tokens: Range) -> set[str]:
+        """Return the variables that are named outside of calls that ask for a size."""
+        found, first = set[str](), tokens.first
+        for name, arguments in self.calls(tokens):
+            if name in _SIZES and arguments.first >= first:
+                found |= self.names(Range(first, arguments.first))
+                first = arguments.stop
+        return found | self.names(Range(first, tokens.stop))
 
     def roots(self, names: Iterable[str]) -> set[str]:
         """Return the parameters on whose values the named variables depend."""
@@ -261,16 +280,17 @@ class Densities:
             elif isinstance(statement, Tilde):
                 variate, arguments = statement.variate, tuple(statement.arguments)
                 added = not statement.truncated
+                family = statement.distribution
                 self._density(
-                    Density(
-                        statement, statement.distribution, variate, arguments, added, inside, scope
-                    )
+                    Density(statement, family, variate, arguments, added, True, inside, scope)
                 )
                 self.used |= self.roots(self.names(statement.tokens))
                 self._opaque_calls(statement.tokens)
             elif isinstance(statement, Increment):
                 if statement.accumulator == "target":
                     self._increment(statement, inside, scope)
+                else:
+                    self.jacobians.append(statement)
             elif isinstance(statement, Call):
                 self.used |= self.roots(self.names(statement.tokens))
                 self._opaque_calls(statement.tokens)
@@ -285,7 +305,7 @@ class Densities:
             # Stan rejects where a transformed parameter breaks its constraint.
             self.used |= self.roots(self.syntax.word(token) for token, _ in statement.names)
         for name, value in self._assigned(statement):
-            self._calls_of_densities(statement, value, inside, scope, set())
+            self._calls_of_densities(statement, value, inside, scope)
             if name in self._holders:
                 self.by_hand |= self._past_densities(value)
 
@@ -293,10 +313,9 @@ class Densities:
         value = statement.value
         self.used |= self.roots(self.names(value))
         self._opaque_calls(value)
-        added = {term.first for term, negative in self.summands(value) if not negative}
-        self._calls_of_densities(statement, value, inside, scope, added)
+        self._calls_of_densities(statement, value, inside, scope)
         self.by_hand |= self._past_densities(value)
-        if self.roots(self.names(value)) and not self.has_density(value):
+        if self.roots(self._names_past_sizes(value)) and not self.has_density(value):
             self.increments.append(statement)
 
     def _calls_of_densities(
@@ -305,19 +324,20 @@ class Densities:
         value: Range,
         inside: tuple[Compound, ...],
         scope: Scope,
-        added: set[int],
     ) -> None:
-        """Record every density in an expression; `added` holds the first tokens of its summands."""
-        ends = {term.stop for term, _ in self.summands(value)}
+        """Record every density in an expression."""
+        terms = self.summands(value)
+        firsts = {term.first for term, negative in terms if not negative}
+        ends = {term.stop for term, _ in terms}
         for name, arguments in self.calls(value):
             match = _DENSITY.fullmatch(name)
             if match is None:
                 continue
             variate, *rest = self.syntax.split(arguments, "|") or [arguments]
             others = tuple(self.syntax.split(rest[0])) if rest else ()
-            alone = arguments.first - 2 in added and arguments.stop + 1 in ends
-            family = match["family"]
-            self._density(Density(statement, family, variate, others, alone, inside, scope))
+            alone = arguments.first - 2 in firsts and arguments.stop + 1 in ends
+            added, family = alone and isinstance(statement, Increment), match["family"]
+            self._density(Density(statement, family, variate, others, added, alone, inside, scope))
 
     def _density(self, density: Density) -> None:
         self.found.append(density)
@@ -348,6 +368,7 @@ class Densities:
             density = _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name)
             if density is None and any(map(self._adds, self._functions.get(name, ()))):
                 self.by_hand |= self.roots(self.names(arguments))
+                self.used |= self.by_hand
 
     def _past_densities(self, value: Range) -> set[str]:
         """Return the parameters that enter an expression outside of the densities that it calls."""

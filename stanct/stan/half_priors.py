@@ -16,11 +16,12 @@ from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
-from stanct.stan.syntax import Assign, Compound, Increment, Range, TypeSpec, walk
+from stanct.stan.syntax import Assign, Compound, Increment, Range, Tilde, TypeSpec, walk
 from stanct.stan.truncations import Bound, Writer, cuts, operand, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
+_BOUNDS = frozenset({"lower", "upper"})
 _WRAPPERS = frozenset({"to_vector", "to_row_vector", "to_array_1d"})
 _CHOOSING = frozenset({"if", "while"})
 # Negligible log factor of one element. A variate hardly has a million elements.
@@ -79,6 +80,13 @@ class HalfPrior:
         ]
 
 
+def cuts_off(spec: TypeSpec) -> bool:
+    """Whether the values of a type are a part of those without constraints that has a volume."""
+    return spec.base in _ORDERED or (
+        spec.base in _BOUNDABLE and bool(_BOUNDS & spec.constraints.keys())
+    )
+
+
 class HalfPriors:
     """Finds the half priors of one program.
 
@@ -106,6 +114,16 @@ class HalfPriors:
                 half = self._half_prior(density)
                 if half is not None:
                     yield half
+
+    def with_own(self) -> set[str]:
+        """Return the parameters with a density of their own, normalised if that is not `added`."""
+        found = set[str]()
+        for density in self._densities.found:
+            name = self._reference(density.variate) if density.alone else None
+            tilde = density.added or isinstance(density.statement, Tilde)
+            if name is not None and (tilde or self._half_prior(density) is None):
+                found.add(name)
+        return found
 
     def _with_several(self) -> set[str]:
         """Return parameters with a density of the whole, and another of the whole or a part."""
@@ -194,7 +212,7 @@ class HalfPriors:
         if self._is_corrected(density.family, bounds, centred):
             return None
         depends = () if centred else self._depends(density, bounds)
-        if depends and self._is_censored(name, density):
+        if depends and self._is_censored(name, density, depends):
             return None
         value = self._value(density, low, high, centred)
         if value is not None and value < _NOTHING:
@@ -309,12 +327,15 @@ class HalfPriors:
         names = set[str]().union(*map(self._densities.names, ranges))
         return tuple(sorted(self._densities.roots(names)))
 
-    def _is_censored(self, name: str, density: Density) -> bool:
+    def _is_censored(self, name: str, density: Density, depends: Sequence[str]) -> bool:
         """Return whether a parameter represents a censored observation.
 
         Such a parameter occurs nowhere else in the model. The mass outside of its bounds is left
-        out on purpose, because the mass inside is what was observed.
+        out on purpose, because the mass inside is what was observed. That is not so where a density
+        of constants is cut off at a parameter with a prior.
         """
+        if not self._depends(density, ()) and set(depends) <= self._densities.in_variates:
+            return False
         others = [
             other.statement
             for other in self._densities.found
@@ -437,7 +458,7 @@ class HalfPriors:
         bounds = [Range(*spec.constraints[side]) for side in sides if side in spec.constraints]
         names = set[str]().union(*map(self._densities.names, (*density.arguments, *bounds)))
         depends = tuple(sorted(self._densities.roots(names)))
-        if depends and self._is_censored(name, density):
+        if depends and self._is_censored(name, density, depends):
             return None
         where = "outside of the declared support"
         return HalfPrior(name, density, where, depends, None, None, None, "", "")

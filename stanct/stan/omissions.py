@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.half_priors import HalfPrior, HalfPriors
+from stanct.stan.half_priors import HalfPrior, HalfPriors, cuts_off
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.supports import constant
@@ -102,6 +102,7 @@ def omissions(program: Program) -> tuple[Omission, ...]:
     finder = _Finder(program)
     found = [
         *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
+        *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
 
@@ -127,9 +128,11 @@ class _Finder:
         self.program, self.syntax = program, program.syntax
         self.densities = Densities(program)
         self._doubled = self._with_several()
+        halves = HalfPriors(self.densities)
+        self._own = halves.with_own()
         self._halves = [
             half
-            for half in HalfPriors(self.densities).found()
+            for half in halves.found()
             if self._key(half.density) not in self._doubled
             and (half.value is None or abs(half.value) >= NEGLIGIBLE)
         ]
@@ -316,6 +319,27 @@ class _Finder:
         number = constant(length)
         each = f"-log({length if number is None else f'{number:g}'})"
         return product(sizes, each), _times(sizes, value), remedy
+
+    def unchecked(self) -> Iterator[tuple[int, Omission]]:
+        """Yield the parameters with bounds that have a prior, but in no statement of its own."""
+        seen = self.densities
+        by_hand = [*seen.increments, *seen.jacobians]
+        told = seen.roots(set[str]().union(*(seen.names(one.value) for one in by_hand)))
+        for statement, token, spec in self.program.parameter_declarations():
+            name = self.syntax.word(token)
+            hidden = name in (seen.in_variates | seen.by_hand) - told - self._own
+            if hidden and cuts_off(spec) and not self._is_of_unit_volume(name, spec):
+                yield self._omission(
+                    statement.tokens,
+                    "missing_constant",
+                    (name,),
+                    f"`{name}` has no prior in a statement of its own, such as `{name} ~ ...;`: "
+                    "whether it is normalised on the declared support cannot be checked.",
+                )
+
+    def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
+        value = self._volume(name, spec)[1] if _is_compact(spec) else None
+        return value is not None and abs(value) < NEGLIGIBLE
 
     # Hand-written increments
 
