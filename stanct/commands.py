@@ -37,6 +37,7 @@ from stanct.sampling import method_with, named_method
 from stanct.settings import check_page_file
 from stanct.stan.omissions import Omission
 from stanct.targets.program_target import check_generated
+from stanct.work.interrupts import heeding_signals
 
 OPTIONS = tuple(Options.__annotations__)
 MOST_NOTES = 20
@@ -267,17 +268,35 @@ def _check_outputs(options: argparse.Namespace) -> None:
 def _finish(run: Run, options: argparse.Namespace) -> int:
     """Save, report and print a run; return the exit status.
 
+    A signal that comes meanwhile leaves out what is not printed yet, but not log Z.
+    """
+    done: list[str] = []
+    try:
+        with heeding_signals(lambda: None, last=True):
+            return _written(run, options, done)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if "printed" not in done and isinstance(run, EvidenceRun):
+            say(json.dumps(asdict(run.evidence)) if options.json else str(run.evidence))
+        kept = f"is in {options.save}" if "saved" in done else "is not saved"
+        stop.add_note(f"The run was finished, and {kept}.")
+        raise
+
+
+def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
+    """Save, report and print a run; `done` gets what of that is done.
+
     What cannot be written is told after the numbers, which would be lost otherwise.
     """
     sampled = time.monotonic()
     failures: list[StanctError] = []
-    for wanted, write, told in (
-        (options.save, run.save, "Saved in {}."),
-        (options.report, run.report, "The report is {}."),
+    for name, wanted, write, told in (
+        ("saved", options.save, run.save, "Saved in {}."),
+        ("reported", options.report, run.report, "The report is {}."),
     ):
         try:
             if wanted is not None:
                 write(wanted)
+                done.append(name)
                 say(told.format(wanted), sys.stderr)
         except StanctError as failure:
             failures.append(failure)
@@ -286,11 +305,9 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     for check in run.diagnostics:
         if not check.passed:
             say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
-    if options.json:
-        say(json.dumps(_record(run)))
-    else:
-        for part in _in_words(run):
-            say(part)
+    for part in [json.dumps(_record(run))] if options.json else _in_words(run):
+        say(part)
+        done.append("printed")
     if options.timing:
         say(_timing(run, options.began, sampled), sys.stderr)
     for failure in failures[1:]:

@@ -226,6 +226,39 @@ def test_numbers_outlive_an_output_that_cannot_be_written(
     assert "takes no new files" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_signal_after_the_last_draw_loses_no_log_z(
+    number: signal.Signals,
+    as_json: bool,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def struck(*_: Any) -> str:
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+        return pytest.fail("the signal was not heard")
+
+    monkeypatch.setattr(commands, "promise", struck)
+    arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
+    arguments += ["--method", "gibbs", "--draws", "50", "--warmup", "150", "--quiet"]
+    arguments += ["--save", str(tmp_path / "run"), *["--json"] * as_json]
+    if number == signal.SIGINT:
+        assert main(arguments) == 130
+    else:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 143
+    told = capsys.readouterr()
+    run = stanct.load(tmp_path / "run")
+    assert isinstance(run, stanct.EvidenceRun)
+    found = json.loads(told.out)["log_z"] if as_json else float(told.out.split()[3])
+    assert found == pytest.approx(run.evidence.log_z, abs=1e-3)
+    assert f"The run was finished, and is in {tmp_path / 'run'}." in told.err
+
+
 def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
     """`Path.open` on a full disk."""
 

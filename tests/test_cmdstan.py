@@ -77,9 +77,10 @@ def test_a_time_limit_says_that_the_compiler_took_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler(monkeypatch, [], wait=0.5)
-    with pytest.raises(
-        TooLittleTimeError, match=r"draws that count\. CmdStan was compiling a prog"
-    ), executing(target_of(SOURCE), "joint", {}, seed=1, max_seconds=0.2, progress=False):
+    with (
+        pytest.raises(TooLittleTimeError, match=r"draws that count\. CmdStan was compiling a prog"),
+        executing(target_of(SOURCE), "joint", {}, seed=1, max_seconds=0.2, progress=False),
+    ):
         CmdStan(home).compiled(SOURCE)
 
 

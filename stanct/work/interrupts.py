@@ -194,12 +194,13 @@ def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]
 
 
 @contextmanager
-def heeding_signals(save: Callable[[], None]) -> Iterator[None]:
+def heeding_signals(save: Callable[[], None], *, last: bool = False) -> Iterator[None]:
     """Let SIGTERM end the body like Ctrl-C, and end a process whose main thread hangs.
 
     A body that makes something of what is finished returns it, and the next body of the process
     ends at once with `SystemExit`. A body that has nothing to return ends with `SystemExit` itself.
-    A handler of the user's own for SIGTERM stays.
+    A handler of the user's own for SIGTERM stays. With `last`, the body is what makes something of
+    what is finished: a SIGTERM that came before does not end it.
 
     If the main thread does not react, because compiled code does not return, `save` is called and
     the process ends: two seconds after SIGTERM, and half a second after a second signal. It also
@@ -210,6 +211,8 @@ def heeding_signals(save: Callable[[], None]) -> Iterator[None]:
         return
     handler = signal.getsignal(signal.SIGTERM)
     terminates = handler in (signal.SIG_DFL, _terminate)
+    if last:
+        _sigterm.clear()
     if handler == signal.SIG_DFL and _sigterm.is_set():
         raise _exit()
     reader, writer = socket.socketpair()
