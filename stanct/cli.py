@@ -6,6 +6,7 @@ import argparse
 import atexit
 import gc
 import importlib
+import io
 import os
 import sys
 import time
@@ -36,22 +37,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        _leave_unread()
-        leave_with(UNREAD)
-        return UNREAD
+        return _left(UNREAD)
+    except OSError as cause:  # the disk is full
+        if cause.filename is not None:
+            raise
+        sys.stderr.write(f"stanct: The output cannot be written: {cause.strerror}.\n")
+        return _left(1)
 
 
-def _leave_unread() -> None:
-    """Let nothing complain of output that nobody reads any more, as of `head`, when Python ends."""
+def _left(status: int) -> int:
+    """Let nothing complain of output that cannot be written when Python ends."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    leave_with(status)
+    return status
 
 
 def _status(arguments: Sequence[str] | None) -> int:
     began = time.monotonic()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not every encoding has a β
+        sys.stdout.reconfigure(errors="replace")
     options = _parser().parse_args(arguments)
     options.began = began
     try:

@@ -289,6 +289,10 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     """
     sampled = time.monotonic()
     failures: list[StanctError] = []
+    words = _in_words(run)
+    if not options.json:  # log Z takes no time, and all else may
+        say(next(words))
+        done.append("printed")
     for name, wanted, write, told in (
         ("saved", options.save, run.save, "Saved in {}."),
         ("reported", options.report, run.report, "The report is {}."),
@@ -305,9 +309,9 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     for check in run.diagnostics:
         if not check.passed:
             say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
-    for part in [json.dumps(_record(run))] if options.json else _in_words(run):
+    for part in [json.dumps(_record(run))] if options.json else words:
         say(part)
-        done.append("printed")
+    done.append("printed")
     if options.timing:
         say(_timing(run, options.began, sampled), sys.stderr)
     for failure in failures[1:]:
@@ -356,19 +360,17 @@ def _record(run: Run) -> dict[str, Any]:
 
 
 def _in_words(run: Run) -> Iterator[str]:
-    """Yield log Z first, because the variables of an interrupted run may take their time."""
-    evidence = (
-        run.evidence
-        if isinstance(run, EvidenceRun)
-        else f"No log Z: {run.made_by} estimates no evidence."
-    )
+    """Yield log Z first, because the checks and the variables may take their time."""
+    if isinstance(run, EvidenceRun):
+        yield str(run.evidence)
+    else:
+        yield f"No log Z: {run.made_by} estimates no evidence."
     verdict = (
         f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"
         if run.warnings
         else f"all {len(run.diagnostics)} checks passed"
     )
     yield (
-        f"{evidence}\n"
         f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
         f"seed {run.settings['seed']}\n"
@@ -447,5 +449,6 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> int:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Write a line, to stdout by default."""
-    (stream or sys.stdout).write(text + "\n")
+    """Write a line, to stdout by default, if that is open."""
+    if (to := stream or sys.stdout) is not None:
+        to.write(text + "\n")

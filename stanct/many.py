@@ -33,6 +33,7 @@ from stanct.samplers._method import Method
 from stanct.sampling import check_options, sample
 from stanct.seeds import Seeds, stan_seed
 from stanct.settings import declared, refuse_unknown
+from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget
 from stanct.version import __version__
 from stanct.work.calls import Calls
@@ -170,6 +171,7 @@ def sample_many(
     if seed is not None:
         seed = check_seed(seed)
     _check_datasets(model, datasets)
+    _check_variables(model, variables)
     executor = declared(Options)["executor"].checked("executor", executor)
     if isinstance(executor, str):
         check_executor(executor)
@@ -242,6 +244,16 @@ def _check_datasets(model: Model, datasets: Any) -> None:
                 f"These datasets are the variables of one: the program declares `{name}` as data.",
                 remedy="For one data set call model.sample(data), or pass {'a': data}.",
             )
+
+
+def _check_variables(model: Model, variables: Sequence[str]) -> None:
+    """Refuse names of variables that the program does not have."""
+    program = getattr(model, "program", None)
+    if isinstance(program, Program):
+        known = sorted({*program.parameter_names, *program.derived_names})
+        for name in variables:
+            if str(name).split(":")[0] not in known:
+                refuse_unknown("variable", str(name), known)
 
 
 def _unfinished(

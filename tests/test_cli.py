@@ -64,7 +64,7 @@ def test_a_method_without_evidence_says_so(
     if as_json:
         found = json.loads(out)
         assert "log_z" not in found and found["sampler"] == "tact" and found["draws"] == 16
-        assert "effective_size" in found["warnings"]
+        assert "trips" in found["warnings"]
     else:
         assert out.startswith("No log Z: tact estimates no evidence.\n") and "Posterior" in out
 
@@ -257,6 +257,49 @@ def test_a_signal_after_the_last_draw_loses_no_log_z(
     found = json.loads(told.out)["log_z"] if as_json else float(told.out.split()[3])
     assert found == pytest.approx(run.evidence.log_z, abs=1e-3)
     assert f"The run was finished, and is in {tmp_path / 'run'}." in told.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_every_encoding_shows_the_table(encoding: str, model: Path, tmp_path: Path) -> None:
+    """Of what an encoding lacks, β above all, a question mark is shown."""
+    done = _evidence(model, tmp_path, {"PYTHONIOENCODING": encoding}, subprocess.PIPE)
+    assert done.returncode == 0 and b"Error" not in done.stderr
+    assert b"weighted to ? = 1" in done.stdout and b"std_error" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_stdout_is_told(model: Path, tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = _evidence(model, tmp_path, {}, full)
+    assert done.returncode == 1
+    assert (
+        done.stderr.decode() == "stanct: The output cannot be written: No space left on device.\n"
+    )
+
+
+def test_a_closed_stdout_is_no_error(model: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.stdout = None; from stanct.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), *GIBBS]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True)
+    assert done.returncode == 0 and b"Error" not in done.stderr
+
+
+GIBBS = ["--seed", "1", "--method", "gibbs", "--draws", "200", "--warmup", "150", "--quiet"]
+
+
+def _evidence(
+    model: Path, folder: Path, environment: dict[str, str], stdout: Any
+) -> subprocess.CompletedProcess[bytes]:
+    arguments = ["evidence", str(model), str(folder / "counts.data.json"), *GIBBS]
+    return subprocess.run(
+        [sys.executable, "-m", "stanct", *arguments],
+        env=os.environ | environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
 
 
 def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -254,6 +254,7 @@ def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel, tmp_
     data = datasets(1)
     for options, words in (
         ({"draw": 5}, "draws"),
+        ({"variables": ["mu", "my"]}, "no variable .my.*Did you mean"),
         ({"checkpoint": "x"}, "no option of the single runs"),
         ({"keep_runs": True}, "needs a folder"),
         ({"seed": -1}, "whole number"),

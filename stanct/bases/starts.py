@@ -133,7 +133,8 @@ def fitted(
             f"The local fit ({name}) failed from all of {count} starts."
             + (f" The last one said: {failure.message}" if failure else ""),
             remedy="Check that the density is finite and smooth near the origin of the "
-            "unconstrained space, or pass base='laplace' or a GaussianBase.",
+            "unconstrained space, and that scales do not differ by many orders of magnitude, which "
+            "`multiplier` mends. Or pass base='laplace' or a GaussianBase.",
         )
     return fits
 

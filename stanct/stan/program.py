@@ -202,14 +202,20 @@ class Program:
     @cached_property
     def variable_names(self) -> frozenset[str]:
         """Names of parameters and transformed parameters."""
-        block = self.blocks.get("transformed parameters")
-        transformed = (
-            self.syntax.word(token)
-            for statement in (block.statements if block else ())
-            if isinstance(statement, Declare)
-            for token, _ in statement.names
-        )
-        return frozenset((*self.parameter_names, *transformed))
+        return frozenset((*self.parameter_names, *self._declared("transformed parameters")))
+
+    @cached_property
+    def derived_names(self) -> frozenset[str]:
+        """Names of the transformed parameters and the generated quantities."""
+        blocks = ("transformed parameters", "generated quantities")
+        return frozenset(name for block in blocks for name in self._declared(block))
+
+    def _declared(self, name: str) -> Iterator[str]:
+        """Yield the names that a block declares for all of it."""
+        block = self.blocks.get(name)
+        for statement in block.statements if block else ():
+            if isinstance(statement, Declare):
+                yield from (self.syntax.word(token) for token, _ in statement.names)
 
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
         """Yield the statement, the token of the name, and the type of each parameter."""

@@ -12,7 +12,6 @@ from stanct.engines.embedded import Recipe
 from stanct.errors import EngineError, ProgramError, shortened
 from stanct.stan.program import Program
 from stanct.stan.shapes import ELEMENTWISE
-from stanct.stan.syntax import Declare
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
@@ -105,20 +104,13 @@ def may_lose(program: Program) -> bool:
     """Whether the embedded engine might leave out variables, by the words of the program."""
     words = {token.text for token in program.syntax.tokens}
     pattern = re.compile("|".join(words for _, words in _CONSTRUCTS))
-    return bool(_derived(program)) and any(map(pattern.fullmatch, words))
+    return bool(program.derived_names) and any(map(pattern.fullmatch, words))
 
 
 def lost_all(program: Program, computed: Collection[str]) -> bool:
     """Whether all transformed parameters and generated quantities miss among what is computed."""
-    names = _derived(program)
+    names = program.derived_names
     return bool(names) and not any(name.split(":")[0] in names for name in computed)
-
-
-def _derived(program: Program) -> set[str]:
-    """Names of the transformed parameters and the generated quantities."""
-    blocks = (program.blocks[name] for name in _DERIVED if name in program.blocks)
-    statements = (one for block in blocks for one in block.statements if isinstance(one, Declare))
-    return {program.syntax.word(token) for one in statements for token, _ in one.names}
 
 
 def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | None:
