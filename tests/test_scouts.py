@@ -165,6 +165,19 @@ def test_pathfinder_begins_beside_the_search(
     assert plain.evaluations == beside.evaluations and plain.gradients == beside.gradients
 
 
+def test_a_flat_density_with_an_edge_has_a_base(seed: int) -> None:
+    """No ascent and no Pathfinder goes anywhere on the unit ball in four dimensions."""
+    target = target_of(
+        "parameters { vector<lower=-1, upper=1>[4] x; } "
+        "model { target += dot_self(x) < 1 ? 0 : negative_infinity(); }"
+    )
+    fitted = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
+    draws = fitted.base.draw(np.random.default_rng(seed), 2000)
+    radius = np.linalg.norm(np.tanh(draws / 2), axis=1)
+    assert 0.3 < (radius < 1).mean() < 0.95
+    assert np.abs(draws.mean(axis=0)).max() < 0.2
+
+
 @LONG
 def test_hidden_modes_widen_the_base(seed: int) -> None:
     """Matched moments of the pilots were up to sixty times too narrow in some direction."""

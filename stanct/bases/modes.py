@@ -41,7 +41,7 @@ from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.tape import has_own_thread
-from stanct.errors import EngineError
+from stanct.errors import EngineError, StanctError
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import beside, heard
@@ -266,18 +266,27 @@ def _piloted(
             near.append(found.fit)
     evaluations = TRIAL * len(tried) + looked.evaluations
     fits, unseen = list(near), 1.0
-    if target.by_cmdstan and (others or not near):
-        # No Pathfinder and no pilots, which the embedded engine runs.
+    failure: EngineError | None = None
+    approximate, cost = list[LocalFit](), 0
+    if not target.by_cmdstan and (others or looked.astray or not near):
+        draw = partial(approximations, target, embedded.pathfinder, 25, bar)
+        try:
+            approximate, cost = _found(
+                draw, seeds, rng, bar, first=lambda: fitted(target, pathfinder(), "pathfinder", rng)
+            )
+        except EngineError as cause:  # as for a density that is flat up to the edge of its support
+            failure = cause
+    if failure or (target.by_cmdstan and (others or not near)):
+        # No Pathfinder, and no pilots, which the embedded engine runs.
         bar.note("scouts")
-        scouted = annealed(target, near + others, seeds.scouts, rng=rng, threads=nuts.threads)
+        try:
+            scouted = annealed(target, near + others, seeds.scouts, rng=rng, threads=nuts.threads)
+        except StanctError as cause:
+            raise failure or cause from None
         fits = [*scouted.fits]
         gradients += scouted.gradients
         evaluations += scouted.evaluations
-    elif not target.by_cmdstan and (others or looked.astray or not near):
-        draw = partial(approximations, target, embedded.pathfinder, 25, bar)
-        approximate, cost = _found(
-            draw, seeds, rng, bar, first=lambda: fitted(target, pathfinder(), "pathfinder", rng)
-        )
+    elif approximate:
         # Without a search, the ends of Pathfinder must tell how likely further modes are.
         if not looked.ascents:
             once = sum(len(group) == 1 for group in distinct_modes(approximate))
