@@ -430,3 +430,26 @@ def test_a_search_ends_with_its_run() -> None:
             {"y": [0.6, 0.35, 0.2]}, max_seconds=2, seed=1, progress=False, search_radius=100.0
         )
     assert left_at_work() == []
+
+
+def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
+    """Matplotlib's submodules outlived it, and every later page of the process was an error."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1)\nwhole = True\n")
+    script = (
+        "import os, signal, threading, time\n"
+        "from stanct.work.interrupts import loaded\n"
+        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n"
+        "    loaded('slow')\n"
+        "except KeyboardInterrupt:\n"
+        "    import slow\n"
+        "    print(slow.whole)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr

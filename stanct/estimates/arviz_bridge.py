@@ -23,6 +23,7 @@ import platformdirs
 
 from stanct.arrays import Array
 from stanct.errors import StanctError
+from stanct.work.interrupts import loaded
 
 # A tail is a fifth of them, and has five weights at least.
 FEWEST_WEIGHTS = 25
@@ -33,14 +34,14 @@ def _arviz() -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return importlib.import_module("arviz")
+            return loaded("arviz")
         except OSError:
             # ArviZ 0.x notes in the user's cache when it last warned, and fails if it cannot.
             with tempfile.TemporaryDirectory() as folder:
                 original = platformdirs.user_cache_dir
                 platformdirs.user_cache_dir = lambda *_, **__: folder
                 try:
-                    return importlib.import_module("arviz")
+                    return loaded("arviz")
                 finally:
                     platformdirs.user_cache_dir = original
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import os
 import queue
 import signal
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 from stanct.deadline import OutOfTime, heed, result
@@ -152,6 +153,11 @@ def heard(work: Callable[[], T]) -> T:
     """Call `work` in a thread, so that an interrupt is heard while compiled code runs."""
     (found,) = in_threads(lambda _: work(), 1, 1)
     return found
+
+
+def loaded(name: str) -> ModuleType:
+    """Import a module in a thread: an interrupt then leaves no package half imported."""
+    return heard(lambda: importlib.import_module(name))
 
 
 @contextmanager
