@@ -38,11 +38,14 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.version import __version__
 from stanct.work.calls import Calls
 from stanct.work.execution import check_seed
+from stanct.work.interrupts import note_sigterm
 from stanct.work.pools import check_executor, opened
 from stanct.work.progress import Bar, say_above
 from stanct.work.results import Results
 from stanct.work.workers import check_answer, loss_of, watched
 
+# Longest name of a data set, in bytes: a folder may have it, and a draft beside has a longer one.
+LONGEST_NAME = 200
 RUNS = "runs"
 # Options that belong to one run, not to many.
 SINGLE = ("executor", "checkpoint", "store", "progress", "seed", "threads")
@@ -195,7 +198,9 @@ def sample_many(
             for row in calls:
                 journal.add(row)
                 bar.update(1)
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if isinstance(stop, SystemExit):
+                note_sigterm()
             complete = False
             for row in calls.last():
                 journal.add(row)
@@ -290,9 +295,11 @@ def _named(datasets: Mapping[str, Any] | Iterable[Any]) -> Iterator[tuple[str, A
 
 
 def _check_name(name: str) -> None:
-    if not name or name in (".", "..") or any(c in name for c in "/\\\0"):
+    long = len(os.fsencode(name)) > LONGEST_NAME
+    if not name or name in (".", "..") or any(c in name for c in "/\\\0") or long:
         raise SamplingError(
-            f"A data set cannot have the name {name!r}.", remedy="Use letters and digits."
+            f"A data set cannot have the name {shortened(repr(name), 80)}.",
+            remedy=f"It may name a folder: {LONGEST_NAME} bytes at most, and no slash.",
         )
 
 

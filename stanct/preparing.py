@@ -35,9 +35,9 @@ from stanct.targets.inits import Inits, places_of
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.interrupts import heard
 
-MOST = 10_000
-"""Largest number of parameters without base='low_rank': a dense matrix has 800 MB, and so have
-10,000 draws."""
+MOST = 10_100
+"""Largest number of parameters without base='low_rank', for 10,000 groups and what they share: a
+dense matrix has 800 MB, and so have 10,000 draws."""
 
 
 @dataclass(frozen=True)

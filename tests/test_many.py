@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +22,7 @@ from test_execution import Mortal
 import stanct
 from stanct.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
+from stanct.work.interrupts import heeding_signals
 from stanct.work.results import Results
 
 NORMAL = """data { int N; vector[N] y; }
@@ -99,7 +103,7 @@ def test_a_folder_goes_on_where_it_was_stopped(model: stanct.TemperedModel, tmp_
         str(k) for k in range(6)
     ]
     assert np.abs(rest.table["log_z"].to_numpy() - whole["log_z"].to_numpy()).max() < 0.3
-    with pytest.raises(CheckpointError, match=r"holds results with other options\."):
+    with pytest.raises(CheckpointError, match=r"with other options: draws=\d+\."):
         model.sample_many(data, folder=tmp_path / "r", **{**QUICK, "draws": 260})
     other = {"0": {"N": 3, "y": [0.0, 0.0, 0.0]}}
     with pytest.raises(CheckpointError, match="other data"):
@@ -267,6 +271,8 @@ def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel, tmp_
             model.sample_many(data, **{**QUICK, **options})
     with pytest.raises(SamplingError, match="cannot have the name"):
         model.sample_many({"../x": data["star 0"]}, **QUICK)
+    with pytest.raises(SamplingError, match="200 bytes at most"):
+        model.sample_many({"x" * 201: data["star 0"]}, **QUICK)
     for wrong in (None, 3, "data.json", stanct.many.Simulated({}, {})):
         with pytest.raises(SamplingError, match="data by name, or a list of data, not "):
             model.sample_many(wrong, **QUICK)  # pyright: ignore[reportArgumentType]
@@ -275,6 +281,29 @@ def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel, tmp_
     assert not (tmp_path / "none").exists()
     # Data sets may have the names of variables.
     assert list(model.sample_many({"N": data["star 0"]}, **QUICK).table.index) == ["N"]
+
+
+def test_the_next_run_ends_a_process_that_sigterm_was_sent_to(
+    model: stanct.TemperedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call returns what is finished, and would hide from a scheduler that it goes on."""
+    whole, calls = stanct.many.sample, list[int]()
+
+    def struck(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) < 2:
+            return whole(*arguments, **options)
+        with heeding_signals(lambda: None):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+
+    monkeypatch.setattr(stanct.many, "sample", struck)
+    with pytest.warns(UserWarning, match="Stopped after 1 data sets"):
+        found = model.sample_many(datasets(3), **QUICK)
+    assert len(found.table) == 1 and len(calls) == 2
+    with pytest.raises(SystemExit) as ended, heeding_signals(lambda: None):
+        pytest.fail("the process goes on")
+    assert ended.value.code == 143
 
 
 def simulator(sd: float, shift: float = 0.0) -> Any:

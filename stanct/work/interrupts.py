@@ -246,6 +246,11 @@ def heeding_signals(save: Callable[[], None], *, last: bool = False) -> Iterator
 _sigterm = threading.Event()
 
 
+def note_sigterm() -> None:
+    """Let the next body of `heeding_signals` end the process, because this one returns results."""
+    _sigterm.set()
+
+
 def _terminate(_number: int, _frame: FrameType | None) -> None:
     _sigterm.set()
     raise KeyboardInterrupt

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stanct.errors import CheckpointError
+from stanct.errors import CheckpointError, first_few, shortened
 from stanct.resources import remedy_for
 
 RESULTS = "results.jsonl"
@@ -23,6 +23,15 @@ _OTHER = {
     "versions": "of other versions of stanct, NumPy or the engine",
     "seed": "with another seed",
 }
+
+
+def _differences(there: Any, here: Any) -> str:
+    """What two sets of options differ in, and the values that are in the folder."""
+    if not (isinstance(there, Mapping) and isinstance(here, Mapping)):
+        return ""
+    names = [n for n in sorted({*there, *here}) if there.get(n) != here.get(n)]
+    parts = [f"{n}={there[n]}" if n in there else f"no {n}=" for n in names]
+    return f": {shortened(first_few(parts), 200)}"
 
 
 class Results:
@@ -74,7 +83,7 @@ class Results:
             if head.get(name) != value:
                 found.close()
                 raise CheckpointError(
-                    f"{folder} holds results {_OTHER[name]}.",
+                    f"{folder} holds results {_OTHER[name]}{_differences(head.get(name), value)}.",
                     remedy="Choose another folder, or repeat the call that made it.",
                 )
         return found
