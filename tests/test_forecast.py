@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -265,7 +266,7 @@ def test_what_the_time_allows() -> None:
 
 def test_words() -> None:
     record = {
-        "seconds": 1234.0, "draws": 2500, "std_error": 0.0312, "enough_time": True,
+        "seconds": 1234.0, "draws": 2500, "std_error": 0.0312, "enough_time": True, "bound": False,
     }  # fmt: skip
     words = _forecast.in_words(record, Precision(None, 2500), None)
     assert words == "log Z ± 0.031, 2500 draws a chain, 21 min in all"
@@ -281,13 +282,25 @@ def test_words() -> None:
 
 
 def test_without_an_error_an_aim_gives_a_bound() -> None:
-    record = {"seconds": 1234.0, "draws": 2500, "std_error": None, "enough_time": None}
-    words = _forecast.in_words(record, Precision(0.01, 125), None)
-    assert words == "at most 2500 draws a chain, 21 min in all"
+    trial, none = Trial("x", 100, 2000, 4.0), lambda: math.nan
+    record = told(trial, aim=Precision(0.01, 2500), error_of=none)
+    words = _forecast.in_words(record, Precision(0.01, 2500), None)
+    assert words.startswith("at most 50000 draws a chain, ")
+    record = told(trial, aim=Precision(None, 2500), error_of=none)
     assert _forecast.in_words(record, Precision(None, 2500), None)[:4] == "2500"
-    late = {**record, "enough_time": False, "draws_in_time": 700}
+    late = {**record, "enough_time": False, "draws_in_time": 700, "bound": True}
     words = _forecast.in_words(late, Precision(0.01, 125), 60)
     assert words.endswith("max_seconds=60 may end the run after some 700 draws a chain")
+
+
+def test_before_the_base_is_refitted_an_aim_gives_a_bound() -> None:
+    """The draws that count were worth up to ten of those before."""
+    trial = Trial("round 1", 100, 2000, 4.0, refitted=True)
+    aim = Precision(0.01, 5000)
+    words = _forecast.in_words(told(trial, 0.1, aim=aim), aim, None)
+    assert words.startswith("log Z ± 0.0095, at most 11001 draws a chain, ")
+    assert not told(trial, 0.1, aim=Precision(None, 2500))["bound"]
+    assert not told(replace(trial, refitted=False), 0.1, aim=aim)["bound"]
 
 
 def test_islands_that_are_resampled_tell_a_bound_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,8 +39,12 @@ def forecast_table(
 
 
 def promise(provenance: Mapping[str, Any], came: Evidence) -> str:
-    """The first forecast with a standard error, and what came, in one line; empty without one."""
-    told = [one for one in provenance.get("forecasts", ()) if one["std_error"] is not None]
+    """The first forecast that is no bound, and what came, in one line; empty without one."""
+    told = [
+        one
+        for one in provenance.get("forecasts", ())
+        if one["std_error"] is not None and not one.get("bound", False)
+    ]
     if not told:
         return ""
     first = told[0]

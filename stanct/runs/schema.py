@@ -193,6 +193,7 @@ PROVENANCE: dict[str, Rule] = {
             "gradients": Needed(NUMBER),
             "draws": Needed(NUMBER),
             "std_error": Needed(Maybe(REAL)),
+            "bound": FLAG,
         }
     ),
     "steps": Many({"method": Needed(TEXT), "draws": Needed(COUNT), "because": Needed(TEXT)}),

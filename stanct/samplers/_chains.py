@@ -159,6 +159,7 @@ class Outlook:
             beside=self.beside,
             kept=made if self.left is None else 0,
             uncounted=0 if counted else gradients + self.copies * runner.warmed,
+            refitted=self.left is not None,
         )
         job = runner.job
         return foretell(job, job.precision, self.base, trial, lambda: error_of(draws))

@@ -5,8 +5,9 @@ of a warm-up, or from the first block of the kept draws. Two laws carry it on: t
 gradient times the gradients to come, and the standard error falls as 1/√n. Later forecasts rest on
 better draws. All of them stay in the run, beside what came (`stanct.runs.forecast`).
 
-A forecast changes no draw. Where the first draws give no error of log Z, a run with an aim for that
-error has a bound in place of a forecast: the cost of the most draws that it may make.
+A forecast changes no draw. With an aim for the error of log Z it may be a bound. Where the first
+draws give no error, that is the cost of the most draws that the run may make. Where the base will
+be refitted, it is the cost of draws no better than these.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Trial:
         Those of `gradients` that the ledger does not have yet, with all others of this stage.
     valued
         Whether `gradients` are log densities without a gradient.
+    refitted
+        Whether the base will be refitted, so that draws which count are worth more than these.
     """
 
     after: str
@@ -72,6 +75,7 @@ class Trial:
     kept: int = 0
     uncounted: float = 0.0
     valued: bool = False
+    refitted: bool = False
 
 
 @dataclass
@@ -140,7 +144,7 @@ def foretell(
     text = in_words(record, precision, job.plan.max_seconds)
     job.execution.say(f"Forecast after {trial.after}: {text}")
     how = "" if record["std_error"] is None else f"± {record['std_error']:.2g} "
-    how += "in at most" if _is_bound(record, precision) else "in"
+    how += "in at most" if record["bound"] else "in"
     return f", forecast {how} {_time(record['seconds'])}"
 
 
@@ -171,6 +175,7 @@ def _record(
         if math.isfinite(error)
         else None,
         "enough_time": None if left is None else seconds <= left,
+        "bound": precision.target_se is not None and (trial.refitted or not math.isfinite(error)),
     }
     if left is not None and seconds > left:
         before = pace * trial.planned
@@ -218,17 +223,12 @@ def _gradient_seconds(job: Job, base: Base) -> float:
         return clock.seconds / count
 
 
-def _is_bound(record: dict[str, Any], precision: Precision) -> bool:
-    """Whether the run may end earlier, with an aim that is reached by nobody knows which draw."""
-    return precision.target_se is not None and record["std_error"] is None
-
-
 def in_words(record: dict[str, Any], precision: Precision, max_seconds: float | None) -> str:
     """A forecast in one line."""
     seconds, draws, error = record["seconds"], record["draws"], record["std_error"]
     aim = precision.target_se
     how = "" if error is None else f"log Z ± {error:.2g}, "
-    bound = _is_bound(record, precision)
+    bound = record["bound"]
     text = f"{how}{'at most ' * bound}{draws} draws a chain, {_time(seconds)} in all"
     if aim is not None and error is not None and error > aim:
         text += f"; these are the most draws allowed, and target_se={aim:g} is not reached"
