@@ -78,14 +78,14 @@ def killed_twice(command: list[str], folder: Path, count: int) -> None:
     subprocess.run(command, check=True)
 
 
-def speed_up() -> None:
-    """Compare one worker with two, in turn, with their start."""
+def speed_up(count: int) -> None:
+    """Compare one worker with two, in turn, with their start, on so many data sets."""
     seconds: dict[str, list[float]] = {"processes:1": [], "processes:2": []}
     for _ in range(TIMES):
         for workers, times in seconds.items():
             began = time.perf_counter()
-            sampled(TIMED, workers, None)
-            times.append((time.perf_counter() - began) / TIMED)
+            sampled(count, workers, None)
+            times.append((time.perf_counter() - began) / count)
     one, two = (float(np.median(times)) for times in seconds.values())
     print(f"{one:.2f} s each with one worker, {two:.2f} with two: {one / two:.2f} times as fast")
 
@@ -102,7 +102,7 @@ def main() -> int:
         sampled(options.count, options.executor, options.folder)
         return 0
     if options.speed_up:
-        speed_up()
+        speed_up(TIMED)
         return 0
     command = [sys.executable, __file__, "--child", "--count", str(options.count)]
     command += ["--executor", options.executor, "--folder", str(options.folder)]
@@ -120,7 +120,7 @@ def main() -> int:
     alone = sampled(ALONE, None, None).table
     same = alone["log_z"].equals(table["log_z"].loc[alone.index])
     print(f"{ALONE} sampled alone, numbers alike: {same}", flush=True)
-    speed_up()
+    speed_up(min(TIMED, options.count))
     return int(not same or rows != options.count or len(names) != options.count)
 
 
