@@ -304,7 +304,8 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
                 say(told.format(wanted), sys.stderr)
         except StanctError as failure:
             failures.append(failure)
-    if isinstance(run, EvidenceRun) and (told := promise(run.provenance, run.bare_evidence)):
+    error = run.bare_evidence.std_error if isinstance(run, EvidenceRun) else None
+    if told := promise(run.provenance, error):
         say(told, sys.stderr)
     for check in run.diagnostics:
         if not check.passed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_without_evidence_everything_else_works(tmp_path: Path, seed: int) -> No
     run = run_of(LINE.source, LINE.data, seed, draws=150)
     with pytest.raises(AttributeError, match="instrument='path'"):
         run.evidence  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(run, "forecast") and not isinstance(run, stanct.EvidenceRun)
+    assert not hasattr(run, "extra_estimates") and not isinstance(run, stanct.EvidenceRun)
     with pytest.raises(StanctError, match="pseudo_extended with instrument='target' estimates"):
         stanct.compare(run, run)
     assert "3 copies" in repr(run) and "checks passed" in repr(run)
@@ -104,6 +105,21 @@ def test_without_evidence_everything_else_works(tmp_path: Path, seed: int) -> No
     longer = again.extend(100, progress=False)
     assert longer.draws == 250 and longer.bias.log_zeta == run.bias.log_zeta
     assert np.array_equal(longer.z[:, :150], run.z)
+
+
+def test_the_run_foretells_its_time_and_no_error(seed: int) -> None:
+    """Gradients count every copy, and the draws are those of a run that tells nothing."""
+    own = {"base": GaussianBase(np.zeros(2), np.eye(2)), "log_zeta": 0.0}
+    first, more = ["100 draws of round 1", "round 1"], ["100 draws of pseudo-extended", "came"]
+    for settings, after in (({}, first + more), (own, more), ({"draws": 90}, [*first, "came"])):
+        run = run_of(LINE.source, LINE.data, seed, **settings)
+        table: Any = run.forecast
+        assert list(table.index) == after
+        told: Any = table.drop(index="came")
+        assert table["std_error"].isna().all() and (told["draws"] == run.draws).all()
+        assert told["gradients"].between(run.gradients / 1.5, 1.5 * run.gradients).all(), table
+        assert (told["at"] <= told["seconds"]).all()
+    assert run_of(LINE.source, LINE.data, seed, draws=20, **own).forecast is None
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint(
@@ -135,8 +151,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     arguments += ["--set", "copies=2", "--set", "beta_bounds=[0.2, 1]"]
     arguments += ["--draws", "200", "--seed", "1", "--quiet"]
     assert main([*arguments, "--base", "laplace"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("No log Z: pseudo_extended with instrument='target' estimates no")
+    said = capsys.readouterr()
+    assert said.out.startswith("No log Z: pseudo_extended with instrument='target' estimates no")
+    assert re.search(r"^Forecast after [\d.]+ s: [\d.]+ s; came [\d.]+ s$", said.err, flags=re.M)
 
 
 @pytest.mark.parametrize(

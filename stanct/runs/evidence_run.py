@@ -32,6 +32,15 @@ class DrawsRun(Run):
         "Use a method that estimates log Z, such as joint, gibbs, parallel_tempering or ais."
     )
 
+    @property
+    def forecast(self) -> pd.DataFrame | None:
+        """What the run foretold of its time, as `EvidenceRun.forecast`; `std_error` is NaN.
+
+        None where the method made no forecast, and for runs that were extended.
+        """
+        told = self.provenance.get("forecasts") or ()
+        return forecast_table(told, self.provenance, self.draws, np.nan)
+
     if not TYPE_CHECKING:  # there is no such attribute, and this says why
 
         def __getattr__(self, name: str) -> Any:
@@ -75,7 +84,7 @@ class EvidenceRun(Run):
         made no forecast, and for runs that were extended.
         """
         told = self.provenance.get("forecasts") or ()
-        return forecast_table(told, self.provenance, self.draws, self.bare_evidence)
+        return forecast_table(told, self.provenance, self.draws, self.bare_evidence.std_error)
 
     def _length_check(self, evidence: Evidence) -> Check:
         """Check that the run is as long, or as precise, as was asked for."""

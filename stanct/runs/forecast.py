@@ -7,8 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from stanct.estimates.path import Evidence
-
 COLUMNS = ("at", "seconds", "gradients", "draws", "std_error")
 
 
@@ -16,7 +14,7 @@ def forecast_table(
     forecasts: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, Any],
     draws: int,
-    came: Evidence,
+    came: float,
 ) -> pd.DataFrame | None:
     """A row for each forecast, in order, and a last one for what came; None without a forecast.
 
@@ -27,28 +25,30 @@ def forecast_table(
     draws
         Kept draws of each chain that were made.
     came
-        log Z of the run.
+        Standard error of log Z, NaN for a run without it.
     """
     if not forecasts:
         return None
     rows = {str(one["after"]): [one[name] for name in COLUMNS] for one in forecasts}
     seconds = provenance["seconds"]
-    rows["came"] = [seconds, seconds, provenance["gradients"], draws, came.std_error]
+    rows["came"] = [seconds, seconds, provenance["gradients"], draws, came]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(COLUMNS))
     return table.astype({"at": float, "seconds": float, "std_error": float})
 
 
-def promise(provenance: Mapping[str, Any], came: Evidence) -> str:
-    """The first forecast that is no bound, and what came, in one line; empty without one."""
-    told = [
-        one
-        for one in provenance.get("forecasts", ())
-        if one["std_error"] is not None and not one.get("bound", False)
-    ]
-    if not told:
+def promise(provenance: Mapping[str, Any], came: float | None) -> str:
+    """The first forecast that is no bound, and what came, in one line; empty without one.
+
+    `came` is the standard error of log Z, and the forecast is the first one with such an error. It
+    is None for a run without log Z, which has forecasts of its time.
+    """
+    told = [one for one in provenance.get("forecasts", ()) if not one.get("bound", False)]
+    first = next((one for one in told if came is None or one["std_error"] is not None), None)
+    if first is None:
         return ""
-    first = told[0]
+    how = "" if came is None else f" and ± {first['std_error']:.2g}"
+    what = "" if came is None else f" and ± {came:.2g}"
     return (
-        f"Forecast after {first['at']:.1f} s: {first['seconds']:.1f} s and ± "
-        f"{first['std_error']:.2g}; came {provenance['seconds']:.1f} s and ± {came.std_error:.2g}"
+        f"Forecast after {first['at']:.1f} s: {first['seconds']:.1f} s{how}; came "
+        f"{provenance['seconds']:.1f} s{what}"
     )

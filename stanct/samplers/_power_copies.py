@@ -26,9 +26,9 @@ from stanct.path.base import Base
 from stanct.path.bias import PowerBias
 from stanct.path.gaussian import LOG_2PI
 from stanct.runs.power_copies import PowerCopiesRun
-from stanct.samplers._chains import Chains, Length, Runner
+from stanct.samplers._chains import Chains, Length, Outlook, Runner
 from stanct.samplers._job import Job
-from stanct.samplers._nuts import control_of, generated, nuts_sampler
+from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._rounds import copies_inside
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
@@ -101,9 +101,10 @@ class PowerCopies:
         base = job.nuts_base(start.base)
         bias = PowerBias.between(self._log_zeta(start), self.bounds)
         places: Array | None = None
-        for number in range(self.rounds if isinstance(job.plan.base, str) else 0):
-            name = f"round {number + 1}"
-            chains = self._chains(name, base, bias, places, (ROUND_WARMUP, ROUND_DRAWS))
+        rounds = self.rounds if isinstance(job.plan.base, str) else 0
+        for number in range(rounds):
+            name, left = f"round {number + 1}", rounds - number - 1
+            chains = self._chains(name, base, bias, places, left)
             if chains.interrupted:
                 raise interruption()
             draws = self._fields(chains, base, bias)
@@ -124,8 +125,7 @@ class PowerCopies:
 
     def _kept(self, base: Base, bias: PowerBias, places: Array | None) -> PowerCopiesRun:
         job = self.job
-        sizes = (job.warmup, job.draws)
-        chains = self._chains("pseudo-extended", base, bias, places, sizes, kept=True)
+        chains = self._chains("pseudo-extended", base, bias, places, None)
         job.lap("sampling")
         draws = self._fields(chains, base, bias)
         flat = draws["z"].reshape(job.chains, -1, base.dimension)
@@ -139,25 +139,29 @@ class PowerCopies:
         )
 
     def _chains(
-        self,
-        name: str,
-        base: Base,
-        bias: PowerBias,
-        places: Array | None,
-        sizes: tuple[int, int],
-        *,
-        kept: bool = False,
+        self, name: str, base: Base, bias: PowerBias, places: Array | None, left: int | None
     ) -> Chains:
-        """Run the chains of a stage; `sizes` are its warm-up iterations and draws."""
-        job, (warmup, draws) = self.job, sizes
+        """Run the chains of a stage; `left` rounds follow it, and None is for the kept draws."""
+        job, sizes = self.job, (ROUND_WARMUP, ROUND_DRAWS)
+        warmup, draws = (job.warmup, job.draws) if left is None else sizes
         if places is None:
             places = self._starts(name, base)
+        outlook = Outlook(self.runner, name, base, left, sizes, 0, self.copies)
+        # Of several rounds, the first one and the last one make forecasts.
+        outlook.early = left is not None and name != "round 1"
         with job.bar(job.chains * draws, name) as bar:
+
+            def seen(blocks: list[NutsDraws]) -> None:
+                if told := outlook.after_first(blocks, _no_error):
+                    bar.note(told.removeprefix(", "))
+
             sampler = nuts_sampler(job, base, bias, copies=self.copies, fixed_beta=self.betas)
-            length = Length(warmup, draws, kept=kept)
+            length = Length(warmup, draws, seen=seen, kept=left is None)
             chains = self.runner.run(sampler, places, length, name, bar)
         # A gradient of the program is one of the target for each copy.
         job.ledger.gradients += self.copies * chains.gradients
+        if left == 0 and not chains.interrupted:
+            outlook.made(name, chains.draws, _no_error, counted=True)
         return chains
 
     def _fields(self, chains: Chains, base: Base, bias: PowerBias) -> dict[str, Any]:
@@ -201,3 +205,8 @@ class PowerCopies:
         half = start.base.dimension / 2
         volume = half * LOG_2PI + start.base.log_det_scale
         return start.log_zeta - volume - half * float(np.log(high / low)) / (high - low)
+
+
+def _no_error(draws: NutsDraws) -> float:
+    """These draws tell no error of log Z, so that forecasts are those of the time."""
+    return np.nan
