@@ -32,6 +32,7 @@ MODULES = (
     "run", "parts", "common", "betancourt", "graham_storkey", "nemeth", "luo", "ladders", "walkers",
     "relaxations", "decoders", "radon_evidence", "decoder_chains", "decoder_nets",
     "decoder_training", "networks", "network_table", "plane_copies", "copy_costs", "gobbo",
+    "horseshoes",
 )  # fmt: skip
 
 
@@ -520,13 +521,43 @@ def test_scale_of_the_paper_s_copies(papers: Callable[[str], ModuleType]) -> Non
     """With that ζ both bounds of β are equally likely under a normal density of unit covariance."""
     relaxations = papers("relaxations")
     low, high = relaxations.BOUNDS
-    chosen, log_zeta = relaxations.sampler("powers 2", None, 24, 3.0)
+    chosen, log_zeta = relaxations.copies_of("powers 2", None, 24, 3.0)
     assert chosen.instrument == "target" and chosen.beta_bounds == (low, high)
     density = [
         b * (3.0 - log_zeta) + 12 * (1 - b) * np.log(2 * np.pi) - 12 * np.log(b)
         for b in (low, high)
     ]
     assert density[0] == pytest.approx(density[1])
+    code, log_zeta = relaxations.copies_of("code 5", None, 24, 3.0)
+    assert (code.copies, code.beta_bounds, log_zeta) == (5, (0.1, 0.9), 0.0)
+
+
+@LONG
+def test_copies_that_share_scales_change_their_posterior(
+    papers: Callable[[str], ModuleType],
+) -> None:
+    """The factor E[L^β | scales] on draws of the posterior gives what such copies give."""
+    horseshoes = papers("horseshoes")
+    lasso, beta, rng = papers("common").example("lasso_horseshoe"), 0.75, np.random.default_rng(8)
+    data = lasso.split(*lasso.simulate(40, 8, 1), 3, 1)
+    block, _ = lasso.plain("horseshoe", data, 3000, 5)
+    tau, slab = (block.variables[name].ravel()[::4] for name in ("tau", "slab"))
+    local2 = np.square(block.variables["lambda"].reshape(-1, data["d"])[::4])
+    width = 4.0 * slab[:, None]
+    scale = tau[:, None] * np.sqrt(width * local2 / (width + tau[:, None] ** 2 * local2))
+    z, alpha = rng.standard_normal((1000, data["d"])), 5.0 * rng.standard_normal(1000)
+    sign = 2 * data["y"] - 1
+    factor = np.empty(tau.size)
+    for k, one in enumerate(scale):
+        logits = alpha[:, None] + (z * one) @ data["x"].T
+        factor[k] = np.exp(-beta * np.logaddexp(0, -sign * logits).sum(axis=1)).mean()
+    log_tau = np.log(tau)
+    wanted = np.average(log_tau, weights=factor)
+    error = np.sqrt(np.sum((factor / factor.sum() * (log_tau - wanted)) ** 2))
+    copies, _ = horseshoes.shared_copies("shared 2", beta, data, 3000, 6)
+    found = np.log(copies.variables["tau"]).mean()
+    assert abs(found - wanted) < 4 * error
+    assert found - log_tau.mean() > 6 * error
 
 
 @pytest.mark.parametrize("name", ["RNN", "CNN"])

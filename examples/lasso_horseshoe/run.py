@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import stanct
-from stanct.engines.embedded import Nuts, run_nuts
+from stanct.engines.embedded import DrawBlock, Nuts, run_nuts
 
 HERE = Path(__file__).resolve().parent
 PRIORS = ("horseshoe", "lasso")
@@ -60,34 +60,45 @@ def settings_of(prior: str, data: dict) -> dict:
     return constants
 
 
+def plain(prior: str, data: dict, draws: int, seed: int) -> tuple[DrawBlock, int]:
+    """Draws of plain NUTS, and their gradients."""
+    settings = settings_of(prior.partition("_")[0], data)
+    target = stanct.temper(HERE / f"{prior}.stan").target(data | settings)
+    rng = np.random.default_rng(seed)
+    return run_nuts(
+        target.density_recipe,
+        rng.uniform(-2, 2, size=(CHAINS, target.density.dimension)),
+        seed=seed,
+        warmup=WARMUP,
+        draws=draws,
+        nuts=Nuts(target_accept=0.9),  # as in the tempered methods
+    )
+
+
+def tempered(
+    prior: str, method: stanct.Method[stanct.EvidenceRun], data: dict, draws: int, seed: int
+) -> stanct.EvidenceRun:
+    """Run a tempered method."""
+    return stanct.temper(HERE / f"{prior}.stan").sample(
+        data | settings_of(prior, data),
+        method,
+        chains=CHAINS,
+        draws=draws,
+        warmup=WARMUP,
+        seed=seed,
+        engine="embedded",
+        progress=False,
+    )
+
+
 def sample(name: str, prior: str, method: str, data: dict, draws: int, seed: int) -> Result:
     """Run one method on one split."""
-    model = stanct.temper(HERE / f"{prior}.stan")
-    data = data | settings_of(prior, data)
     log_z = std_error = np.nan
     if method == "HMC":
-        target = model.target(data)
-        rng = np.random.default_rng(seed)
-        starts = rng.uniform(-2, 2, size=(CHAINS, target.density.dimension))
-        block, gradients = run_nuts(
-            target.density_recipe,
-            starts,
-            seed=seed,
-            warmup=WARMUP,
-            draws=draws,
-            nuts=Nuts(target_accept=0.9),  # as in the tempered methods
-        )
+        block, gradients = plain(prior, data, draws, seed)
         predictive = np.exp(block.variables["log_predictive"]).mean(axis=(0, 1))
     else:
-        run = model.sample(
-            data,
-            TEMPERED[method],
-            chains=CHAINS,
-            draws=draws,
-            warmup=WARMUP,
-            seed=seed,
-            progress=False,
-        )
+        run = tempered(prior, TEMPERED[method], data, draws, seed)
         predictive = run.expect(lambda values: np.exp(values["log_predictive"])).value
         gradients, log_z, std_error = run.gradients, run.evidence.log_z, run.evidence.std_error
     return Result(name, prior, method, float(np.log(predictive).sum()), log_z, std_error, gradients)

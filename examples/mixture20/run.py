@@ -110,6 +110,7 @@ def work(job: Job) -> Outcome:
             base=BASE,
             log_zeta=0.0,
             threads=1,
+            engine="embedded",
             progress=False,
         )
         gradients = run.gradients
