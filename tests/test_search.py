@@ -14,7 +14,15 @@ from stanct import sample
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured
-from stanct.bases.search import MOST_DIMENSIONS, MOST_GRADIENTS, _Counted, _Mode, _scanned, search
+from stanct.bases.search import (
+    FEW,
+    MOST_DIMENSIONS,
+    MOST_GRADIENTS,
+    _Counted,
+    _Mode,
+    _scanned,
+    search,
+)
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
 from stanct.runs.evidence_run import EvidenceRun
@@ -331,3 +339,18 @@ def test_equations_that_become_slow_far_away() -> None:
     assert run.evidence.log_z == pytest.approx(exact, abs=4 * run.evidence.std_error)
     assert run.evidence.std_error < 0.02
     assert run.provenance["survey"]["radius"] == 6
+
+
+@pytest.mark.parametrize(
+    ("dimension", "places", "astray"), [(13, 0, 20), (13, 25, 25), (12, 0, 30)]
+)
+def test_a_search_without_an_end_is_given_up(dimension: int, places: int, astray: int) -> None:
+    """No ascent on a slope ends at a mode. In few dimensions ascents are short: all are made."""
+    found = search(
+        lambda x: (float(x.sum()), np.ones(dimension)),
+        dimension,
+        np.random.SeedSequence(1),
+        places=[np.zeros(dimension)] * places,
+    )
+    assert not found.fits and found.ascents == 0
+    assert found.astray == astray if dimension > FEW else found.astray > astray

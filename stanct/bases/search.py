@@ -37,6 +37,9 @@ RADII = (2.0, 6.0, 15.0, 40.0, 100.0)
 # has a small basin. A search therefore has many ascents in few dimensions, where they are short.
 BATCH, MOST_BATCHES = 30, 40
 FEWEST_IN_FEW_DIMENSIONS, FEWEST, FEW = 24, 2, 12
+# The search ends where none of the first so many ascents in more dimensions ends at a mode, as in
+# funnels: they take as many steps as they may, and Pathfinder is needed in any case.
+HOPELESS = 20
 # Starts around a mode are this many of its standard deviations away, uniform in the logarithm.
 # Every fourth may be much farther away.
 NEAREST, FAR, FARTHEST = 3.0, 60.0, 3000.0
@@ -229,6 +232,11 @@ def _searched(
 ) -> Search:
     ascents, astray, unseen = 0, 0, 1.0
     around = itertools.cycle(radii)
+
+    def is_over() -> bool:
+        hopeless = dimension > FEW and not ascents and astray >= max(HOPELESS, len(places))
+        return hopeless or counted.spent >= counted.most
+
     for batch in range(MOST_BATCHES):
         starts = [*places] if batch == 0 else []
         centred = batch % 2 == 1 and modes
@@ -239,7 +247,7 @@ def _searched(
                 else rng.uniform(-1, 1, dimension) * next(around)
             )
         for start in starts:
-            if counted.spent < counted.most:
+            if not is_over():
                 # Steps in the coordinates of a mode make ascents short where scales differ widely.
                 root = None if astray or dimension <= FEW or not modes else modes[0].root
                 arrived = _ascend(counted, start, modes, root)
@@ -247,7 +255,7 @@ def _searched(
         once = sum(mode.seen == 1 for mode in modes)
         unseen = once / ascents if ascents else 1.0
         fewest = FEWEST_IN_FEW_DIMENSIONS if dimension <= FEW else FEWEST
-        if (batch + 1 >= fewest and unseen < UNSEEN) or counted.spent >= counted.most:
+        if (batch + 1 >= fewest and unseen < UNSEEN) or is_over():
             break
     return Search(*_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent)
 
