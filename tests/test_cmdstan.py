@@ -388,7 +388,12 @@ def test_time_of_a_trajectory(engine: CmdStan) -> None:
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*((name, "joint") for name in MODELS), ("radon", "pseudo_extended"), ("radon", "powers")],
+    [
+        ("beta_binomial", "joint"),
+        *(pytest.param(name, "joint", marks=LONG) for name in MODELS if name != "beta_binomial"),
+        pytest.param("radon", "pseudo_extended", marks=LONG),
+        ("radon", "powers"),
+    ],
 )
 def test_equal_log_densities_of_tempered_programs(
     name: str,
@@ -499,7 +504,11 @@ def test_opencl_equals_the_cpu(
 @pytest.mark.cmdstan
 @pytest.mark.parametrize(
     ("name", "log_z"),
-    [("boltzmann", 27.9260092183), ("beta_binomial", -17.1085823), ("decoder", -7.2925611023)],
+    [
+        pytest.param("boltzmann", 27.9260092183, marks=LONG),
+        ("beta_binomial", -17.1085823),
+        pytest.param("decoder", -7.2925611023, marks=LONG),
+    ],
 )
 def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> None:
     """Within combined errors of the embedded engine's, and each within its own of the truth."""

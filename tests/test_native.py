@@ -131,6 +131,7 @@ def test_what_the_embedded_engine_cannot_run_is_run(cmdstan: Home, tmp_path: Pat
         model.sample({"y": 1.5}, method="gibbs", base="laplace", progress=False)
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_the_second_opinion_does_not_blame_us(cmdstan: Home, tmp_path: Path) -> None:
     target = target_of(TRUNCATED, Y)
@@ -144,6 +145,7 @@ def test_the_second_opinion_does_not_blame_us(cmdstan: Home, tmp_path: Path) -> 
     assert [v.outcome for v in examine(case, ["density"], cmdstan)] == ["equal"]
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_a_fault_of_ours_is_still_found(cmdstan: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     target = target_of(TRUNCATED, Y)
