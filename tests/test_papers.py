@@ -560,6 +560,46 @@ def test_copies_that_share_scales_change_their_posterior(
     assert found - log_tau.mean() > 6 * error
 
 
+def test_copies_are_beside_hmc_on_the_same_split(
+    papers: Callable[[str], ModuleType],
+) -> None:
+    """Splits differ by far more than samplers do, so the errors are those of differences."""
+    horseshoes = papers("horseshoes")
+    found = [
+        {"data": "colon", "method": method, "beta": beta, "split": split, "gradients": cost,
+         "log_predictive": level + gap + 0.01 * split}
+        for method, beta, gap, cost in (("HMC", None, 0.0, 100), ("PE 2", 0.5, -0.3, 400))
+        for split, level in enumerate((-2.0, -4.0, -9.0))
+    ]  # fmt: skip
+    found[-1]["log_predictive"] += 0.03
+    gaps = horseshoes._gaps(found)
+    np.testing.assert_allclose(gaps["colon", "PE 2", 0.5], (-0.3, -0.3, -0.27))
+    plain, copies = (horseshoes._row(those, gaps) for those in (found[:3], found[3:]))
+    assert np.isnan(plain["less HMC"]) and copies["standard error"] > 1
+    np.testing.assert_allclose(copies["less HMC"], -0.29)
+    np.testing.assert_allclose(copies["standard error of that"], 0.01)
+    assert "-0.290 ± 0.010 (PE 2, β 0.5)" in horseshoes._beside_hmc(gaps)
+    assert "4.0 to 4.0 times" in horseshoes._cost([plain, copies])
+    (axes,) = horseshoes.differences([plain, copies], gaps).axes
+    low, high = axes.get_ylim()
+    assert high - low < 1
+
+
+def test_every_pair_of_methods_is_compared(papers: Callable[[str], ModuleType]) -> None:
+    """The words of Graham & Storkey's Figure 2 also name who is ahead of the paper's methods."""
+    errors = {"joint": 1.0, "parallel_tempering": 0.5, "ais": 0.8}
+    longest = {
+        name: {"log_z": error, "mean": 1.0, "covariance": 1.0}
+        | {f"{key} SE": 0.1 for key in ("log_z", "mean", "covariance")}
+        for name, error in errors.items()
+    }
+    told = papers("graham_storkey").beside_others(longest)
+    assert "joint is behind parallel tempering for log Z" in told
+    assert (
+        "parallel tempering is ahead of AIS for log Z" in told and "joint is behind AIS" not in told
+    )
+
+
 @pytest.mark.parametrize("name", ["RNN", "CNN"])
 def test_gradients_of_networks(papers: Callable[[str], ModuleType], name: str) -> None:
     networks = papers("networks")

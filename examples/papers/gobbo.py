@@ -3,7 +3,7 @@
 The extended Hamiltonian H = λ(ξ) U(x) + W(ξ) + ½ (|p|² + p_ξ²) has λ = 1 for |ξ| ≤ ξ₀, and falls to
 λ_min at ξ₁ by a smooth step. Langevin dynamics moves x and ξ, metadynamics learns W, and draws with
 |ξ| ≤ ξ₀ follow the target. The target here is the bimodal density of Graham & Storkey's Figure 1,
-because the paper's are molecules.
+because none of the paper's was at hand.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def dynamics(work: Work) -> Made:
     verdict = (
         " Langevin moves and a learned bias make the extended Hamiltonian a sampler of the target, "
         "as the paper says. stanct.TACT(thermostat=None, bias='hills') moves in this way, too. "
-        "None of the paper's pictures was at hand, and its examples are molecules."
+        "None of the paper's pictures was at hand, and the target is our own."
     )
     return Made(rows, figure, work.judged(says, verdict))
 
