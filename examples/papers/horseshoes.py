@@ -152,7 +152,8 @@ def _predictions(work: Work, names: Sequence[str], kinds: Sequence[Kind], told: 
     says = f"Horseshoes on {source}. The log predictive density of HMC is " + ", ".join(
         f"{r['log predictive density']:.2f} ({r['data']})" for r in plain
     )
-    verdict = f". {_beside_hmc(gaps)}{_cost(rows)}{told}"
+    says += "."
+    verdict = f" {_beside_hmc(gaps)}{_cost(rows)}{told}"
     return Made(rows, differences(rows, gaps), work.judged(says, verdict))
 
 
