@@ -289,10 +289,16 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     """
     sampled = time.monotonic()
     failures: list[StanctError] = []
+    unread: OSError | None = None
     words = _in_words(run)
     if not options.json:  # log Z takes no time, and all else may
-        say(next(words))
-        done.append("printed")
+        try:
+            say(next(words), flush=True)
+            done.append("printed")
+        except (
+            OSError
+        ) as cause:  # nobody reads it, or a disk is full: save it first
+            unread = cause
     for name, wanted, write, told in (
         ("saved", options.save, run.save, "Saved in {}."),
         ("reported", options.report, run.report, "The report is {}."),
@@ -304,6 +310,8 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
                 say(told.format(wanted), sys.stderr)
         except StanctError as failure:
             failures.append(failure)
+    if unread is not None:
+        raise unread
     error = run.bare_evidence.std_error if isinstance(run, EvidenceRun) else None
     if told := promise(run.provenance, error):
         say(told, sys.stderr)
@@ -449,7 +457,9 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> int:
     return 0
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def say(text: str, stream: TextIO | None = None, *, flush: bool = False) -> None:
     """Write a line, to stdout by default, if that is open."""
     if (to := stream or sys.stdout) is not None:
         to.write(text + "\n")
+        if flush:
+            to.flush()

@@ -295,7 +295,7 @@ def _named(datasets: Mapping[str, Any] | Iterable[Any]) -> Iterator[tuple[str, A
 
 
 def _check_name(name: str) -> None:
-    long = len(os.fsencode(name)) > LONGEST_NAME
+    long = len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME
     if not name or name in (".", "..") or any(c in name for c in "/\\\0") or long:
         raise SamplingError(
             f"A data set cannot have the name {shortened(repr(name), 80)}.",

@@ -277,6 +277,15 @@ def test_a_full_stdout_is_told(model: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_run_is_saved_although_nobody_reads_its_log_z(model: Path, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as unread:
+        done = _evidence(model, tmp_path, {}, unread, "--save", str(tmp_path / "run"))
+    assert done.returncode == 141 and b"Error" not in done.stderr
+    assert isinstance(stanct.load(tmp_path / "run"), stanct.EvidenceRun)
+
+
 def test_a_closed_stdout_is_no_error(model: Path, tmp_path: Path) -> None:
     script = (
         "import sys; sys.stdout = None; from stanct.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -290,9 +299,9 @@ GIBBS = ["--seed", "1", "--method", "gibbs", "--draws", "200", "--warmup", "150"
 
 
 def _evidence(
-    model: Path, folder: Path, environment: dict[str, str], stdout: Any
+    model: Path, folder: Path, environment: dict[str, str], stdout: Any, *more: str
 ) -> subprocess.CompletedProcess[bytes]:
-    arguments = ["evidence", str(model), str(folder / "counts.data.json"), *GIBBS]
+    arguments = ["evidence", str(model), str(folder / "counts.data.json"), *GIBBS, *more]
     return subprocess.run(
         [sys.executable, "-m", "stanct", *arguments],
         env=os.environ | environment,
