@@ -37,16 +37,22 @@ def test_every_call_has_a_result(count: int) -> None:
 
 
 def test_what_ends_in_a_moment_is_kept_after_an_interrupt() -> None:
-    released = threading.Event()
+    begun_to_hang, released = threading.Event(), threading.Event()
+
+    def hanging() -> bool:
+        begun_to_hang.set()
+        return released.wait()
+
     quick, soon = partial(given, 1), partial(late, GRACE / 2, 2)
-    hanging: Callable[[], bool] = released.wait
     queued = partial(given, 4)
     with ThreadPoolExecutor(2) as pool:
         calls = Calls[Callable[[], object]](pool, [quick, soon, hanging, queued], lost)
-        results, begun = iter(calls), time.monotonic()
+        results = iter(calls)
         try:
             assert next(results) == 1
+            assert begun_to_hang.wait(10)
             # While the result is taken in, which is then handed out again.
+            begun = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 results.throw(KeyboardInterrupt)  # pyright: ignore[reportAttributeAccessIssue]
             assert sorted(calls.last()) == [1, 2]  # pyright: ignore[reportArgumentType]
