@@ -295,9 +295,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
         try:
             say(next(words), flush=True)
             done.append("printed")
-        except (
-            OSError
-        ) as cause:  # nobody reads it, or a disk is full: save it first
+        except OSError as cause:  # nobody reads it, or a disk is full: save it first
             unread = cause
     for name, wanted, write, told in (
         ("saved", options.save, run.save, "Saved in {}."),

@@ -165,7 +165,7 @@ def find_modes(
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         if method == "pilot":
             # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
-            seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
+            seen = attempts(target, embedded.rough_pathfinder, 25, bar, seeds.starts)
             both = nuts.threads > 1 and effort_of(target) == 1 and not target.by_cmdstan
             with beside(seen, early=both and has_own_thread()) as pathfinder:
                 return _piloted(
@@ -269,7 +269,7 @@ def _piloted(
     failure: EngineError | None = None
     approximate, cost = list[LocalFit](), 0
     if not target.by_cmdstan and (others or looked.astray or not near):
-        draw = partial(approximations, target, embedded.pathfinder, 25, bar)
+        draw = partial(approximations, target, embedded.rough_pathfinder, 25, bar)
         try:
             approximate, cost = _found(
                 draw, seeds, rng, bar, first=lambda: fitted(target, pathfinder(), "pathfinder", rng)
