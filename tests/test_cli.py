@@ -64,7 +64,7 @@ def test_a_method_without_evidence_says_so(
     if as_json:
         found = json.loads(out)
         assert "log_z" not in found and found["sampler"] == "tact" and found["draws"] == 16
-        assert "trips" in found["warnings"]
+        assert "effective_size" in found["warnings"]
     else:
         assert out.startswith("No log Z: tact estimates no evidence.\n") and "Posterior" in out
 

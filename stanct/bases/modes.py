@@ -165,7 +165,7 @@ def find_modes(
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         if method == "pilot":
             # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
-            seen = attempts(target, embedded.rough_pathfinder, 25, bar, seeds.starts)
+            seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
             both = nuts.threads > 1 and effort_of(target) == 1 and not target.by_cmdstan
             with beside(seen, early=both and has_own_thread()) as pathfinder:
                 return _piloted(
@@ -239,7 +239,7 @@ def _piloted(
 
     `pathfinder` makes the attempts of its first look.
     """
-    density, most = target.density, most_pilots(target.density.dimension)
+    density = target.density
     bar.note("searching")
     look = partial(
         search,
@@ -253,23 +253,14 @@ def _piloted(
         effort=effort_of(target),
     )
     looked = heard(look)
-    near: list[LocalFit] = []
-    others: list[LocalFit] = []
-    gradients = looked.gradients
-    tried = looked.fits[:most]
-    for fit, child in zip(tried, seeds.particles.spawn(len(tried)), strict=True):
-        found = measured(target, fit, child, threads=nuts.threads, known=looked.fits)
-        gradients += found.gradients
-        if found.fit is None:
-            others += [fit, *([found.strays] if found.strays else [])]
-        else:
-            near.append(found.fit)
-    evaluations = TRIAL * len(tried) + looked.evaluations
+    near, others, spent = _by_curvature(target, looked, seeds.particles, nuts)
+    gradients = looked.gradients + spent
+    evaluations = TRIAL * min(len(looked.fits), most_pilots(density.dimension)) + looked.evaluations
     fits, unseen = list(near), 1.0
     failure: EngineError | None = None
     approximate, cost = list[LocalFit](), 0
     if not target.by_cmdstan and (others or looked.astray or not near):
-        draw = partial(approximations, target, embedded.rough_pathfinder, 25, bar)
+        draw = partial(approximations, target, embedded.pathfinder, 25, bar)
         try:
             approximate, cost = _found(
                 draw, seeds, rng, bar, first=lambda: fitted(target, pathfinder(), "pathfinder", rng)
@@ -312,6 +303,22 @@ def _piloted(
         evaluations += cost
     modes = Modes(tuple(fits), unseen=unseen, gradients=gradients, evaluations=evaluations)
     return _that_count(modes, looked, density.dimension)
+
+
+def _by_curvature(
+    target: ProgramTarget, looked: Search, seed: np.random.SeedSequence, nuts: Nuts
+) -> tuple[list[LocalFit], list[LocalFit], int]:
+    """The modes that curvature explains, what else is to be measured, and the gradients spent."""
+    near, others, gradients = list[LocalFit](), list[LocalFit](), 0
+    tried = looked.fits[: most_pilots(target.density.dimension)]
+    for fit, child in zip(tried, seed.spawn(len(tried)), strict=True):
+        found = measured(target, fit, child, threads=nuts.threads, known=looked.fits)
+        gradients += found.gradients
+        if found.fit is None:
+            others += [fit, *([found.strays] if found.strays else [])]
+        else:
+            near.append(found.fit)
+    return near, others, gradients
 
 
 def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:

@@ -42,10 +42,6 @@ NAME = "embedded"
 # NUTS statistics in the engine's order, under their CmdStan names.
 STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
 
-# Draws for each estimate of Pathfinder's bound: Stan's own number, and fewer where places alone are
-# wanted. Zhang et al. (2022) found five enough. Ten take half of the time.
-ELBO_DRAWS, ROUGH_ELBO_DRAWS = 25, 10
-
 # The compiler inside the engine is one OCaml runtime, which serves one thread at a time.
 _compiler_lock = threading.Lock()
 _compiled: OrderedDict[str, str] = OrderedDict()
@@ -251,14 +247,7 @@ def run_nuts(
     return fit.block(warmup), fit.block(0).gradients
 
 
-def rough_pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-    """Draw by `pathfinder` with a rougher bound, for places from which chains start."""
-    return pathfinder(recipe, seed=seed, draws=draws, radius=radius, elbo_draws=ROUGH_ELBO_DRAWS)
-
-
-def pathfinder(
-    recipe: Recipe, *, seed: int, draws: int, radius: float, elbo_draws: int = ELBO_DRAWS
-) -> DrawBlock:
+def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
     """Draw by single-path Pathfinder from one random start; the draws form one chain.
 
     The start is uniform within `radius` of the origin in every unconstrained coordinate.
@@ -273,7 +262,7 @@ def pathfinder(
         seed=seed,
         warmup=0,
         samples=1,
-        pathfinder_init={"init_radius": radius, "num_elbo_draws": elbo_draws},
+        pathfinder_init={"init_radius": radius},
         adapt_engaged=False,
         step_size=1e-14,
         max_depth=1,
