@@ -1,11 +1,13 @@
 """Continuous tempering for any Stan program: sample across isolated modes, and get the evidence.
 
 The names are listed in ``__init__.pyi``. Each is imported when it is first used, so that commands
-which only print something start at once.
+which only print something start at once. A thread imports it, because Ctrl-C in the middle would
+leave packages half imported, which fail or hang when the same process imports them again.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 import lazy_loader
 
@@ -16,4 +18,10 @@ try:
 except RuntimeError:
     os.environ["HOME"] = os.sep
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    from stanct.work.interrupts import heard  # loaded with the first name, not with the package
+
+    return heard(lambda: _imported(name))

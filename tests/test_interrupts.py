@@ -453,3 +453,31 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == "begun\nTrue\n", done.stderr  # a second import would begin again
+
+
+def test_an_interrupt_of_the_first_use_spoils_no_later_one() -> None:
+    """Python's lock of imports stayed held by pandas' second import, and the engine waited for it."""
+    script = (
+        "import os, signal, sys, time\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'pandas.io':\n"
+        "            sys.meta_path.remove(self)\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "            time.sleep(0.1)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "import stanct\n"
+        "try:\n"
+        "    stanct.temper\n"
+        "except KeyboardInterrupt:\n"
+        "    stanct.temper('parameters { real x; } model { x ~ std_normal(); }')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
