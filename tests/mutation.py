@@ -60,6 +60,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "path/low_rank.py": (
         "test_pinned",
         "test_bases",
+        "test_wide",
     ),
     "path/mixture.py": (
         "test_pinned",
@@ -135,6 +136,14 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "estimates/thermodynamic.py",
         "rest = np.where(inside, estimator.delta, 1.0) - np.interp(beta, grid, slope)",
     ): "What is not inside is left out of the strata.",
+    (
+        "estimates/copies.py",
+        "beta = [1.0] if self.fixed_beta is None else [ 0.0, *self.fixed_beta]",
+    ): "Where the search of a root starts; it has only one.",
+    (
+        "estimates/copies.py",
+        "if np.abs(step).max() != 0.01:",
+    ): "How many plain steps come before Newton's; the root is the same.",
     (
         "runs/path_checks.py",
         "f\"Split R-hat of β is {rate:.3f}: chains {'dis' if rate >= 1.05 else ''}agree on it.\",",

@@ -16,12 +16,12 @@ from stanct.runs.path_checks import tours_check
 
 
 def test_tours_begin_after_a_regeneration() -> None:
-    tours = Tours.after(np.array([[0, 1, 0, 0, 1], [1, 1, 0, 0, 0]], bool))
-    assert tours.number.tolist() == [[0, 0, 1, 1, 1], [2, 3, 4, 4, 4]]
-    assert tours.count == 5 and tours.lengths.tolist() == [2, 3, 1, 1, 3]
+    tours = Tours.after(np.array([[0, 1, 0, 0, 1], [1, 1, 0, 1, 0]], bool))
+    assert tours.number.tolist() == [[0, 0, 1, 1, 1], [2, 3, 4, 4, 5]]
+    assert tours.count == 6 and tours.lengths.tolist() == [2, 3, 1, 1, 2, 1]
     values = np.arange(10.0).reshape(2, 5)
-    assert tours.totals(values).tolist() == [1, 9, 5, 6, 24]
-    assert tours.reached(values, 4.5) == 3
+    assert tours.totals(values).tolist() == [1, 9, 5, 6, 15, 9]
+    assert tours.reached(values, 4.5) == 4
 
 
 def test_one_tour_knows_no_error() -> None:
