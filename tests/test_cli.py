@@ -259,7 +259,7 @@ def test_a_signal_after_the_last_draw_loses_no_log_z(
     assert f"The run was finished, and is in {tmp_path / 'run'}." in told.err
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", [pytest.param("ascii", marks=LONG), "cp1252"])
 def test_every_encoding_shows_the_table(encoding: str, model: Path, tmp_path: Path) -> None:
     """Of what an encoding lacks, β above all, a question mark is shown."""
     done = _evidence(model, tmp_path, {"PYTHONIOENCODING": encoding}, subprocess.PIPE)
@@ -277,6 +277,7 @@ def test_a_full_stdout_is_told(model: Path, tmp_path: Path) -> None:
     )
 
 
+@LONG
 def test_a_run_is_saved_although_nobody_reads_its_log_z(model: Path, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -286,6 +287,7 @@ def test_a_run_is_saved_although_nobody_reads_its_log_z(model: Path, tmp_path: P
     assert isinstance(stanct.load(tmp_path / "run"), stanct.EvidenceRun)
 
 
+@LONG
 def test_a_closed_stdout_is_no_error(model: Path, tmp_path: Path) -> None:
     script = (
         "import sys; sys.stdout = None; from stanct.cli import main; sys.exit(main(sys.argv[1:]))"

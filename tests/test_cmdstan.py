@@ -284,6 +284,7 @@ def engine(cmdstan_home: Home) -> CmdStan:
     return CmdStan(cmdstan_home)
 
 
+@LONG
 @pytest.mark.cmdstan
 @pytest.mark.parametrize("exact", [LINE, TWO_MODES], ids=["line", "two_modes"])
 def test_runs_equal_to_the_embedded_engine(exact: Exact, engine: CmdStan, seed: int) -> None:
@@ -302,6 +303,7 @@ def test_runs_equal_to_the_embedded_engine(exact: Exact, engine: CmdStan, seed: 
     assert run.gradients > run.statistics["n_leapfrog__"].sum()
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_runs_are_reproducible_for_any_number_of_threads(engine: CmdStan, seed: int) -> None:
     recipe = target_of(LINE.source, LINE.data).density_recipe
@@ -375,6 +377,7 @@ def model_target(name: str) -> ProgramTarget:
     return temper(program).target(program.with_name(f"{name}.data.json") if data is None else data)
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_time_of_a_trajectory(engine: CmdStan) -> None:
     """It grows with the steps, not with the process."""
@@ -392,7 +395,7 @@ def test_time_of_a_trajectory(engine: CmdStan) -> None:
         ("beta_binomial", "joint"),
         *(pytest.param(name, "joint", marks=LONG) for name in MODELS if name != "beta_binomial"),
         pytest.param("radon", "pseudo_extended", marks=LONG),
-        ("radon", "powers"),
+        pytest.param("radon", "powers", marks=LONG),
     ],
 )
 def test_equal_log_densities_of_tempered_programs(

@@ -403,7 +403,7 @@ def never() -> dict[str, np.ndarray]:
     return {}
 
 
-@pytest.mark.parametrize("patience", [0.3, None])
+@pytest.mark.parametrize("patience", [pytest.param(0.3, marks=LONG), None])
 def test_nobody_waits_for_ever_for_generated_quantities(
     target, tmp_path: Path, patience: float | None
 ) -> None:

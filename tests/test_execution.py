@@ -146,7 +146,7 @@ def test_every_method_is_tried() -> None:
     "executor",
     [
         pytest.param("processes:1", marks=LONG),
-        "processes:4",
+        pytest.param("processes:4", marks=LONG),
         pytest.param("threads:2", marks=LONG),
         "threads:5",
     ],

@@ -284,7 +284,9 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("noise", "changed"), [(0.05, []), (1.5, ["theta"])])
+@pytest.mark.parametrize(
+    ("noise", "changed"), [pytest.param(0.05, [], marks=LONG), (1.5, ["theta"])]
+)
 def test_pilots_choose_the_form(noise: float, changed: list[str], written: Path, seed: int) -> None:
     """Strong data ask for the centred form, weak data for the other; log Z is exact in both."""
     data, log_z, mean = groups(noise)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from test_execution import PROGRAM
 
 from stanct import load, sample, temper
@@ -226,10 +226,10 @@ with heeding_signals(lambda: None):
     ("script", "condition", "numbers", "status"),
     [
         (SCRIPT, "1 < 2", [signal.SIGINT], -signal.SIGINT),
-        (SCRIPT, "1 < 2", [signal.SIGTERM], 143),
-        (SCRIPT, "s < 1", [signal.SIGINT], -signal.SIGINT),
+        pytest.param(SCRIPT, "1 < 2", [signal.SIGTERM], 143, marks=LONG),
+        pytest.param(SCRIPT, "s < 1", [signal.SIGINT], -signal.SIGINT, marks=LONG),
         (HANGING, "1 < 2", [signal.SIGINT, signal.SIGINT], 130),
-        (HANGING, "1 < 2", [signal.SIGTERM], 143),
+        pytest.param(HANGING, "1 < 2", [signal.SIGTERM], 143, marks=LONG),
     ],
 )
 def test_a_program_that_never_returns(
@@ -456,7 +456,7 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_of_the_first_use_spoils_no_later_one() -> None:
-    """Python's lock of imports stayed held by pandas' second import, and the engine waited for it."""
+    """A second import of pandas kept Python's lock of imports, for which the engine waited."""
     script = (
         "import os, signal, sys, time\n"
         "class Interrupting:\n"

@@ -71,7 +71,7 @@ def test_evidences_of_many_data_sets(model: stanct.TemperedModel) -> None:
     assert "star 7" in page and "without a failed check" in page and "8 data sets" in repr(found)
 
 
-@pytest.mark.parametrize("executor", ["threads:2", "processes:2"])
+@pytest.mark.parametrize("executor", ["threads:2", pytest.param("processes:2", marks=LONG)])
 def test_any_executor_gives_the_same_numbers(executor: str, model: stanct.TemperedModel) -> None:
     data = datasets(4)
     here = model.sample_many(data, **QUICK).table

@@ -68,6 +68,7 @@ def by(home: Home, target: ProgramTarget) -> Density:  # noqa: F811
     return Density(type(recipe)(recipe.source, recipe.data, home=str(home.path)))
 
 
+@LONG
 @pytest.mark.cmdstan
 def test_it_computes_what_the_embedded_engine_computes(cmdstan: Home, rng) -> None:
     target = target_of(PROGRAM, {"y": 1.5})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import Analytic, gaussian, skewed
+from conftest import LONG
 from sampled import sampled
 from scipy.stats import kstest
 
@@ -66,7 +67,9 @@ def tilted(case: Analytic) -> tuple[tuple[float, float], ...]:
     return tuple(zip(beta.tolist(), (log_z - log_z[0] + TILT * beta).tolist(), strict=True))
 
 
-@pytest.mark.parametrize("method", ["gibbs", "joint", "simulated_tempering"])
+@pytest.mark.parametrize(
+    "method", ["gibbs", pytest.param("joint", marks=LONG), "simulated_tempering"]
+)
 def test_a_bias_of_ones_own_stays(method: str, seed: int) -> None:
     case = gaussian(3)
     knots = tilted(case)

@@ -168,8 +168,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("executor", "number"),
-    [("serial", signal.SIGINT), ("serial", signal.SIGTERM), ("processes", signal.SIGINT),
-     ("dask", signal.SIGINT)],
+    [("serial", signal.SIGINT), ("serial", signal.SIGTERM), 
+     pytest.param("processes", signal.SIGINT, marks=LONG),
+     pytest.param("dask", signal.SIGINT, marks=LONG)],
 )  # fmt: skip
 def test_an_interrupted_part_is_not_kept(
     executor: str, number: signal.Signals, tmp_path: Path
@@ -412,6 +413,7 @@ def random_network(papers: Callable[[str], ModuleType]) -> Any:
     )  # fmt: skip
 
 
+@LONG
 def test_many_images_at_once(papers: Callable[[str], ModuleType]) -> None:
     """log p(y) of eight images by all samplers, by quadrature over two codes."""
     chains, network = papers("decoder_chains"), random_network(papers)

@@ -136,7 +136,7 @@ def test_a_second_look_that_finds_nothing_changes_nothing(
     assert dropped
 
 
-@pytest.mark.parametrize(("threads", "early"), [(2, True), (1, False)])
+@pytest.mark.parametrize(("threads", "early"), [(2, True), pytest.param(1, False, marks=LONG)])
 def test_pathfinder_begins_beside_the_search(
     threads: int, early: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 from test_many import QUICK, datasets, model, simulator  # noqa: F401
 from test_pools import descendants, parents
 
@@ -67,10 +67,10 @@ def finished(folder: Path, process: subprocess.Popen[str]) -> int:
     ("executor", "group"),
     [
         (None, False),
-        ("threads:2", False),
+        pytest.param("threads:2", False, marks=LONG),
         ("processes:2", False),
-        ("processes:2", True),
-        ("own processes", True),
+        pytest.param("processes:2", True, marks=LONG),
+        pytest.param("own processes", True, marks=LONG),
         ("own threads", False),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SEED, target_of
+from conftest import LONG, SEED, target_of
 from killing import survived
 from sampled import sampled
 from test_execution import assert_same
@@ -237,6 +237,7 @@ def test_where_links_cannot_be_made_files_are_copied(
     assert_same(stanct.load(tmp_path / "other"), run)
 
 
+@LONG
 def test_a_killed_run_is_read_and_goes_on(tmp_path: Path) -> None:
     survived(tmp_path, "stored_gibbs", "stored_joint")
 
