@@ -21,6 +21,7 @@ from stanct.bases.local import (
 from stanct.bases.pilots import (
     NEGLIGIBLE,
     TRIAL,
+    Piloted,
     annealed,
     measured,
     most_pilots,
@@ -256,7 +257,6 @@ def _piloted(
     near, others, spent = _by_curvature(target, looked, seeds.particles, nuts)
     gradients = looked.gradients + spent
     evaluations = TRIAL * min(len(looked.fits), most_pilots(density.dimension)) + looked.evaluations
-    fits, unseen = list(near), 1.0
     failure: EngineError | None = None
     approximate, cost = list[LocalFit](), 0
     if not target.by_cmdstan and (others or looked.astray or not near):
@@ -267,42 +267,62 @@ def _piloted(
             )
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             failure = cause
+    unseen = 1.0
+    if approximate and not looked.ascents:
+        # Without a search, the ends of Pathfinder must tell how likely further modes are.
+        once = sum(len(group) == 1 for group in distinct_modes(approximate))
+        unseen = once / len(approximate)
+    fits = list(near)
+    further: Piloted | None = None
     if failure or (target.by_cmdstan and (others or not near)):
         # No Pathfinder, and no pilots, which the embedded engine runs.
         bar.note("scouts")
         try:
-            scouted = annealed(target, near + others, seeds.scouts, rng=rng, threads=nuts.threads)
+            further = annealed(target, near + others, seeds.scouts, rng=rng, threads=nuts.threads)
         except StanctError as cause:
             raise failure or cause from None
-        fits = [*scouted.fits]
-        gradients += scouted.gradients
-        evaluations += scouted.evaluations
-    elif approximate:
-        # Without a search, the ends of Pathfinder must tell how likely further modes are.
-        if not looked.ascents:
-            once = sum(len(group) == 1 for group in distinct_modes(approximate))
-            unseen = once / len(approximate)
-        # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
-        floor = max(fit.log_evidence for fit in approximate) - NEGLIGIBLE
-        # The width of a ridge would make one mode of all modes.
-        others = [_around(fit.mean, approximate) if is_flat(fit) else fit for fit in others]
-        others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
-        if not looked.ascents:  # too many dimensions for a search
-            others += [_around(place, approximate) for place in hints.places]
-        wanted = [*approximate, *others]
-        wanted = [fit for fit in wanted if not needless(target, fit, near)]
-        if wanted:
-            bar.note("pilot chains")
-            pilots = piloted(
-                target, wanted, chains=chains, seeds=(seeds.pilots, seeds.more_pilots), rng=rng,
-                nuts=nuts,
-            )  # fmt: skip
-            fits += [fit for fit in pilots.fits if not any(explains(one, fit) for one in near)]
-            gradients += pilots.gradients
-            evaluations += pilots.evaluations
-        evaluations += cost
-    modes = Modes(tuple(fits), unseen=unseen, gradients=gradients, evaluations=evaluations)
+        fits = [*further.fits]
+    elif wanted := _for_pilots(target, approximate, near, others, looked, hints):
+        bar.note("pilot chains")
+        further = piloted(
+            target, wanted, chains=chains, seeds=(seeds.pilots, seeds.more_pilots), rng=rng,
+            nuts=nuts,
+        )  # fmt: skip
+        fits += [fit for fit in further.fits if not any(explains(one, fit) for one in near)]
+    if further is not None:
+        gradients += further.gradients
+        evaluations += further.evaluations
+    modes = Modes(tuple(fits), unseen=unseen, gradients=gradients, evaluations=evaluations + cost)
     return _that_count(modes, looked, density.dimension)
+
+
+def _for_pilots(
+    target: ProgramTarget,
+    approximate: list[LocalFit],
+    near: list[LocalFit],
+    others: list[LocalFit],
+    looked: Search,
+    hints: Hints,
+) -> list[LocalFit]:
+    """The fits at which pilots start: those of Pathfinder, and of ascents that it did not see.
+
+    Without fits of Pathfinder there are none, because curvature has measured all modes.
+
+    Parameters
+    ----------
+    near, others
+        What curvature has measured, and what it could not.
+    """
+    if not approximate:
+        return []
+    # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
+    floor = max(fit.log_evidence for fit in approximate) - NEGLIGIBLE
+    # The width of a ridge would make one mode of all modes.
+    others = [_around(fit.mean, approximate) if is_flat(fit) else fit for fit in others]
+    others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
+    if not looked.ascents:  # too many dimensions for a search
+        others += [_around(place, approximate) for place in hints.places]
+    return [fit for fit in [*approximate, *others] if not needless(target, fit, near)]
 
 
 def _by_curvature(
