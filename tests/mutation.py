@@ -137,6 +137,22 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "rest = np.where(inside, estimator.delta, 1.0) - np.interp(beta, grid, slope)",
     ): "What is not inside is left out of the strata.",
     (
+        "path/bias.py",
+        "raw = 1 / (1 + np.exp(+4 * np.linspace(-1, 1, temperatures + 1)))",
+    ): "The curve is symmetric, and rescaling turns it round.",
+    (
+        "samplers/_rounds.py",
+        "if execution.executor is not None or min(threads, missing) < 3:",
+    ): "Who does the work, not what comes out.",
+    (
+        "samplers/_rounds.py",
+        "missing = -(-(count - self._delta.size) ** self.portion)",
+    ): "Who does the work, not what comes out.",
+    (
+        "samplers/_precision.py",
+        "FIRST_LOOK = 199",
+    ): "Where a run looks first is free.",
+    (
         "estimates/copies.py",
         "beta = [1.0] if self.fixed_beta is None else [ 0.0, *self.fixed_beta]",
     ): "Where the search of a root starts; it has only one.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +16,17 @@ from runs import line_run
 from scipy.stats import t as student_t
 
 from stanct import AIS, kernels
-from stanct.errors import UnsupportedError
+from stanct.errors import SamplingError, UnsupportedError
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.estimates.ladder import LadderEstimator
-from stanct.estimates.path import Evidence, PathEstimator, between_error
+from stanct.estimates.averages import weighted_quantile
+from stanct.estimates.ladder import LadderEstimator, equal_rejection
+from stanct.estimates.path import ROUNDING, Evidence, PathEstimator, between_error, with_rounding
 from stanct.estimates.thermodynamic import _quantile_strata, ladder_integral
 from stanct.kernels import make_population, make_problem
 from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
 from stanct.path.gaussian import GaussianBase
+from stanct.path.low_rank import LowRankBase
+from stanct.path.mixture import MixtureBase
 from stanct.runs.diagnostics import agreement, check, failures, support_check
 from stanct.runs.path_checks import BATCHES_PER_CHAIN, base_check
 from stanct.samplers._annealing import Down, Stream, _resampled
@@ -29,7 +34,8 @@ from stanct.samplers._precision import Precision
 from stanct.samplers.parallel_tempering import _Ladders
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
-from stanct.work.checkpoint import fingerprint
+from stanct.work import checkpoint
+from stanct.work.checkpoint import Journal, fingerprint
 
 
 def test_resampled_particles_keep_their_gradients(rng: np.random.Generator) -> None:
@@ -272,3 +278,72 @@ def test_particles_start_down_from_draws_of_the_target() -> None:
     squares = starts**2
     error = np.sqrt(squares.var() / effective_size(squares[None]))
     assert abs(squares.mean() - 0.25) < 4 * error < 0.08
+
+
+@pytest.mark.parametrize("log_z", [-0.25, 3.0])
+def test_an_error_without_any_other_part_is_that_of_rounding(log_z: float) -> None:
+    assert with_rounding(0.0, log_z) == pytest.approx(ROUNDING * (1 + abs(log_z)))
+    assert with_rounding(0.0, 0.0) == 0.0
+
+
+def test_results_reach_the_disk_after_a_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
+    record = Journal(tmp_path / "steps", {"seed": 1})
+    segments = []
+    for k in range(1, 1600):
+        clock[0] = 1000 + k * checkpoint.SOONEST / 4
+        record.put((k,), "step", k)
+        segments.append(len([*(tmp_path / "steps").glob("*.npz")]))
+    record.close()
+    assert segments[:4] == [0, 0, 0, 0] and segments[5] == 1
+    written = np.flatnonzero(np.diff(segments)) * checkpoint.SOONEST / 4
+    gaps = np.diff(written)
+    assert gaps[0] < 2 * checkpoint.SOONEST and gaps.max() <= checkpoint.LATEST + 1
+    assert gaps[-1] > 4 * gaps[0]  # a longer run writes less often
+
+
+def test_a_tenth_of_the_error_takes_a_hundred_times_the_draws() -> None:
+    precision = Precision(0.01, 100, most=10**9, growth=1.5)
+    assert precision.planned(300, 0.1) == 1.5 * 300 * 100
+    assert precision.planned(300, 0.03) == 1.5 * 300 * 9
+
+
+def test_shapes_of_bases_are_checked() -> None:
+    whitening = GaussianBase(np.zeros(2), np.eye(2))
+    with pytest.raises(SamplingError, match=r"needs weights \(K,\)"):
+        MixtureBase(whitening, np.array([0.5, 0.5]), np.zeros((1, 2)), np.eye(2)[None])
+    one = LowRankBase(np.zeros(3), np.ones(3), np.eye(3)[:, :1], np.array([2.0]))
+    for change in (
+        {"diagonal": np.ones(2)}, {"vectors": np.eye(3)[:, :2]}, {"vectors": np.eye(3)[:2, :1]},
+        {"stretch": np.array([[2.0]])}, {"mean": np.zeros((3, 1))},
+    ):  # fmt: skip
+        with pytest.raises(SamplingError, match="low-rank base"):
+            replace(one, **change)
+
+
+@pytest.mark.parametrize("shift", [0.0, 900.0, -900.0])
+def test_quantiles_of_weights_of_any_size(shift: float) -> None:
+    values = np.arange(10.0).reshape(2, 5)
+    log_weights = np.log(np.repeat([[3.0], [1.0]], 5, axis=1)) + shift
+    found = weighted_quantile(values, log_weights, np.array([0.1, 0.5, 0.8]))
+    assert found.tolist() == [0, 3, 5]
+
+
+def test_new_ladders_run_from_base_to_target() -> None:
+    betas = np.array([0.0, 0.1, 0.4, 1.0])
+    new, barrier = equal_rejection(betas, np.array([0.2, 0.0, 0.4]), 5)
+    assert new[0] == 0 and new[-1] == 1 and np.all(np.diff(new) > 0)
+    assert barrier == pytest.approx(0.6)
+    assert equal_rejection(betas, np.ones(3), 4)[0] == pytest.approx(betas)
+
+
+@pytest.mark.parametrize(
+    ("chains", "most", "fits"), [(4, 32, True), (1, 64, True), (4, 31, False), (1, 63, False)]
+)
+def test_a_limit_must_allow_two_islands(chains: int, most: int, fits: bool) -> None:
+    plan: Any = SimpleNamespace(chains=chains, draws=64, max_draws=most)
+    with nullcontext() if fits else pytest.raises(SamplingError, match="two or more islands"):
+        AIS(resample=True).check(plan, None)

@@ -162,7 +162,6 @@ def equal_rejection(betas: Array, rejection: Array, rungs: int) -> tuple[Array, 
     rates = np.maximum(rejection, 1e-3)
     barrier = np.concatenate([[0.0], np.cumsum(rates)])
     new = np.interp(np.linspace(0, barrier[-1], rungs), barrier, betas)
-    new[0], new[-1] = 0.0, 1.0
     return new, float(rejection.sum())
 
 
