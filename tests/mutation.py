@@ -73,7 +73,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "kernels/warmup.py": KERNELS,
     "runs/diagnostics.py": ("test_pinned", "test_diagnostics", "test_mutants", "test_tempered_run"),
     "runs/path_checks.py": ("test_pinned", "test_diagnostics", "test_mutants", "test_tempered_run"),
-    "runs/storage.py": ("test_storage",),
+    "runs/storage.py": ("test_storage", "test_store"),
     "samplers/_rounds.py": ("test_pinned", "test_rounds", "test_mutants"),
     "samplers/_annealing.py": ("test_pinned", "test_mutants", "test_ais"),
     "samplers/_precision.py": ("test_precision",),
@@ -148,6 +148,18 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "samplers/_rounds.py",
         "missing = -(-(count - self._delta.size) ** self.portion)",
     ): "Who does the work, not what comes out.",
+    (
+        "runs/storage.py",
+        "if places.ndim > 2 or places.shape != spreads.shape or masses.shape != places.shape[:1]:",
+    ): "What reads the places refuses other shapes, too.",
+    (
+        "samplers/_rounds.py",
+        "together = 7",
+    ): "Who does the work, not what comes out.",
+    (
+        "samplers/_annealing.py",
+        "SPACING = 4",
+    ): "How far apart reverse particles start is free.",
     (
         "samplers/_precision.py",
         "FIRST_LOOK = 199",

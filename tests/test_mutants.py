@@ -24,11 +24,11 @@ from stanct.estimates.path import ROUNDING, Evidence, PathEstimator, between_err
 from stanct.estimates.thermodynamic import _quantile_strata, ladder_integral
 from stanct.kernels import make_population, make_problem
 from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
-from stanct.path.gaussian import GaussianBase
+from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.runs.diagnostics import agreement, check, failures, support_check
-from stanct.runs.path_checks import BATCHES_PER_CHAIN, base_check
+from stanct.runs.diagnostics import agreement, check, failures, support_check, tempered_check
+from stanct.runs.path_checks import BATCHES_PER_CHAIN, MOST_PAIRED, base_check
 from stanct.samplers._annealing import Down, Stream, _resampled
 from stanct.samplers._precision import Precision
 from stanct.samplers.parallel_tempering import _Ladders
@@ -295,7 +295,7 @@ def test_results_reach_the_disk_after_a_share_of_the_time(
     segments = []
     for k in range(1, 1600):
         clock[0] = 1000 + k * checkpoint.SOONEST / 4
-        record.put((k,), "step", k)
+        record.put((k, 0, 0), "step", k)
         segments.append(len([*(tmp_path / "steps").glob("*.npz")]))
     record.close()
     assert segments[:4] == [0, 0, 0, 0] and segments[5] == 1
@@ -303,12 +303,6 @@ def test_results_reach_the_disk_after_a_share_of_the_time(
     gaps = np.diff(written)
     assert gaps[0] < 2 * checkpoint.SOONEST and gaps.max() <= checkpoint.LATEST + 1
     assert gaps[-1] > 4 * gaps[0]  # a longer run writes less often
-
-
-def test_a_tenth_of_the_error_takes_a_hundred_times_the_draws() -> None:
-    precision = Precision(0.01, 100, most=10**9, growth=1.5)
-    assert precision.planned(300, 0.1) == 1.5 * 300 * 100
-    assert precision.planned(300, 0.03) == 1.5 * 300 * 9
 
 
 def test_shapes_of_bases_are_checked() -> None:
@@ -345,5 +339,27 @@ def test_new_ladders_run_from_base_to_target() -> None:
 )
 def test_a_limit_must_allow_two_islands(chains: int, most: int, fits: bool) -> None:
     plan: Any = SimpleNamespace(chains=chains, draws=64, max_draws=most)
-    with nullcontext() if fits else pytest.raises(SamplingError, match="two or more islands"):
+    with nullcontext() if fits else pytest.raises(SamplingError, match="two or more") as told:
         AIS(resample=True).check(plan, None)
+    if told is not None:
+        assert f"max_draws={64 // chains if chains == 1 else 32}?" in str(told.value)
+
+
+@pytest.mark.parametrize(("apart", "passed"), [(0.2, False), (0.5, True), (0.7, True)])
+def test_a_base_of_the_users_own_must_leave_something_to_temper(apart: float, passed: bool) -> None:
+    assert tempered_check(apart, 0.5, "", {"base": "given"}).passed is passed
+    assert tempered_check(apart, 0.5, "", {"base": "pilot"}).passed
+
+
+def test_a_coordinate_that_never_moved_keeps_a_positive_variance() -> None:
+    points = np.column_stack([np.arange(4.0), np.full(4, 3.0)])
+    covariance = gaussian_moments(points)[1]
+    assert 0 < covariance[1, 1] <= 1e-20 and covariance[0, 1] == 0
+
+
+@pytest.mark.parametrize(("dimension", "tests"), [(3, 9), (MOST_PAIRED + 1, 2 * MOST_PAIRED + 2)])
+def test_the_limit_of_the_base_check_counts_its_tests(dimension: int, tests: int) -> None:
+    z = np.random.default_rng(1).standard_normal((2, 5 * BATCHES_PER_CHAIN, dimension))
+    found = base_check(z, np.zeros(z.shape[:2]))
+    count = 2 * BATCHES_PER_CHAIN
+    assert found.limit == pytest.approx(-student_t.ppf(0.0005 / tests, count - 1))

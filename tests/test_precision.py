@@ -52,6 +52,14 @@ def test_looks_are_foretold(target: float) -> None:
     assert Precision(None, 700).looks_until(700) == []
 
 
+def test_a_tenth_of_the_error_takes_a_hundred_times_the_draws() -> None:
+    precision = Precision(0.01, 100, most=10**9, growth=1.5)
+    assert precision.planned(300, 0.1) == 1.5 * 300 * 100
+    assert precision.planned(300, 0.03) == 1.5 * 300 * 9
+    least = Precision(0.01, 100, most=10**9, begin=200, growth=1.5)
+    assert least.planned(200, 1e-6) == 300
+
+
 def test_one_small_error_is_not_enough() -> None:
     """An error that is small by chance at one look does not end the run."""
     lucky = {FIRST_LOOK}

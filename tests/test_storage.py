@@ -141,6 +141,9 @@ def test_a_sound_survey_is_read(folder: Path) -> None:
         lambda head: head["provenance"]["method_settings"].update(bootstrap=[1]),
         lambda head: head["provenance"].update(gradients=float("nan")),
         lambda head: head["provenance"].update(survey=SURVEY | {"place": [1.0]}),
+        lambda head: head["provenance"].update(
+            survey={**SURVEY, "place": 1.0, "spread": 1.0, "log_evidence": 0.0}
+        ),
         lambda head: head["provenance"].update(survey=SURVEY | {"log_evidence": []}),
         lambda head: head["provenance"].update(survey=SURVEY | {"log_evidence": [[0.0]]}),
         lambda head: head["provenance"].update(survey=SURVEY | {"spread": [[1.0, 1.0]]}),
