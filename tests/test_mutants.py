@@ -290,7 +290,7 @@ def test_results_reach_the_disk_after_a_share_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     record = Journal(tmp_path / "steps", {"seed": 1})
     segments = []
     for k in range(1, 1600):
