@@ -24,7 +24,7 @@ from common import (
     seeds,
     titled,
 )
-from network_table import table_1_networks
+from network_table import asked_for, table_1_networks
 from scipy.stats import norm
 
 import stanct
@@ -284,6 +284,7 @@ def perceptron(
 ) -> dict[str, Any]:
     """Part: test accuracy of one method at one share of permuted labels."""
     mlp = example("tact_mlp")
+    asked_for(folder)
     done = mlp.carry_out(mlp.Job(method, permuted, seed, steps, Path(folder), rows))
     return {"method": method, "permuted": permuted, "accuracy": 100 * done.accuracy,
             "draws": done.draws, "label": mlp.images(Path(folder), rows).label}  # fmt: skip
@@ -332,7 +333,8 @@ def table_1(work: Work) -> Made:
     kinds = sorted({m["label"] for m in found})
     says = f"{'; '.join(kinds)}. Accuracy in %: " + "; ".join(
         f"{share:.0%} permuted: " + ", ".join(
-            f"{r['method']} {r['accuracy %']:.2f}" for r in rows if r["permuted labels"] == share)
+            f"{r['method']} {r['accuracy %']:.2f}" for r in rows
+            if r["permuted labels"] == share and r["runs"])
         for share in shares
     )  # fmt: skip
     verdict = (

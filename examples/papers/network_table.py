@@ -33,6 +33,13 @@ METHODS = (*PAPER["RNN"], "TACT-HMC, T ≤ 1.02")
 STEP, LOOKS, SETTLE, AVERAGED, TESTED = 0.004, 200, 50, 20, 4000
 
 
+def asked_for(folder: str) -> None:
+    """Refuse a folder that was named and lacks the images; patterns would be drawn instead."""
+    mlp = example("tact_mlp")
+    if Path(folder) != mlp.FOLDER and not (Path(folder) / "train-images-idx3-ubyte.gz").is_file():
+        mlp.fashion(Path(folder))
+
+
 def network_run(
     network: str, method: str, permuted: float, seed: int, *, steps: int, folder: str,
     rows: int | None,
@@ -42,6 +49,7 @@ def network_run(
     A sampler's prediction is the mean over up to twenty of its draws, on four thousand images.
     """
     mlp = example("tact_mlp")
+    asked_for(folder)
     images = mlp.images(Path(folder), rows)
     images = replace(images, test=images.test[:TESTED], test_labels=images.test_labels[:TESTED])
     net = NETWORKS[network]
