@@ -224,7 +224,8 @@ def test_draws_of_beta_follow_their_density(
 def test_widths_of_the_posterior(papers: Callable[[str], ModuleType]) -> None:
     """Of a chain, and of weighted draws: the exact ones have .0175 and a third beyond it."""
     betancourt, rng = papers("betancourt"), np.random.default_rng(3)
-    exact = rng.beta(*papers("ladders").shapes(1.0), 20_000)
+    a, b = papers("ladders").shapes(1.0)
+    exact = rng.beta(a, b, 20_000)
     assert pytest.approx(0.0175, abs=1e-4) == betancourt.EXACT_SD
     mean, sd, away = betancourt.widths({"chain": exact.reshape(4, -1)})
     assert abs(mean - betancourt.EXACT_MEAN) < 5 * sd / np.sqrt(20_000)

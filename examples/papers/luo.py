@@ -333,15 +333,17 @@ def table_1(work: Work) -> Made:
     kinds = sorted({m["label"] for m in found})
     says = f"{'; '.join(kinds)}. Accuracy in %: " + "; ".join(
         f"{share:.0%} permuted: " + ", ".join(
-            f"{r['method']} {r['accuracy %']:.2f}" for r in rows
-            if r["permuted labels"] == share and r["runs"])
+            f"{r['method']} {r['accuracy %']:.2f}"
+            + (f" ± {r['standard error']:.2f}" if r["runs"] > 1 else "")
+            for r in rows if r["permuted labels"] == share and r["runs"])
         for share in shares
     )  # fmt: skip
     verdict = (
-        ". The bars are the paper's values on EMNIST, so only the order can be compared. EMNIST was "
-        "not at hand. There TACT-HMC is ahead of the other samplers by .2 to .4 points, and where "
-        "labels are permuted momentum SGD is level with SGHMC and SGNHT. A single run of each "
-        "cannot order the methods; examples/tact_mlp has three."
+        ". The bars are the paper's values on EMNIST, which was not at hand, so only the order can "
+        "be compared. There TACT-HMC is ahead of the other samplers by .2 to .4 points, and where "
+        "labels are permuted momentum SGD is level with SGHMC and SGNHT."
+        + " A single run of each cannot order the methods; examples/tact_mlp has three."
+        * (max(r["runs"] for r in rows) == 1)
     )
     return Made(rows, figure, work.judged(says, verdict))
 

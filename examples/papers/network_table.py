@@ -122,9 +122,9 @@ def table_1_networks(work: Work) -> Made:
     ) + "."  # fmt: skip
     verdict = (
         " Runs have 1,000 gradients of batches of 128, two epochs, where the paper trains to the "
-        "end with batches of 64. Whether that is why our LSTM is less accurate than the paper's was "
-        "not tried. Accuracies are on 4,000 test images. The "
-        "authors' LSTM has a layer of 64 between its output and the ten scores, and ours has none. "
+        "end with batches of 64. Whether that is why our LSTM is less accurate than the paper's "
+        "was not tried. Accuracies are on 4,000 test images. The authors' LSTM has a layer of 64 "
+        "between its output and the ten scores, and ours has none. "
         "Orange: the paper. There TACT-HMC is ahead of the other samplers by .4 to .6 points with "
         "the RNN and by 1 to 2.3 with the CNN, and of Adam by .8 to 2 and by 2.2 to 9.4. Momentum "
         "SGD has 88.3 to 88.9 % with the paper's RNN and 64.3 to 67.7 % with its CNN; we have not "
