@@ -356,7 +356,8 @@ def figure_2(work: Work) -> Made:
         " In the paper both continuous methods are ahead of AIS and of simulated tempering. "
         + beside_others(longest)
         + "Our AIS has 32 particles, and that of the authors' notebook 500 with a single step at "
-        "each temperature. The base is that of the notebook, which has no other."
+        "each temperature. The base is that of the notebook, which has no other. What makes the "
+        "order differ from the paper's is not shown."
     )
     return Made(rows, figure, work.judged(says, verdict))
 
