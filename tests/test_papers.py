@@ -139,6 +139,113 @@ def test_a_wrong_name_or_executor_is_refused(
         main(["amc-figure-5", "--executor", "cluster", "--out", str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--executor", "foo"], ["--executor", "dask"], ["--executor", "dask:nowhere"],
+     ["--only", "NONE"], ["--only", "25 even"], ["--workers", "0"], ["--data", "nowhere"]],
+)  # fmt: skip
+def test_a_refused_command_leaves_finished_parts(
+    papers: Callable[[str], ModuleType], options: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, "dask.distributed", None)  # as if it were not installed
+    kept = tmp_path / "amc-figure-6.quick.parts.jsonl"
+    kept.write_text("finished\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        papers("run").main(["amc-figure-6", "--quick", "--out", str(tmp_path), *options])
+    assert kept.read_text(encoding="utf-8") == "finished\n"
+
+
+def test_a_failure_before_the_first_part_leaves_finished_parts(
+    papers: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    """A folder that was named and lacks the images is refused, and nothing is drawn instead."""
+    for name in ("tact-table-1", "tact-table-1-networks"):
+        kept = tmp_path / f"{name}.quick.parts.jsonl"
+        kept.write_text("finished\n", encoding="utf-8")
+        with pytest.raises(SystemExit, match="Fashion-MNIST is not here"):
+            papers("run").main([name, "--quick", "--data", str(tmp_path), "--out", str(tmp_path)])
+        assert kept.read_text(encoding="utf-8") == "finished\n"
+
+
+def test_without_resume_all_parts_are_made_anew(
+    papers: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    parts = papers("parts")
+    file, jobs = tmp_path / "parts", [{"value": 2.0, "seed": k} for k in (1, 2)]
+    parts.Parts(file).all(square, jobs)
+    anew = parts.Parts(file, anew=True)
+    anew.all(square, jobs[:1])
+    anew.all(square, jobs[1:])
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["result"]["square"] for line in lines] == [4.0, 4.0]
+
+
+NOTICES = """
+import os, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "numpy":
+            print(os.environ.get("OPENBLAS_NUM_THREADS"))
+
+sys.meta_path.insert(0, Finder())
+import run
+"""
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("2", "2")])
+def test_linear_algebra_has_one_thread(given: str | None, used: str) -> None:
+    """OpenBLAS reads the variable when NumPy is imported, so it is set before that."""
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    environment |= {"OPENBLAS_NUM_THREADS": given} if given else {}
+    done = subprocess.run(
+        [sys.executable, "-c", NOTICES], cwd=PAPERS, env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == [used], done.stderr
+
+
+def test_draws_of_beta_follow_their_density(
+    papers: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    """In ten bins for each ζ; draws with an atom at β = 0 do not, as they must not."""
+    graham_storkey = papers("graham_storkey")
+    work = papers("common").Work(True, 1, papers("parts").Parts(tmp_path / "parts"))
+    made = graham_storkey.bounds(work)
+    scores = {row["log ζ"]: row["largest score of ten bins of draws"] for row in made.rows}
+    assert len(scores) == 2 and max(scores.values()) < 4
+    draws = graham_storkey.bimodal_draws(4, 500, 0.0, 1, 0.1)
+    beta = np.linspace(0, 1, 101)
+    density = np.array([row["p(β)"] for row in made.rows[:101]])
+    assert graham_storkey.largest_score(np.array(draws["beta"]), beta, density) > 4
+
+
+def test_widths_of_the_posterior(papers: Callable[[str], ModuleType]) -> None:
+    """Of a chain, and of weighted draws: the exact ones have .0175 and a third beyond it."""
+    betancourt, rng = papers("betancourt"), np.random.default_rng(3)
+    a, b = papers("ladders").shapes(1.0)
+    exact = rng.beta(a, b, 20_000)
+    assert pytest.approx(0.0175, abs=1e-4) == betancourt.EXACT_SD
+    mean, sd, away = betancourt.widths({"chain": exact.reshape(4, -1)})
+    assert abs(mean - betancourt.EXACT_MEAN) < 5 * sd / np.sqrt(20_000)
+    assert sd == pytest.approx(betancourt.EXACT_SD, rel=0.03)
+    assert away == pytest.approx(betancourt.exact_tails(), abs=0.02)
+    doubled = {"theta": np.append(exact, 9.0), "theta_log_weights": [*np.zeros(20_000), -np.inf]}
+    np.testing.assert_allclose(betancourt.widths(doubled), (mean, sd, away))
+
+
+def test_texts_are_whole_sentences(papers: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    """A full stop stands before "The short form", and what was not run is not named."""
+    run, work = papers("run"), papers("common").Work
+    for name in ("pe-table-1", "tact-table-1", "gs-figure-2"):
+        short = run.ITEMS[name].make(work(True, 1, Canned(0), 1, tmp_path)).says
+        assert re.search(r"[^.]\. The short form is too short", short), short
+        assert "nan" not in run.ITEMS[name].make(work(False, 1, Canned(2), 1, tmp_path)).says
+    with pytest.raises(SystemExit, match=r"Neither .*omni-iwae nor .* has a decoder_params\.npz"):
+        run.main(["gs-figure-7", "--quick", "--data", str(tmp_path), "--out", str(tmp_path)])
+
+
 SLOW_PART = """
 import time
 from pathlib import Path

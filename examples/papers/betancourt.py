@@ -34,6 +34,7 @@ import stanct
 
 COLOURS = dict(zip(LADDERS, (ORANGE, PURPLE, BLUE), strict=True))
 EXACT_MEAN = float(mean_rate(1.0))
+EXACT_SD = float(beta_distribution.std(*shapes(1.0)))
 THETA = np.linspace(0.0, 1.0, 1001)[1:-1]
 
 
@@ -401,7 +402,8 @@ def figure_9(work: Work) -> Made:
             "gradients": made["gradients"], "log Z": made["log_z"],
             "standard error": made["std_error"], "lost when heating": made["stalled"],
             "accepted": made.get("moved", np.nan),
-            "mean of θ": float(np.mean(made["chain"])) if "chain" in made else weighted_mean(made),
+            **dict(zip(("mean of θ", "sd of θ", "more than one exact sd away"), widths(made),
+                       strict=True)),
         }
         for made in found
     ]  # fmt: skip
@@ -432,17 +434,21 @@ def figure_9(work: Work) -> Made:
         f"Without fresh momenta {bare['lost when heating']:.0%} of the trajectories that heat from "
         f"the posterior never arrive at the prior, and log Z is {bare['log Z']:.2f} ± "
         f"{bare['standard error']:.2f} at duration {bare['duration']:g} (exact −17.11). The "
-        f"Metropolis step accepts {bare['accepted']:.0%} of the proposals, and its mean of θ is "
-        f"{bare['mean of θ']:.4f} (exact {EXACT_MEAN:.4f}). With momenta resampled every 3 units "
-        f"of time {fresh['lost when heating']:.0%} are lost, log Z is {fresh['log Z']:.2f} ± "
-        f"{fresh['standard error']:.2f} and the mean of θ {fresh['mean of θ']:.4f}. That log Z is "
+        f"Metropolis step accepts {bare['accepted']:.0%} of the proposals. Its θ has mean "
+        f"{bare['mean of θ']:.4f} (exact {EXACT_MEAN:.4f}) and sd {bare['sd of θ']:.4f} (exact "
+        f"{EXACT_SD:.4f}), and {bare['more than one exact sd away']:.0%} of it is more than one "
+        f"exact sd away from the exact mean, where {exact_tails():.0%} is exact. With momenta "
+        f"resampled every 3 units of time {fresh['lost when heating']:.0%} are lost, log Z is "
+        f"{fresh['log Z']:.2f} ± {fresh['standard error']:.2f}, and the weighted θ has mean "
+        f"{fresh['mean of θ']:.4f} and sd {fresh['sd of θ']:.4f}. That log Z is "
         f"{abs(fresh['log Z'] - log_z(1.0)) / fresh['standard error']:.1f} standard errors off."
     )
     verdict = (
         " This is the metastability of the paper: no trajectory from the prior reaches a part of "
         "the posterior, heating from there stalls, and resampling on the way cures that. The mean "
-        "of θ does not show it. Resampling at the prior is an exact draw here, so each proposal is "
-        "independent of the last one, whereas the paper resamples the momentum alone."
+        "of θ does not show it, but its width does: the Metropolis draws are too wide. Resampling "
+        "at the prior is an exact draw here, so each proposal is independent of the last one, "
+        "whereas the paper resamples the momentum alone."
     )
     return Made(rows, figure, work.judged(says, verdict))
 
@@ -451,6 +457,23 @@ def relative(made: dict[str, Any]) -> np.ndarray:
     """Weights of the arrivals, the largest one 1."""
     log_weights = np.array(made["theta_log_weights"], float)
     return np.exp(log_weights - log_weights.max())
+
+
+def widths(made: dict[str, Any]) -> tuple[float, float, float]:
+    """Mean and sd of θ, and the share more than one exact sd away: of the chain, or weighted."""
+    chain = "chain" in made
+    theta = np.ravel(made["chain"] if chain else made["theta"])
+    weights = np.ones(theta.size) if chain else relative(made)
+    mean = np.average(theta, weights=weights)
+    square = np.average((theta - mean) ** 2, weights=weights)
+    away = np.average(np.abs(theta - EXACT_MEAN) > EXACT_SD, weights=weights)
+    return float(mean), float(np.sqrt(square)), float(away)
+
+
+def exact_tails() -> float:
+    """The posterior's own share of θ more than one sd away from its mean."""
+    ends = EXACT_MEAN - EXACT_SD, EXACT_MEAN + EXACT_SD
+    return float(1 - np.diff(beta_distribution.cdf(ends, *shapes(1.0)))[0])
 
 
 def weighted_mean(made: dict[str, Any]) -> float:

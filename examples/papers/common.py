@@ -56,7 +56,8 @@ class Work:
 
     def judged(self, says: str, verdict: str) -> str:
         """What was found, with the verdict on it, which the short form is too short for."""
-        return says + (" The short form is too short to judge." if self.quick else verdict)
+        stop = "" if says.endswith(".") else "."
+        return says + (f"{stop} The short form is too short to judge." if self.quick else verdict)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ def figure_6(work: Work) -> Made:
     axes[0, 1].contour(grid, grid, extended, 12, colors=QUIET, linewidths=0.6)
     axes[0, 1].plot(*copies[:60].T, "-", color=ORANGE, lw=0.7, label="60 draws in order")
     axes[0, 1].plot(*copies[:2000].T, ".", color=BLUE, ms=2, mew=0, alpha=0.6)
-    axes[0, 1].set(xlim=(-3.5, 3.5), ylim=(-3.5, 3.5), aspect="equal")
+    reach = 1.05 * max(3.5, float(np.abs(copies[:2000]).max()))
+    axes[0, 1].set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     axes[0, 1].legend(frameon=False, fontsize=8, loc="upper left")
     heavier = copies[np.arange(len(copies)), weights.argmax(axis=1)]
     axes[0, 2].plot(heavier[:shown], ".", color=BLUE, ms=2.5, mew=0)

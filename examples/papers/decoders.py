@@ -325,8 +325,14 @@ def _verdicts(
 def generated_images(work: Work, name: str) -> Made:
     """A thousand images that a decoder generates, in columns of twenty-five."""
     folder = None if work.data is None else work.data
-    if folder is not None and (folder / name / "decoder_params.npz").is_file():
-        folder = folder / name
+    if folder is not None:
+        if (folder / name / "decoder_params.npz").is_file():
+            folder = folder / name
+        elif not (folder / "decoder_params.npz").is_file():
+            raise SystemExit(
+                f"Neither {folder / name} nor {folder} has a decoder_params.npz. README.md says "
+                "where to get trained decoders, and decoder_training.py trains some."
+            )
     title = STROKES if folder is None else FOLDERS.get(folder.name, folder.name)
     net = network(None if folder is None else str(folder))
     count = work.times(1000, 100)

@@ -203,7 +203,7 @@ def differences(rows: Sequence[dict[str, Any]], gaps: Gaps) -> Figure:
             one.errorbar(place + 0.1, row["less HMC"], error or None, fmt="s", ms=4.5, color=BLUE,
                          capsize=2)  # fmt: skip
         one.axhline(0, color=INK, lw=0.8)
-        if any(abs(gap) > 0.5 for each in gaps.values() for gap in each):
+        if bent := any(abs(gap) > 0.5 for each in gaps.values() for gap in each):
             one.set_yscale("symlog", linthresh=0.1)
             ticks = (-3, -1, -0.3, -0.1, 0, 0.1, 0.3)
             one.set_yticks(ticks, [f"{t:g}" for t in ticks])
@@ -211,7 +211,8 @@ def differences(rows: Sequence[dict[str, Any]], gaps: Gaps) -> Figure:
             called(r["method"]) + ("\n" + str(r["β"]).replace("estimated", "est.")) for r in mine
         ]
         one.set_xticks(range(len(labels)), labels, fontsize=7.5)
-        titled(one, name, "", "log predictive density less HMC's" if one is axes[0][0] else "")
+        label = "log predictive density less HMC's" + ",\nlinear up to ±.1, then in logs" * bent
+        titled(one, name, "", label if one is axes[0][0] else "")
     return figure
 
 

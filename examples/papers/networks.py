@@ -1,8 +1,8 @@
 """A recurrent and a convolutional network in NumPy, learned from permuted labels ([TACT] Table 1).
 
 The recurrent one is the paper's: an LSTM of 128 units that reads an image row by row, 28 pixels at
-a time. The convolutional one is small, because the paper's images (CIFAR-10) are in no registry
-that we know of. Both see Fashion-MNIST.
+a time. The convolutional one is small, because the paper's images (CIFAR-10) were not at hand. Both
+see Fashion-MNIST.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ import inspect
 import json
 import logging
 import multiprocessing
-import os
 import signal
 import sys
 import textwrap
@@ -135,6 +134,9 @@ class Parts:
         Seconds of each part that was used, by key. Those of the others are not known.
     signals
         Knows whether somebody wants the command to end. Nothing that was under way is then kept.
+    anew
+        Empties the file, but only when the first part is finished: a command that is refused, or
+        that stumbles at once, costs no parts.
     """
 
     file: Path
@@ -142,6 +144,7 @@ class Parts:
     only: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
+    anew: bool = False
 
     def every(self, function: Callable[..., Result], jobs: Sequence[Job]) -> list[Result]:
         """The results of all jobs, for figures that lack nothing.
@@ -186,11 +189,12 @@ class Parts:
         if not left and not any(key in found for key in keys):
             raise SystemExit(f"--only leaves out every part. A key looks like this: {keys[0]}")
         bar = tqdm(total=len(left), unit="part", leave=False, disable=None)
-        with self.file.open("a", encoding="utf-8") as file, bar:
+        with bar:
             for k, (text, seconds) in self._made(function, jobs, left):
                 line = {"part": keys[k], "seconds": seconds, "result": json.loads(text)}
-                file.write(json.dumps(line) + "\n")
-                file.flush()
+                with self.file.open("w" if self.anew else "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+                self.anew = False
                 found[keys[k]] = line
                 bar.update()
         self.seconds |= {key: found[key]["seconds"] for key in keys if key in found}
@@ -237,7 +241,7 @@ class Parts:
 
     def _kept(self) -> dict[str, dict[str, Any]]:
         """The parts of the file by key. A last line that a killed run left unfinished goes."""
-        if not self.file.exists():
+        if self.anew or not self.file.exists():
             return {}
         lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
@@ -301,8 +305,6 @@ def executor(kind: str, workers: int) -> Iterator[Executor | None]:
     SystemExit
         There is no such executor, or Dask is not installed.
     """
-    # New processes read this: each uses one thread for linear algebra.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if kind == "serial":
         yield None
     elif kind == "processes":

@@ -1,4 +1,4 @@
-"""Every figure and table of the papers that stanct follows, by one command each.
+"""Every figure and table that can be made here, of the papers that stanct follows.
 
     python run.py --list                     # names and titles
     python run.py gs-figure-1 --quick        # seconds; too short to compare with the paper
@@ -19,6 +19,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+# Some results depend on the number of threads, which OpenBLAS reads when NumPy is imported. New
+# processes inherit it, so that serial and concurrent parts are the same.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import betancourt
 import gobbo
@@ -80,10 +84,8 @@ def make(item: Item, options: argparse.Namespace, signals: Signals) -> None:
     """Make one figure and say what was written, and how long it took."""
     started = time.perf_counter()
     kept = kept_in(item, options)
-    if not options.resume:
-        kept.unlink(missing_ok=True)
     with executor(options.executor, options.workers) as chosen:
-        parts = Parts(kept, chosen, tuple(options.only), signals=signals)
+        parts = Parts(kept, chosen, tuple(options.only), signals=signals, anew=not options.resume)
         work = Work(options.quick, options.seed, parts, options.repeats, options.data)
         made = item.make(work)
     write(made, options.out, item.name)
