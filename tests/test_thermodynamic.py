@@ -139,3 +139,13 @@ def test_hard_support_is_taken_off(rng) -> None:
     estimator = PathEstimator(np.zeros((2, 400)), base_delta, Bias.linear(0.0))
     found = path_integral(estimator, rng.random((2, 400)), "test")
     assert abs(found.log_z - np.log(0.5)) < 4 * found.std_error < 0.2
+
+
+def test_draws_that_never_left_the_base_are_named(rng) -> None:
+    estimator, beta = on_a_path(rng)
+    estimator = replace(estimator, bias=replace(estimator.bias, atom=0.1))
+    found = path_integral(estimator, np.zeros_like(beta), "joint")
+    assert np.isnan(found.log_z) and found.std_error == np.inf
+    check = agreement_check(estimator.evidence("joint"), found)
+    assert not check.passed and "left β = 0" in check.message
+    assert agreement_check(estimator.evidence("joint"), path_integral(estimator, beta, "")).passed

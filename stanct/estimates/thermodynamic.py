@@ -54,7 +54,8 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
     -------
     Evidence
         `std_error` combines the larger of the within-chain and between-chain errors with the errors
-        of the discretisation and of q(S), the base's mass inside the target's support.
+        of the discretisation and of q(S), the base's mass inside the target's support. Without
+        draws at β > 0, log Z is NaN and its error infinite.
     """
     bias, inside = estimator.bias, np.isfinite(estimator.delta)
     if isinstance(bias, LadderBias):
@@ -67,6 +68,8 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
         kept = inside & np.isin(beta, halves)
     else:
         inside &= (beta > 0) | (bias.atom == 0)
+        if not inside.any():  # no draw has left the atom at β = 0
+            return _evidence(math.nan, np.zeros(beta.shape), math.inf, method)
         count = max(min(STRATA, int(inside.sum()) // FEWEST), 2)
         labels, widths = _quantile_strata(beta, inside, count)
         start, widths[0] = float(widths[0]), 0.0

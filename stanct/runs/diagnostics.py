@@ -214,7 +214,9 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
     return check(
         "thermodynamic",
         *agreement(gap, error),
-        f"log Z and its thermodynamic integral differ by {gap:.3g}.",
+        "No draw has left β = 0, so that there is no thermodynamic integral."
+        if np.isnan(thermodynamic.log_z)
+        else f"log Z and its thermodynamic integral differ by {gap:.3g}.",
         f"A stretch of the path has not converged. {remedy}",
     )
 
