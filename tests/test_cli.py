@@ -187,6 +187,7 @@ def test_sigterm_without_draws_is_told(tmp_path: Path) -> None:
     assert process.returncode == 143 and "ended by SIGTERM. No draws were finished" in err
 
 
+@LONG
 def test_strict_and_report(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of eight draws fails its checks: a warning by default, status 3 under --strict."""
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]

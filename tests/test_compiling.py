@@ -152,6 +152,7 @@ def test_functions_take_six_arguments_at_most(path: Path) -> None:
             assert len(node.args.posonlyargs + node.args.args) <= 6, node.name
 
 
+@LONG
 def test_machine_code_that_others_could_have_written_is_not_loaded(copy: Path) -> None:
     _, folder = called(copy)
     assert called(copy)[0][2] == 1 and Path(folder).stat().st_mode & 0o077 == 0

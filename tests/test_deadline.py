@@ -137,6 +137,7 @@ def test_a_bracket_needs_both_directions(target) -> None:
         sampled("bidirectional", target, draws=64 * 10**4, max_seconds=0.5, **given)
 
 
+@LONG
 def test_more_time_goes_on_from_the_checkpoint(target, tmp_path: Path) -> None:
     long: Any = {"draws": 4000, "transitions": 60}
     begun = time.monotonic()

@@ -486,6 +486,7 @@ def test_draws_and_places_of_the_user_follow_the_form(written: Path, seed: int) 
     assert abs(again.evidence.log_z - log_z) < 4 * again.evidence.std_error < 0.2
 
 
+@LONG
 def test_a_program_by_hand_takes_the_form_that_suits_the_data(written: Path, seed: int) -> None:
     """With precise data z lies on a ridge, on which radon took four times the gradients."""
     source = (

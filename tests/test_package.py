@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 import stanct
 from stanct.errors import StanctError
@@ -95,6 +95,7 @@ def test_one_version_everywhere() -> None:
     assert f"\nversion: {stanct.__version__}\n" in citation
 
 
+@LONG
 @pytest.mark.parametrize("folder", sorted((ROOT / "stan_models").iterdir()), ids=lambda p: p.name)
 def test_shipped_models_reach_their_truth(folder: Path, seed: int) -> None:
     """log Z and the recorded means of every model in stan_models, by a short joint run."""

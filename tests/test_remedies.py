@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from sampled import sampled
 from targets import CUT, LINE, SKEWED, TWO_MODES
 
@@ -213,7 +213,7 @@ APART, TOGETHER = (made("pseudo_extended", base=base, **COPIES) for base in (FAR
 REFITTED = made("joint", base=FAR, bootstrap=2, draws=400)
 STUCK = made("joint", base=FAR, bootstrap=0, draws=200, warmup=150)
 BRIEF = flow(base=BESIDE, duration=2.0, refresh=0.5)
-LONG = flow(base=BESIDE, duration=40.0, refresh=0.5)
+LONG_FLOW = flow(base=BESIDE, duration=40.0, refresh=0.5)
 HASTY = tact(PARTS, 1, draws=50)
 PATIENT = tact(PARTS, 1, draws=2000)
 ONE_OF_TWO = made("adiabatic", WIDE_APART, draws=32, warmup=16)
@@ -431,10 +431,10 @@ CASES: dict[str, Case] = {
         flow(CUT.source, EDGE), "a base inside the support", flow(DECLARED, ABOVE)
     ),
     "effective_size of a flow": Case(flow(), "Use a longer duration", flow(duration=40.0)),
-    "pareto_k of a flow": Case(BRIEF, "Use a longer duration", LONG),
-    "std_error of a flow": Case(BRIEF, "Use a longer duration", LONG),
-    "hysteresis of a flow": Case(BRIEF, "Use a longer duration", LONG),
-    "kinetic of a flow": Case(BRIEF, "Use a longer duration", LONG),
+    "pareto_k of a flow": Case(BRIEF, "Use a longer duration", LONG_FLOW),
+    "std_error of a flow": Case(BRIEF, "Use a longer duration", LONG_FLOW),
+    "hysteresis of a flow": Case(BRIEF, "Use a longer duration", LONG_FLOW),
+    "kinetic of a flow": Case(BRIEF, "Use a longer duration", LONG_FLOW),
     "energy of a flow": Case(
         flow(STIFF, OVER, step=0.3), "Use a smaller step", flow(STIFF, OVER, step=0.03)
     ),
@@ -539,6 +539,7 @@ CASES: dict[str, Case] = {
 """By the check and, after "of", the kind of run."""
 
 
+@LONG
 @pytest.mark.parametrize("name", CASES)
 def test_the_remedy_mends_the_check(name: str) -> None:
     case, check = CASES[name], name.split(" of ")[0]

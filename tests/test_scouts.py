@@ -324,6 +324,7 @@ model {
 """
 
 
+@LONG
 def test_years_need_no_pilots(seed: int) -> None:
     """An intercept at year 0 is correlated with the slope by .99996, and 10⁴ times as wide."""
     rng = np.random.default_rng(1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from scipy.stats import ortho_group
 
 from stanct import sample
@@ -148,6 +148,7 @@ def test_curvature_is_exact_however_ill_conditioned(seed: int) -> None:
     assert found.gradients < 6000
 
 
+@LONG
 def test_a_search_that_finds_ever_new_modes_says_so(seed: int) -> None:
     """A comb in the plane has more modes within reach than ascents."""
 

@@ -171,6 +171,7 @@ def answer(request: str) -> str:
     return request.upper()
 
 
+@LONG
 def test_a_worker_outlives_crashes_and_endless_loops() -> None:
     with Worker(answer, seconds=2) as worker:
         assert worker("one") == "ONE"

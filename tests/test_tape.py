@@ -88,6 +88,7 @@ def test_one_helper_at_most_where_the_engine_was_loaded_before(executed, total: 
     assert executed("main", "import stanli") == (1, total, 0)
 
 
+@LONG
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_runs_too(executed, total: str) -> None:
     assert executed("fork")[:2] == (1, total)
