@@ -432,6 +432,18 @@ def test_a_search_ends_with_its_run() -> None:
     assert left_at_work() == []
 
 
+def ran(script: str, *folders: Path) -> subprocess.CompletedProcess[str]:
+    """A script in a process of its own, which imports from these folders, too."""
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, *folders)))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
     """Matplotlib's submodules outlived it, and every later page of the process was an error."""
     (tmp_path / "slow.py").write_text("import time\nprint('begun')\ntime.sleep(1)\nwhole = True\n")
@@ -445,13 +457,7 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
         "    import slow\n"
         "    print(slow.whole)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(script, tmp_path)
     assert done.stdout == "begun\nTrue\n", done.stderr  # a second import would begin again
 
 
@@ -472,12 +478,5 @@ def test_an_interrupt_of_the_first_use_spoils_no_later_one() -> None:
         "except KeyboardInterrupt:\n"
         "    stanct.temper('parameters { real x; } model { x ~ std_normal(); }')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran(script)
     assert not done.returncode, done.stderr

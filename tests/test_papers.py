@@ -275,7 +275,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("executor", "number"),
-    [("serial", signal.SIGINT), ("serial", signal.SIGTERM), 
+    [("serial", signal.SIGINT), ("serial", signal.SIGTERM),
      pytest.param("processes", signal.SIGINT, marks=LONG),
      pytest.param("dask", signal.SIGINT, marks=LONG)],
 )  # fmt: skip
