@@ -108,6 +108,32 @@ def test_a_fault_is_found_in_its_family(
     assert words in found.lines[1]
 
 
+@pytest.mark.parametrize(
+    ("runs", "missed", "error", "passed"),
+    [(16, 1, 50.0, True), (16, 6, 50.0, False), (100, 14, 2.5, True), (100, 16, 2.5, False)],
+)
+def test_one_miss_condemns_no_family_and_many_do(
+    command: ModuleType, runs: int, missed: int, error: float, passed: bool
+) -> None:
+    """In a family of 100 runs, 85 must be within; of 16, six cannot be off by chance."""
+    rows = [
+        command.Row("a", "default", k, error if k < missed else 0.9, 1.0, 0.5, 1.0)
+        for k in range(runs)
+    ]
+    assert command.scoring.verdict(rows, command.Limits(least=0.6, silent=1.0)).passed == passed
+
+
+def test_a_spike_that_a_run_cannot_see_is_told_apart(
+    command: ModuleType, rng: np.random.Generator
+) -> None:
+    rows = made_up(command, rng, "a", 20)
+    beyond = made_up(command, rng, "a", 5, log_z_error=1.0, beyond=1)
+    found = command.scoring.verdict([*rows, *beyond], command.Limits(least=0.8, silent=0.1))
+    assert found.passed and "5 of them are off" in found.lines[1]
+    (score,) = command.scoring.scores_of([*rows, *beyond], 0.85)
+    assert (score.runs, score.beyond, score.silent) == (20, 5, 0)
+
+
 def test_an_error_behind_a_warning_is_not_silent(
     command: ModuleType, rng: np.random.Generator
 ) -> None:

@@ -516,6 +516,16 @@ def test_a_folder_that_vanishes_while_it_is_looked_at(
     assert storage.check_save_folder(folder) == folder
 
 
+def test_a_folder_that_vanishes_before_it_is_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: Path, other: str) -> bool:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "samefile", gone)
+    assert storage.check_save_folder(folder) == folder
+
+
 @pytest.mark.parametrize("path", ["a" * 300, "a\0b", b"x", 3, None])
 def test_what_no_file_can_be_called(folder: Path, path: Any, tmp_path: Path) -> None:
     run = load(folder)

@@ -106,12 +106,19 @@ def run(task: Task) -> Row:
             **numbers,
             tolerance=target.tolerance,
             warnings=" ".join(made.warnings),
+            beyond=int(target.narrowing > finest(made)),
             gradients=made.gradients,
             cpu_seconds=round(time.process_time() - started, 2),
         )
     except Exception as problem:
         words = " ".join(f"{type(problem).__name__}: {problem}".split())
         return Row(*task.key, failed=words[:300])
+
+
+def finest(made: stanct.Run) -> float:
+    """How narrow a spike the run says that it would have found; any, if it says nothing."""
+    facts = made.facts()
+    return facts.get("spikes inside a mode are found if narrower by at most", np.inf)
 
 
 def finished(tasks: Sequence[Task], jobs: int) -> Iterator[Row]:

@@ -14,14 +14,20 @@ import numpy as np
 from scipy.stats import binom, chi2
 
 # A family is suspect if what it shows has a smaller chance than this in a calibrated method, or in
-# one that warns as often as it may.
-CHANCE = 1e-4
+# one that warns as often as it may. No error counts as more than three standard errors: one that
+# is larger is counted as silent.
+CHANCE, LARGEST = 1e-4, 3.0
 CHANCE_OF_WARNINGS = 5e-3
+# It is suspect, too, if of so many runs a smaller share than this is within 1.96 standard errors.
+MANY, FEWEST_WITHIN = 100, 0.85
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run. Errors are estimate minus truth; `failed` is the error message of a failed run."""
+    """One run. Errors are estimate minus truth; `failed` is the error message of a failed run.
+
+    `beyond` is 1 where the target has a spike narrower than the run says it would have found.
+    """
 
     family: str
     method: str
@@ -32,6 +38,7 @@ class Row:
     mean_se: float = np.nan
     tolerance: float = 0.0
     warnings: str = ""
+    beyond: int = 0
     gradients: int = 0
     cpu_seconds: float = 0.0
     failed: str = ""
@@ -97,6 +104,9 @@ class Score:
         Shares of all runs whose error is within 1.96 standard errors.
     silent
         Number of runs off by more than three standard errors without a warning.
+    beyond
+        Number of runs whose target has a spike narrower than the run says it would have found. No
+        other number counts them.
     reasons
         What cannot be chance.
     """
@@ -104,6 +114,7 @@ class Score:
     family: str
     method: str
     runs: int
+    beyond: int
     failed: int
     bias: float
     rmse: float
@@ -124,7 +135,7 @@ class Score:
 
 def score(rows: Sequence[Row], calm: float) -> Score:
     """Score the runs of one method on one family."""
-    done = [row for row in rows if not row.failed]
+    done = [row for row in rows if not row.failed and not row.beyond]
     z = np.abs([row.scores for row in done]).reshape(-1, 2)
     errors = np.array([row.log_z_error for row in done])
     warned = np.array([bool(row.warnings) for row in done], bool)
@@ -132,9 +143,12 @@ def score(rows: Sequence[Row], calm: float) -> Score:
     def mean(values: Any) -> float:
         return float(np.mean(values)) if len(done) else np.nan
 
-    reasons = [f"{len(rows) - len(done)} runs failed"] * (len(done) < len(rows))
+    failed = sum(bool(row.failed) for row in rows)
+    reasons = [f"{failed} runs failed"] * (failed > 0)
     for name, column in zip(("log Z", "the mean"), z[~warned].T, strict=True):
-        if column.size and chi2.sf(np.square(column).sum(), column.size) < CHANCE:
+        squares = np.square(np.minimum(column, LARGEST)).sum()
+        few = column.size >= MANY and (column <= 1.96).mean() < FEWEST_WITHIN
+        if few or (column.size and chi2.sf(squares, column.size) < CHANCE):
             within = f"{(column <= 1.96).sum()} of {column.size} within 1.96 SE"
             reasons.append(f"errors of {name} exceed what runs without a warning say ({within})")
     if len(done) and binom.sf(warned.sum() - 1, len(done), 1 - calm) < CHANCE_OF_WARNINGS:
@@ -143,7 +157,8 @@ def score(rows: Sequence[Row], calm: float) -> Score:
         family=rows[0].family,
         method=rows[0].method,
         runs=len(done),
-        failed=len(rows) - len(done),
+        beyond=sum(bool(row.beyond) for row in rows),
+        failed=failed,
         bias=mean(errors),
         rmse=float(np.sqrt(mean(errors**2))),
         mean_se=mean([row.log_z_se for row in done]),
@@ -196,7 +211,8 @@ class Verdict:
 
 def verdict(rows: Sequence[Row], limits: Limits) -> Verdict:
     """Judge all runs of one method together, and each family by itself."""
-    done = [row for row in rows if not row.failed]
+    finished = [row for row in rows if not row.failed]
+    done = [row for row in finished if not row.beyond]
     if not done:
         return Verdict(False, ("no run finished",))
     calm = [row for row in done if not row.warnings]
@@ -204,27 +220,34 @@ def verdict(rows: Sequence[Row], limits: Limits) -> Verdict:
     everywhere = float(np.mean(np.abs([r.scores for r in done]) <= 1.96))
     silent, calm_share = float(np.mean([r.silent for r in done])), len(calm) / len(done)
     lines = [
-        f"{rows[0].method}: {len(done)} of {len(rows)} runs, {calm_share:.0%} without a warning; "
-        f"of these {within:.1%} of log Z and means within 1.96 SE (of all {everywhere:.1%}); "
-        f"{silent:.1%} silently off by more than 3 SE"
+        f"{rows[0].method}: {len(finished)} of {len(rows)} runs, {calm_share:.0%} without a "
+        f"warning; of these {within:.1%} of log Z and means within 1.96 SE (of all "
+        f"{everywhere:.1%}); {silent:.1%} silently off by more than 3 SE"
     ]
+    beyond = [row for row in finished if row.beyond]
+    if beyond:
+        lines.append(
+            f"  {len(beyond)} more runs say that they may have missed so narrow a spike; "
+            f"{sum(row.silent for row in beyond)} of them are off by more than 3 SE"
+        )
     suspects = [s for s in scores_of(rows, limits.calm) if s.reasons]
     lines += [f"  {s.family}: {reason}" for s in suspects for reason in s.reasons]
     good = within >= limits.least and calm_share >= limits.calm and silent <= limits.silent
-    return Verdict(good and not suspects and len(done) == len(rows), tuple(lines))
+    return Verdict(good and not suspects and len(finished) == len(rows), tuple(lines))
 
 
 HEADINGS = (
-    "family", "method", "n", "failed", "bias", "RMSE", "mean SE", "RMSE/SE", "log Z ≤ 1.96",
-    "mean ≤ 1.96", "warned", "silent", "gradients", "CPU s",
+    "family", "method", "n", "beyond", "failed", "bias", "RMSE", "mean SE", "RMSE/SE",
+    "log Z ≤ 1.96", "mean ≤ 1.96", "warned", "silent", "gradients", "CPU s",
 )  # fmt: skip
 
 
 def cells(s: Score) -> tuple[str, ...]:
     """The cells of a score under `HEADINGS`."""
     return (
-        s.family, s.method, f"{s.runs}", f"{s.failed}", f"{s.bias:+.4f}", f"{s.rmse:.4f}",
-        f"{s.mean_se:.4f}", f"{s.ratio:.2f}", f"{s.log_z_within:.0%}", f"{s.mean_within:.0%}",
+        s.family, s.method, f"{s.runs}", f"{s.beyond}", f"{s.failed}",
+        f"{s.bias:+.4f}", f"{s.rmse:.4f}", f"{s.mean_se:.4f}", f"{s.ratio:.2f}",
+        f"{s.log_z_within:.0%}", f"{s.mean_within:.0%}",
         f"{s.warned:.0%}", f"{s.silent}", f"{s.gradients:,.0f}", f"{s.cpu_seconds:.1f}",
     )  # fmt: skip
 

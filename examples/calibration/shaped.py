@@ -97,7 +97,8 @@ model {
 }
 """
     data = {"d": d, "m": centre, "wide": wide, "narrow": narrow, "share": share, "c": log_z}
-    return Target(stan, data, float(log_z), element("x", 0), float(share * centre[0]))
+    mean = float(share * centre[0])
+    return Target(stan, data, float(log_z), element("x", 0), mean, narrowing=wide / narrow)
 
 
 @family

@@ -28,6 +28,8 @@ class Target:
         shape (chains, draws).
     tolerance
         How exact both answers are.
+    narrowing
+        How many times narrower a spike is than the mode that holds it; 1 if there is none.
     """
 
     stan: str = field(repr=False)
@@ -36,6 +38,7 @@ class Target:
     quantity: Callable[[Mapping[str, Array]], Array] = field(repr=False)
     mean: float
     tolerance: float = 1e-9
+    narrowing: float = 1.0
 
 
 Family = Callable[[np.random.Generator], Target]

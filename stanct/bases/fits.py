@@ -73,6 +73,9 @@ class Survey:
         Estimated probability that one more start finds a new mode (Good 1953).
     starts, radius
         Number of starts behind that probability, and the largest radius at which they began.
+    finest
+        How many times narrower than a mode a spike inside it may be, if it has as much mass, for
+        the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
     complete
         Whether every mode that was found was measured, and `unseen` is small.
     """
@@ -83,6 +86,7 @@ class Survey:
     unseen: float
     starts: int
     radius: float
+    finest: float
     complete: bool
 
     @classmethod
@@ -95,6 +99,7 @@ class Survey:
             modes.unseen,
             modes.starts,
             modes.radius,
+            modes.finest,
             modes.complete,
         )
 
@@ -107,6 +112,7 @@ class Survey:
             "unseen": self.unseen,
             "starts": self.starts,
             "radius": self.radius,
+            "finest": self.finest,
             "complete": self.complete,
         }
 
@@ -329,6 +335,7 @@ def _wide(
         found.unseen,
         found.starts,
         max(RADII),
+        finest=1.0,
         complete=not separated,
     )
     return FittedBase(

@@ -115,6 +115,8 @@ class Modes:
         Estimated probability that one more start finds a new mode (Good 1953).
     starts, radius
         Number of ascents behind that probability, and the largest radius at which they began.
+    finest
+        How narrow a spike inside a mode the search would have found; see `Search`.
     complete
         Whether every mode that was found has a fit, and `unseen` is small.
     gradients, evaluations
@@ -127,6 +129,7 @@ class Modes:
     unseen: float = 1.0
     starts: int = 0
     radius: float = 0.0
+    finest: float = 1.0
     complete: bool = False
     gradients: int = 0
     evaluations: int = 0
@@ -377,6 +380,7 @@ def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:
         unseen=unseen,
         starts=looked.ascents,
         radius=looked.radius,
+        finest=looked.finest,
         complete=len(known) <= most_pilots(dimension) and likely,
     )
 

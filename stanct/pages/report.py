@@ -107,7 +107,17 @@ def searched(run: Run) -> str:
     modes = f"{count} mode{'s' * (count != 1)}"
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
-        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}."
+        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
+        + _finest(facts.get("finest", 1.0))
+    )
+
+
+def _finest(ratio: float) -> str:
+    if ratio <= 1:
+        return "Spikes inside a mode were not looked for."
+    return (
+        "A spike inside a mode, with as much mass and up to "
+        f"{ratio:.2g} times narrower, is found with a probability of 95%."
     )
 
 

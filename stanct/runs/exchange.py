@@ -19,7 +19,7 @@ from stanct.resources import remedy_for
 
 # Other processes may save a run, or load it, at the same time: so often and after so many seconds
 # the exchange of its folder, or its loading, is tried again.
-ATTEMPTS, PAUSE = 10, 0.02
+ATTEMPTS, PAUSE = 50, 0.02
 
 
 def replace_folder(

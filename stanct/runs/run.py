@@ -161,11 +161,14 @@ class Run(ABC):
         # Where every mode was found twice, one in so many starts is as much as can be said.
         chance = "chance that another start finds a new mode"
         known = bool(survey["unseen"])
+        finest = survey.get("finest", 1.0)
+        spikes = {"spikes inside a mode are found if narrower by at most": finest}
         return {
             "modes found": len(survey["log_evidence"]),
             "starts of the search": survey["starts"],
             "largest radius searched": survey["radius"],
             chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
+            **(spikes if finest > 1 else {}),
         }
 
     def chain_counts(self) -> dict[str, Array]:

@@ -128,6 +128,7 @@ _MODES: dict[str, Rule] = {
     "starts": Needed(COUNT),
     "radius": Needed(NOT_NEGATIVE),
     "unseen": Needed(SHARE),
+    "finest": POSITIVE,
 }
 HEAD: dict[str, Rule] = {
     "format": NAME,

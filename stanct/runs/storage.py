@@ -161,7 +161,7 @@ def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
     path = usable_path(folder, SavedRunError)
-    if path.exists() and path.samefile(os.curdir):
+    if _is_current(path):
         raise SavedRunError(
             f"{path} is the current folder, which cannot be replaced.",
             remedy="Name a folder inside it.",
@@ -182,6 +182,13 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
         f"{path} exists and is not a saved run, so it is not overwritten.",
         remedy="Choose another folder.",
     )
+
+
+def _is_current(folder: Path) -> bool:
+    try:
+        return folder.samefile(os.curdir)
+    except FileNotFoundError:  # it does not exist, or another process is saving there
+        return False
 
 
 def check_store_folder(folder: str | os.PathLike[str]) -> None:
