@@ -695,18 +695,27 @@ def test_copies_are_beside_hmc_on_the_same_split(
 
 
 def test_every_pair_of_methods_is_compared(papers: Callable[[str], ModuleType]) -> None:
-    """The words of Graham & Storkey's Figure 2 also name who is ahead of the paper's methods."""
-    errors = {"joint": 1.0, "parallel_tempering": 0.5, "ais": 0.8}
-    longest = {
-        name: {"log_z": error, "mean": 1.0, "covariance": 1.0}
+    """The words of Graham & Storkey's Figure 2 compare methods at about equal cost."""
+    errors = {
+        ("joint", 6e5): 1.0, ("parallel_tempering", 8e5): 0.5, ("ais", 5e5): 1.4, ("ais", 4e6): 0.6,
+    }  # fmt: skip
+    rows = [
+        {
+            "method": name,
+            "gradients": cost,
+            "CPU s": 1.0,
+            "log_z": error,
+            "mean": 1.0,
+            "covariance": 1.0,
+        }
         | {f"{key} SE": 0.1 for key in ("log_z", "mean", "covariance")}
-        for name, error in errors.items()
-    }
-    told = papers("graham_storkey").beside_others(longest)
+        for (name, cost), error in errors.items()
+    ]
+    beside_others = papers("graham_storkey").beside_others
+    told = beside_others(rows, "gradients")
     assert "joint is behind parallel tempering for log Z" in told
-    assert (
-        "parallel tempering is ahead of AIS for log Z" in told and "joint is behind AIS" not in told
-    )
+    assert "parallel tempering is ahead of AIS for log Z" in told
+    assert "joint is ahead of AIS for log Z" in told  # as of AIS's shorter runs
 
 
 @pytest.mark.parametrize("name", ["RNN", "CNN"])
