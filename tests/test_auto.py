@@ -120,6 +120,21 @@ def test_failed_checks_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPa
     assert np.array_equal(again.delta, short.delta)
 
 
+def test_few_tours_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although no check failed; and not where the budget has no room."""
+    monkeypatch.setattr(auto, "EVEN", 2.0)
+    enough = default_run(TWO_MODES, seed, draws=200)
+    tours = next(check.value for check in enough.diagnostics if check.name == "few_tours")
+    assert len(enough.provenance["steps"]) == 1 and not enough.warnings and tours > 10
+    monkeypatch.setattr(auto, "ENOUGH_TOURS", 1.5 * tours)
+    more = default_run(TWO_MODES, seed, draws=200)
+    steps = more.provenance["steps"]
+    assert [step["draws"] for step in steps] == [200, 800] and steps[0]["failed"] == []
+    assert steps[1]["because"] == f"the error of log Z rests on {tours:.1f} effective tours"
+    spent = stanct.Auto(max_gradients=enough.gradients)
+    assert len(default_run(TWO_MODES, seed, method=spent, draws=200).provenance["steps"]) == 1
+
+
 @LONG
 def test_longer_runs_fit_the_budget(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second run is shortened to what the budget leaves, or left out."""

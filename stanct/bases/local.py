@@ -189,7 +189,9 @@ def hessian(gradient_at: Callable[[Array], Array], point: Array) -> Array:
     for k in range(dimension):
         offset = np.zeros(dimension)
         offset[k] = 1e-4 * max(1.0, abs(point[k]))
-        result[k] = (gradient_at(point + offset) - gradient_at(point - offset)) / (2 * offset[k])
+        with np.errstate(invalid="ignore"):  # where gradients are infinite
+            change = gradient_at(point + offset) - gradient_at(point - offset)
+        result[k] = change / (2 * offset[k])
     return 0.5 * (result + result.T)
 
 

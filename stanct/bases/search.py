@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
+from stanct.bases.outskirts import outskirts, standing_out
 from stanct.bases.resolution import finest_ratio
 from stanct.errors import SamplingError
 from stanct.path.gaussian import GaussianBase, mixture_moments
@@ -74,6 +75,8 @@ SHARES, BY_WIDTH = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
 FEW_TO_SCAN, FEWEST_ROUNDS, MOST_ROUNDS = 3, 3, 6
 # Above this dimension, too few draws come near a spike.
 MOST_SCANNED_DIMENSIONS = 30
+# Points far from the modes, in four to twelve dimensions. Looks follow while they find modes.
+OUTSKIRTS, MOST_LOOKS = 60_000, 3
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
 
@@ -197,11 +200,15 @@ def search(
             new = _scanned(counted, log_densities, modes, rng)
             if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
                 break
+        looked = 0
+        if FEW_TO_SCAN < dimension <= FEW:
+            far = np.random.default_rng(seed.spawn(1)[0])
+            looked = _looked_around(counted, log_densities, modes, far)
         fits, seen = _fits_of(modes, rng)
         scans = rounds * counted.scans
         near = [scans * SHARES[0] * part / len(modes) for part in BY_WIDTH]
         return replace(
-            found, fits=fits, seen=seen, gradients=counted.spent, evaluations=scans,
+            found, fits=fits, seen=seen, gradients=counted.spent, evaluations=scans + looked,
             finest=finest_ratio(dimension, NEAR, near),
         )  # fmt: skip
 
@@ -322,6 +329,28 @@ def _scanned(
             if outside[best]:
                 _ascend(counted, x[best], modes)
     return len(modes) > known
+
+
+def _looked_around(
+    counted: _Counted,
+    log_densities: Callable[[Array], Array],
+    modes: list[_Mode],
+    rng: np.random.Generator,
+) -> int:
+    """Look far from the modes, and ascend from what stands out there; return the points spent."""
+    looked = 0
+    for _ in range(MOST_LOOKS):
+        if len(modes) > MOST_SCANNED:
+            break
+        known = [GaussianBase(mode.place, mode.root) for mode in modes]
+        count = int(OUTSKIRTS * counted.scans / SCANS)
+        points = outskirts(known, count, counted.reach, rng)
+        looked += len(points)
+        for best in standing_out(known, points, log_densities(points), 2 * STARTS):
+            _ascend(counted, points[best], modes)
+        if len(modes) == len(known):
+            break
+    return looked
 
 
 def _everywhere(modes: Sequence[_Mode]) -> GaussianBase:

@@ -452,7 +452,7 @@ def modes_check(modes: pd.DataFrame, remedy: str = LOST) -> Check:
     weight, error, pilots = (
         modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
     )
-    ratio = np.where(pilots >= WORTH, (weight + 3 * error) / pilots, np.inf)
+    ratio = np.where(pilots >= WORTH, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
     worst = int(ratio.argmin())
     return check(
         "modes",

@@ -60,6 +60,9 @@ LONGER, LEAST_LONGER, INDEPENDENT, FEWEST = 4.0, 1.5, 4, 500
 MOST_STEPS = 3
 # Coordinates that a reason names, at most.
 NAMED = 5
+# With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
+# where no tour has seen the depth of a neck, and log Z is too low there.
+ENOUGH_TOURS = 10.0
 # What another run cannot mend.
 BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
 
@@ -149,11 +152,12 @@ class Auto(Method[TemperedRun]):
             if run.ended_early and kept is not None:
                 run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
-            stop = not failed or len(steps) == MOST_STEPS or "improper" in run.warnings
+            wanting = [f"checks failed: {', '.join(failed)}"] if failed else _few_tours(run)
+            stop = not wanting or len(steps) == MOST_STEPS or "improper" in run.warnings
             # How many times the last run the rest of the budget would pay for.
             spent = max(run.gradients - before, 1)
             room = (self.max_gradients - run.gradients) / spent
-            following = None if stop else _next(step, failed, start, job.draws, room)
+            following = None if stop else _next(step, wanting[0], start, job.draws, room)
             if following is None:
                 break
             kept, step = run, following
@@ -251,6 +255,13 @@ def _failed(run: TemperedRun) -> list[str]:
     return [check for check in run.warnings if check not in BEYOND]
 
 
+def _few_tours(run: TemperedRun) -> list[str]:
+    """In words that few tours make up the error of log Z, if they are few."""
+    tours = [check.value for check in run.diagnostics if check.name == "few_tours"]
+    few = [number for number in tours if number < ENOUGH_TOURS]
+    return [f"the error of log Z rests on {number:.1f} effective tours" for number in few]
+
+
 def _longer(kept: TemperedRun | None, run: TemperedRun, job: Job) -> TemperedRun:
     """The run that the user ended, or the one before it if that has more draws."""
     return run if kept is None or run.draws >= kept.draws else _ended_early(kept, job)
@@ -288,19 +299,18 @@ def _ended_early(run: TemperedRun, job: Job) -> TemperedRun:
     return replace(run, provenance={**run.provenance, **job.ledger.record(), **ending})
 
 
-def _next(
-    done: _Step, failed: list[str], start: FittedBase, first: int, room: float
-) -> _Step | None:
-    """The step after a run whose checks failed; None where the budget has no room for it.
+def _next(done: _Step, why: str, start: FittedBase, first: int, room: float) -> _Step | None:
+    """The step after a run that is not enough; None where the budget has no room for it.
 
     Parameters
     ----------
+    why
+        Why it is not.
     first
         Draws of the first run of a method.
     room
         How many times as long a run the budget has left.
     """
-    why = f"checks failed: {', '.join(failed)}"
     if done.method is _INDEPENDENT:
         return _Step(_JOINT if start.base.is_gaussian else _LADDER, first, why)
     longer = min(LONGER, room)

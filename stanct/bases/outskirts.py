@@ -1,0 +1,92 @@
+"""Points far from the known modes that stand out among those equally far.
+
+The tails of a heavy-tailed mode rise above those of lighter ones everywhere but in a ball around
+them. Ascents from outside of that ball end in the heavy-tailed mode, although the others may carry
+most of the mass. Log densities without gradients are cheap. Of many, those far above what is usual
+at their distance from the nearest mode may lie in such a ball.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.ndimage import median_filter
+
+from stanct.arrays import Array
+from stanct.path.gaussian import GaussianBase
+
+# Standard deviations of the normals from which points are drawn: of the modes, and around the
+# origin of the unconstrained space.
+OF_MODES, AROUND_ORIGIN = (4.0, 8.0, 16.0, 32.0), (2.0, 4.0, 8.0, 16.0)
+# Points that tell what is usual at a distance, at most.
+WINDOW = 101
+
+
+def outskirts(
+    modes: Sequence[GaussianBase], count: int, reach: float, rng: np.random.Generator
+) -> Array:
+    """Draw points around the modes and around the origin, half of each, shape (n, D).
+
+    Parameters
+    ----------
+    modes
+        A Gaussian for each.
+    count
+        About how many points.
+    reach
+        How far from its centre, in any coordinate, a point lies at most.
+    """
+    dimension = modes[0].dimension
+    around = [sd for sd in AROUND_ORIGIN if 2 * sd <= reach] or [reach / 2]
+    centre, unit = np.zeros(dimension), np.eye(dimension)
+    each = max(1, count // (2 * len(OF_MODES) * len(modes)))
+    points = [
+        one.mean + _within(reach, sd * one.draw(rng, each) @ one.scale.T)
+        for one in modes
+        for sd in OF_MODES
+    ]
+    each = max(1, count // (2 * len(around)))
+    base = GaussianBase(centre, unit)
+    points += [_within(reach, sd * base.draw(rng, each)) for sd in around]
+    return np.concatenate(points)
+
+
+def _within(reach: float, offsets: Array) -> Array:
+    return offsets[np.abs(offsets).max(axis=1) <= reach]
+
+
+def standing_out(
+    modes: Sequence[GaussianBase], points: Array, log_density: Array, count: int
+) -> Array:
+    """Indices of the points that stand out most among those equally far from the nearest mode.
+
+    Half of them exceed the median log density there by most nats, and half by most of the spread.
+
+    Parameters
+    ----------
+    modes
+        A Gaussian for each.
+    points : shape (n, D)
+        Points.
+    log_density : shape (n,)
+        Log densities there, natural log; NaN or −inf outside of the support.
+    count
+        How many are wanted, at most.
+    """
+    distances = np.array([np.square(one.whiten(points)).sum(axis=1) for one in modes])
+    nearest, known = distances.argmin(axis=0), np.isfinite(log_density)
+    excess, score = np.full(len(points), -np.inf), np.full(len(points), -np.inf)
+    for mode in range(len(modes)):
+        mine = np.flatnonzero(known & (nearest == mode))
+        if len(mine) < WINDOW:
+            continue
+        mine = mine[np.argsort(distances[mode, mine])]
+        above = log_density[mine] - median_filter(log_density[mine], WINDOW, mode="nearest")
+        spread = median_filter(np.abs(above), WINDOW, mode="nearest")
+        excess[mine] = above
+        score[mine] = above / np.maximum(spread, 1e-3)
+    first = np.argsort(-excess)[: count // 2]
+    second = np.argsort(-score)[: count - len(first)]
+    chosen = np.unique(np.concatenate([first, second]))
+    return chosen[excess[chosen] > 0]
