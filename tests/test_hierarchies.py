@@ -37,6 +37,23 @@ CASES: dict[str, tuple[str, str, str]] = {
         "for (j in 1:J) { theta[j] ~ normal(mu, tau); }",
     ),
     "student": ("vector[J] theta;", "", "theta ~ student_t(4, mu, tau);"),
+    "increment": ("vector[J] theta;", "", "target += normal_lpdf(theta | mu, tau);"),
+    "increment of a Student": (
+        "array[J] real theta;",
+        "",
+        "target += student_t_lpdf(theta | 4, mu + x[1], (tau));",
+    ),
+    "increments in a loop": (
+        "vector[J] theta;",
+        "",
+        "for (j in 1:J) target += cauchy_lpdf(theta[j] | mu * x[j], tau);",
+    ),
+    "increments along a walk": (
+        "vector[J] theta;",
+        "",
+        "target += normal_lpdf(theta[1] | 0, 1); "
+        "target += normal_lpdf(theta[2:J] | theta[1:(J - 1)], tau);",
+    ),
     "cauchy": ("vector[J] theta;", "", "theta ~ cauchy(mu + x, 2 * tau);"),
     "laplace": ("vector[J] theta;", "", "theta ~ double_exponential(mu, tau);"),
     "logistic": ("vector[J] theta;", "", "theta ~ logistic(mu, tau);"),
@@ -171,6 +188,18 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "theta ~ normal(mu, tau); target += 0.1 * target();",
     ),
     "not a location family": ("vector[J] theta;", "", "theta ~ skew_normal(mu, tau, 1);"),
+    "sum of increments": (
+        "vector[J] theta;",
+        "",
+        "target += normal_lpdf(theta | mu, tau) + normal_lpdf(theta | 0, 1);",
+    ),
+    "multiple of an increment": (
+        "vector[J] theta;",
+        "",
+        "target += 2 * normal_lpdf(theta | mu, tau);",
+    ),
+    "minus an increment": ("vector[J] theta;", "", "target += -normal_lpdf(theta | mu, tau);"),
+    "probability": ("vector[J] theta;", "", "target += normal_lcdf(theta | mu, tau);"),
 }
 
 
@@ -391,6 +420,23 @@ def test_what_is_no_standardised_form_stays(case: str) -> None:
 )
 def test_other_priors_are_no_standard_ones(prior: str) -> None:
     assert written_by_hand(by_hand(BY_HAND["sum"], prior)) == ()
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        "target += std_normal_lpdf(z);",
+        "target += std_normal_lpdf(z | );",
+        "target += normal_lpdf(z | 0, 1);",
+    ],
+)
+def test_increments_may_be_standard_priors(prior: str) -> None:
+    written = by_hand(BY_HAND["sum"], prior)
+    plain = by_hand(BY_HAND["sum"])
+    assert [one.raw for one in written_by_hand(written)] == ["z"]
+    point = np.linspace(-0.5, 0.5, target(plain).density.dimension)[None]
+    first, second = (target(centred(one)).density.log_densities(point) for one in (written, plain))
+    assert first == pytest.approx(second, rel=1e-12)
 
 
 def test_a_scalar_and_a_normal_prior() -> None:

@@ -107,15 +107,15 @@ class _Centring(Reader):
         """Parameters with a standard normal prior at the top of the model, and its statement."""
         block = self.program.blocks.get("model")
         found: dict[str, Tilde] = {}
-        for statement in block.statements if block else ():
-            if not isinstance(statement, Tilde) or statement.truncated:
+        for prior in map(self._prior, block.statements if block else ()):
+            if prior is None or prior.truncated:
                 continue
-            arguments = [self._words(part) for part in statement.arguments]
-            standard = statement.distribution == "std_normal" and not arguments
-            standard |= statement.distribution == "normal" and arguments == [["0"], ["1"]]
-            words = self._words(statement.variate)
+            arguments = [self._words(part) for part in prior.arguments]
+            standard = prior.distribution == "std_normal" and not arguments
+            standard |= prior.distribution == "normal" and arguments == [["0"], ["1"]]
+            words = self._words(prior.variate)
             if standard and len(words) == 1 and words[0] in self.parameters:
-                found[words[0]] = statement
+                found[words[0]] = prior
         return found
 
     def _counted_uses(self) -> Counter[str]:

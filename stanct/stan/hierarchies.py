@@ -7,7 +7,8 @@
 
 so that log Z, the draws of theta and all that follows from them stay as they are. NUTS moves
 through the first form where the data say much of every theta, and through the second where they say
-little: there the first one is a funnel. Walks are hierarchies too; see `stanct.stan.walks`.
+little: there the first one is a funnel. Walks are hierarchies too; see `stanct.stan.walks`. The
+prior may also be written as `target += normal_lpdf(theta | mu, tau)`.
 """
 
 from __future__ import annotations
@@ -109,16 +110,16 @@ class _Finder(Reader):
     # What can be changed
 
     def _priors(self, statement: Statement) -> Iterator[tuple[Tilde, Compound | None]]:
-        """A `~` at the top of the model, or those that every turn of a loop there comes to."""
-        if isinstance(statement, Tilde):
-            yield statement, None
+        """A prior at the top of the model, or those that every turn of a loop there comes to."""
+        if (prior := self._prior(statement)) is not None:
+            yield prior, None
         if not (isinstance(statement, Compound) and statement.word == "for"):
             return
         if any(self.syntax.word(k) in _LEAVES for k in range(*statement.tokens)):
             return
         for inner in self._body(statement):
-            if isinstance(inner, Tilde):
-                yield inner, statement
+            if (prior := self._prior(inner)) is not None:
+                yield prior, statement
 
     def _add(self, name: str, prior: Tilde, loop: Compound | None) -> None:
         """Enter a hierarchy or a walk, if the prior is one."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from stanct.stan.program import Program
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Range, Statement, TypeSpec, walk
+from stanct.stan.syntax import (
+    Compound,
+    Declare,
+    Increment,
+    Range,
+    Statement,
+    Tilde,
+    TypeSpec,
+    walk,
+)
+
+_DENSITY = re.compile(r"(\w+)_lu?pdf")
 
 
 class Parts(NamedTuple):
@@ -74,6 +86,22 @@ class Reader:
             token.text == "target" and self.syntax.word(k + 1) == "("
             for k, token in enumerate(self.syntax.tokens)
         )
+
+    def _prior(self, statement: Statement) -> Tilde | None:
+        """A `~`, or `target += normal_lpdf(theta | mu, tau);` as one; None for others."""
+        if isinstance(statement, Tilde):
+            return statement
+        if not isinstance(statement, Increment) or statement.accumulator != "target":
+            return None
+        call, opening = statement.value.first, statement.value.first + 1
+        family = _DENSITY.fullmatch(self.syntax.word(call))
+        if family is None or self.syntax.partner.get(opening) != statement.value.stop - 1:
+            return None
+        sides = self.syntax.split(Range(opening + 1, statement.value.stop - 1), "|")
+        if not sides:
+            return None
+        arguments = self.syntax.split(sides[1]) if len(sides) == 2 else []
+        return Tilde(statement.tokens, sides[0], call, family[1], arguments, False, None, None)
 
     # Signs and shapes
 
