@@ -608,6 +608,7 @@ def test_every_check_is_a_minimum_or_a_maximum() -> None:
     assert [check.bound for check in other] == ["maximum", "maximum"]
 
 
+@LONG
 def test_every_check_of_every_run_has_a_case_or_a_reason() -> None:
     has = set()
     seen = set()

@@ -319,7 +319,7 @@ def ladder_run(number: int, repeat: int, length: int, seed: int) -> dict[str, An
         chosen, run.evidence.log_z, *boltzmann.moments(run.variables["x"], run.target_log_weights)
     )
     return {
-        "system": number, "repeat": repeat, "method": LADDER, "length": length,
+        "system": number, "repeat": repeat, "length": length,
         "gradients": run.gradients, "cpu": time.process_time() - started,
         **dict(zip(MEASURES, found / scale, strict=True)),
     }  # fmt: skip
@@ -343,7 +343,8 @@ def figure_2(work: Work) -> Made:
         for number in numbers
         for length in lengths
     ]
-    found = present([*work.parts.all(boltzmann_run, jobs), *work.parts.all(ladder_run, ladders)])
+    found = present(work.parts.all(boltzmann_run, jobs))
+    found += [{**r, "method": LADDER} for r in present(work.parts.all(ladder_run, ladders))]
     figure, axes = panels(2, 3, (10.5, 6.0), sharey="col")
     rows = []
     colours = METHODS | {LADDER: INK}

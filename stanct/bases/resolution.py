@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2, ncx2
+from scipy.special import chndtr, gammaincinv
 
 # A spike of this resolution is missed with this probability.
 MISSED = 0.05
@@ -36,12 +36,12 @@ def chance_of_a_miss(
         number of draws from each.
     """
     square = ratio**2
-    distances = chi2.ppf(QUANTILES, dimension)  # squared, of the centre of the spike
+    distances = 2 * gammaincinv(dimension / 2, QUANTILES)  # squared, of the centre of the spike
     centre = (square / (square - 1)) ** 2 * distances
     excess = 2 * dimension * np.log(ratio) + square / (square - 1) * distances
     radius = excess / (square - 1)  # squared
     hits = sum(
-        n * ncx2.cdf(radius / sd**2, dimension, centre / sd**2)
+        n * chndtr(radius / sd**2, dimension, centre / sd**2)
         for sd, n in zip(widths, draws, strict=True)
     )
     return float(np.mean(np.exp(-hits)))

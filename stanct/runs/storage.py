@@ -187,7 +187,7 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
 def _is_current(folder: Path) -> bool:
     try:
         return folder.samefile(os.curdir)
-    except FileNotFoundError:  # it does not exist, or another process is saving there
+    except OSError:  # it does not exist, or another process is saving there
         return False
 
 
