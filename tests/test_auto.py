@@ -178,7 +178,7 @@ def test_a_base_that_fails_alone_is_tempered(seed: int, monkeypatch: pytest.Monk
     assert methods[:2] == ["independence", "simulated_tempering"]
     alone = auto._Step(auto._INDEPENDENT, 40, "")
     gaussian = FittedBase(GaussianBase(np.zeros(2), np.eye(2)), 0.0)
-    after = auto._next(alone, ["pareto_k"], gaussian, 40, 1.0)
+    after = auto._next(alone, "checks failed: pareto_k", gaussian, 40, 1.0)
     assert after is not None and after.method is auto._JOINT and "pareto_k" in after.because
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import chndtr, gammaincinv
 
 # A spike of this resolution is missed with this probability.
@@ -62,4 +62,4 @@ def finest_ratio(dimension: int, widths: Sequence[float], draws: Sequence[float]
         return 1.0
     if surplus(high) <= 0:
         return LARGEST_RATIO
-    return float(np.exp(brentq(surplus, low, high, xtol=1e-3)))
+    return float(np.exp(root_scalar(surplus, bracket=(low, high), xtol=1e-3).root))
