@@ -270,7 +270,7 @@ def test_an_ascent_that_never_ends_is_left_out(target, monkeypatch: pytest.Monke
     monkeypatch.setattr(local, "LONGEST", 0.01)
     with pytest.raises(EngineError, match="L-BFGS did not end"):
         fit_base(target, "pathfinder", chains=2, seed=seed, nuts=embedded.Nuts())
-    assert time.monotonic() - begun < 4 * SLACK
+    assert time.monotonic() - begun < 6 * SLACK
 
 
 LASSO = """

@@ -96,7 +96,7 @@ class TestPoints:
         assert np.abs(points).max() <= reach
         assert len(points) > (5 if reach == 0.5 else 500)
 
-    @pytest.mark.parametrize("hole", [np.nan, -np.inf])
+    @pytest.mark.parametrize("hole", [np.nan, -np.inf, -1.5e308])
     def test_what_stands_out_is_found(self, hole: float, rng: np.random.Generator) -> None:
         """Among points of a t density, those that were raised, and none outside the support."""
         modes = [GaussianBase(np.zeros(5), np.eye(5))]

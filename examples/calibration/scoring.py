@@ -14,9 +14,9 @@ import numpy as np
 from scipy.stats import binom, chi2
 
 # A family is suspect if what it shows has a smaller chance than this in a calibrated method, or in
-# one that warns as often as it may. No error counts as more than three standard errors: one that
-# is larger is counted as silent.
-CHANCE, LARGEST = 1e-4, 3.0
+# one that warns as often as it may. No error counts as more than 3.5 standard errors: one that is
+# larger is counted as silent.
+CHANCE, LARGEST = 1e-4, 3.5
 CHANCE_OF_WARNINGS = 5e-3
 # It is suspect, too, if of so many runs a smaller share than this is within 1.96 standard errors.
 MANY, FEWEST_WITHIN = 100, 0.85

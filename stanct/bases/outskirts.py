@@ -82,10 +82,11 @@ def standing_out(
         if len(mine) < WINDOW:
             continue
         mine = mine[np.argsort(distances[mode, mine])]
-        above = log_density[mine] - median_filter(log_density[mine], WINDOW, mode="nearest")
-        spread = median_filter(np.abs(above), WINDOW, mode="nearest")
-        excess[mine] = above
-        score[mine] = above / np.maximum(spread, 1e-3)
+        with np.errstate(over="ignore"):  # of log densities such as −10³⁰⁸
+            above = log_density[mine] - median_filter(log_density[mine], WINDOW, mode="nearest")
+            spread = median_filter(np.abs(above), WINDOW, mode="nearest")
+            excess[mine] = above
+            score[mine] = above / np.maximum(spread, 1e-3)
     first = np.argsort(-excess)[: count // 2]
     second = np.argsort(-score)[: count - len(first)]
     chosen = np.unique(np.concatenate([first, second]))

@@ -62,7 +62,7 @@ MOST_STEPS = 3
 NAMED = 5
 # With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
 # where no tour has seen the depth of a neck, and log Z is too low there.
-ENOUGH_TOURS = 10.0
+ENOUGH_TOURS = 6.0
 # What another run cannot mend.
 BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
 
