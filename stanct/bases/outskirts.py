@@ -82,7 +82,7 @@ def standing_out(
         if len(mine) < WINDOW:
             continue
         mine = mine[np.argsort(distances[mode, mine])]
-        with np.errstate(over="ignore"):  # of log densities such as −10³⁰⁸
+        with np.errstate(over="ignore", invalid="ignore"):  # of log densities such as −10³⁰⁸
             above = log_density[mine] - median_filter(log_density[mine], WINDOW, mode="nearest")
             spread = median_filter(np.abs(above), WINDOW, mode="nearest")
             excess[mine] = above
