@@ -16,6 +16,7 @@ from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import FittedBase
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
+from stanct.pages.report import searched
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
@@ -238,6 +239,20 @@ def test_modes_as_a_result(seed: int) -> None:
     assert chance == pytest.approx(1 / run.facts()["starts of the search"])
     check = next(check for check in run.diagnostics if check.name == "modes")
     assert check.passed
+    survey = run.provenance["survey"]
+    label = "spikes inside a mode are found if narrower by at most"
+    assert run.facts()[label] == survey["finest"] > 2
+    sentence = f"up to {survey['finest']:.2g} times narrower"
+    assert sentence in searched(run)
+    blind, old = (
+        replace(run, provenance={**run.provenance, "survey": changed})
+        for changed in (
+            {**survey, "finest": 1.0},
+            {name: value for name, value in survey.items() if name != "finest"},
+        )
+    )
+    assert searched(blind).endswith("Spikes inside a mode were not looked for.")
+    assert "pike" not in searched(old) and label not in old.facts() and label not in blind.facts()
 
 
 def test_a_lost_mode_is_a_failed_check(seed: int) -> None:

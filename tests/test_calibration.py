@@ -129,7 +129,7 @@ def test_a_spike_that_a_run_cannot_see_is_told_apart(
     rows = made_up(command, rng, "a", 20)
     beyond = made_up(command, rng, "a", 5, log_z_error=1.0, beyond=1)
     found = command.scoring.verdict([*rows, *beyond], command.Limits(least=0.8, silent=0.1))
-    assert found.passed and "5 of them are off" in found.lines[1]
+    assert found.passed and "5 of them are silently off" in found.lines[1]
     (score,) = command.scoring.scores_of([*rows, *beyond], 0.85)
     assert (score.runs, score.beyond, score.silent) == (20, 5, 0)
 

@@ -213,6 +213,7 @@ def verdict(rows: Sequence[Row], limits: Limits) -> Verdict:
     """Judge all runs of one method together, and each family by itself."""
     finished = [row for row in rows if not row.failed]
     done = [row for row in finished if not row.beyond]
+    beyond = len(finished) - len(done)
     if not done:
         return Verdict(False, ("no run finished",))
     calm = [row for row in done if not row.warnings]
@@ -220,15 +221,15 @@ def verdict(rows: Sequence[Row], limits: Limits) -> Verdict:
     everywhere = float(np.mean(np.abs([r.scores for r in done]) <= 1.96))
     silent, calm_share = float(np.mean([r.silent for r in done])), len(calm) / len(done)
     lines = [
-        f"{rows[0].method}: {len(finished)} of {len(rows)} runs, {calm_share:.0%} without a "
+        f"{rows[0].method}: {len(done)} of {len(rows) - beyond} runs, {calm_share:.0%} without a "
         f"warning; of these {within:.1%} of log Z and means within 1.96 SE (of all "
         f"{everywhere:.1%}); {silent:.1%} silently off by more than 3 SE"
     ]
-    beyond = [row for row in finished if row.beyond]
     if beyond:
+        missed = sum(row.silent for row in finished if row.beyond)
         lines.append(
-            f"  {len(beyond)} more runs say that they may have missed so narrow a spike; "
-            f"{sum(row.silent for row in beyond)} of them are off by more than 3 SE"
+            f"  {beyond} more runs say that they may have missed so narrow a spike; "
+            f"{missed} of them are silently off by more than 3 SE"
         )
     suspects = [s for s in scores_of(rows, limits.calm) if s.reasons]
     lines += [f"  {s.family}: {reason}" for s in suspects for reason in s.reasons]

@@ -108,11 +108,13 @@ def searched(run: Run) -> str:
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
         f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
-        + _finest(facts.get("finest", 1.0))
-    )
+        + _finest(facts.get("finest"))
+    ).rstrip()
 
 
-def _finest(ratio: float) -> str:
+def _finest(ratio: float | None) -> str:
+    if ratio is None:  # a run that an earlier version saved
+        return ""
     if ratio <= 1:
         return "Spikes inside a mode were not looked for."
     return (

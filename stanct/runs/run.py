@@ -161,7 +161,7 @@ class Run(ABC):
         # Where every mode was found twice, one in so many starts is as much as can be said.
         chance = "chance that another start finds a new mode"
         known = bool(survey["unseen"])
-        finest = survey.get("finest", 1.0)
+        finest = survey.get("finest", 1.0)  # missing in runs that an earlier version saved
         spikes = {"spikes inside a mode are found if narrower by at most": finest}
         return {
             "modes found": len(survey["log_evidence"]),

@@ -152,12 +152,12 @@ class Auto(Method[TemperedRun]):
             if run.ended_early and kept is not None:
                 run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
-            wanting = [f"checks failed: {', '.join(failed)}"] if failed else _few_tours(run)
-            stop = not wanting or len(steps) == MOST_STEPS or "improper" in run.warnings
+            why = f"checks failed: {', '.join(failed)}" if failed else _few_tours(run)
+            stop = not why or len(steps) == MOST_STEPS or "improper" in run.warnings
             # How many times the last run the rest of the budget would pay for.
             spent = max(run.gradients - before, 1)
             room = (self.max_gradients - run.gradients) / spent
-            following = None if stop else _next(step, wanting[0], start, job.draws, room)
+            following = None if stop else _next(step, why, start, job.draws, room)
             if following is None:
                 break
             kept, step = run, following
@@ -255,11 +255,12 @@ def _failed(run: TemperedRun) -> list[str]:
     return [check for check in run.warnings if check not in BEYOND]
 
 
-def _few_tours(run: TemperedRun) -> list[str]:
-    """In words that few tours make up the error of log Z, if they are few."""
-    tours = [check.value for check in run.diagnostics if check.name == "few_tours"]
-    few = [number for number in tours if number < ENOUGH_TOURS]
-    return [f"the error of log Z rests on {number:.1f} effective tours" for number in few]
+def _few_tours(run: TemperedRun) -> str:
+    """In words that few tours make up the error of log Z; empty where they are enough."""
+    for check in run.diagnostics:
+        if check.name == "few_tours" and check.value < ENOUGH_TOURS:
+            return f"the error of log Z rests on {check.value:.1f} effective tours"
+    return ""
 
 
 def _longer(kept: TemperedRun | None, run: TemperedRun, job: Job) -> TemperedRun:

@@ -333,11 +333,12 @@ class Densities:
             match = _DENSITY.fullmatch(name)
             if match is None:
                 continue
-            variate, *rest = self.syntax.split(arguments, "|") or [arguments]
-            others = tuple(self.syntax.split(rest[0])) if rest else ()
+            variate, others = self.syntax.conditioned(arguments)
             alone = arguments.first - 2 in firsts and arguments.stop + 1 in ends
             added, family = alone and isinstance(statement, Increment), match["family"]
-            self._density(Density(statement, family, variate, others, added, alone, inside, scope))
+            self._density(
+                Density(statement, family, variate, tuple(others), added, alone, inside, scope)
+            )
 
     def _density(self, density: Density) -> None:
         self.found.append(density)

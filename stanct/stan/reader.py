@@ -97,11 +97,9 @@ class Reader:
         family = _DENSITY.fullmatch(self.syntax.word(call))
         if family is None or self.syntax.partner.get(opening) != statement.value.stop - 1:
             return None
-        sides = self.syntax.split(Range(opening + 1, statement.value.stop - 1), "|")
-        if not sides:
-            return None
-        arguments = self.syntax.split(sides[1]) if len(sides) == 2 else []
-        return Tilde(statement.tokens, sides[0], call, family[1], arguments, False, None, None)
+        inside = Range(opening + 1, statement.value.stop - 1)
+        variate, arguments = self.syntax.conditioned(inside)
+        return Tilde(statement.tokens, variate, call, family[1], arguments, False, None, None)
 
     # Signs and shapes
 

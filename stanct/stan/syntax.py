@@ -220,6 +220,11 @@ class Syntax:
             token = self.partner.get(token, token) + 1
         return [*parts, Range(first, tokens.stop)]
 
+    def conditioned(self, tokens: Range) -> tuple[Range, list[Range]]:
+        """The variate and the arguments of `y | mu, sigma`, the second empty without a bar."""
+        variate, *rest = self.split(tokens, "|") or [tokens]
+        return variate, self.split(rest[0]) if rest else []
+
     def outermost(self, tokens: Range) -> Iterator[int]:
         """Yield the tokens of a range outside of brackets, including the outermost opening ones."""
         token = tokens.first
