@@ -13,6 +13,7 @@ from stanct.arrays import joined_rows
 from stanct.engines.cmdstan import CmdStan
 from stanct.errors import SamplingError
 from stanct.options import Options
+from stanct.path.base import lent
 from stanct.runs.power import PowerRun
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
@@ -128,7 +129,7 @@ def _target_of(run: Run, given: Any) -> SampledTarget:
     if delta is not None:
         last = delta[:, getattr(run, "kept", [-1])[-1]]
         kept = last.reshape(len(x)) if last.size == len(x) else last[:, -1]
-        base = _base(run)
+        base = lent(_base(run), target.density.borrow)
         own = base.delta(base.whiten(x), target.density.log_densities(x))
         refuse_other_densities(own, kept)
     return target

@@ -57,6 +57,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "path/bias.py": ("test_pinned", "test_mutants", "test_path", "test_base", "test_estimates"),
     "path/course.py": ("test_pinned", "test_path", "test_rounds"),
     "path/gaussian.py": ("test_pinned", "test_base", "test_bases"),
+    "path/conditional.py": ("test_nested",),
+    "path/nested.py": ("test_nested",),
+    "bases/incremental.py": ("test_nested",),
+    "bases/nested.py": ("test_nested",),
     "path/low_rank.py": (
         "test_pinned",
         "test_bases",

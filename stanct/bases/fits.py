@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,9 @@ LEAST_SHRINKAGE = 0.2
 # path. Elsewhere all of it is uniform: draws near β = 1 are worth more than trips to the base.
 UNIFORM = 0.5
 
+
+# Draws that are kept of each mode's pilots, to within a factor of two.
+POINTS = 200
 
 # Share of a mixture base that is one wide Gaussian, and its covariance relative to the mixture's. A
 # mode that was missed is within its reach.
@@ -137,6 +140,8 @@ class FittedBase:
         Where tails are heavy, by the names of `Tails.along`.
     ridges
         Coordinates along which the base follows ridges, by the names of `Ridges.along`.
+    points : shape (n, D)
+        Unconstrained draws of pilots, from every mode; None where no pilots ran.
     given
         Whether the base is the user's own.
     """
@@ -149,6 +154,7 @@ class FittedBase:
     survey: Survey | None = None
     tails: tuple[str, ...] = ()
     ridges: tuple[str, ...] = ()
+    points: Array | None = field(default=None, repr=False)
     given: bool = False
 
     @property
@@ -262,7 +268,13 @@ def fit_base(
         separated=separated,
         survey=Survey.of(modes) if method == "pilot" else None,
         tails=tails.along,
+        points=_few_points(modes.fits) if method == "pilot" else None,
     )
+
+
+def _few_points(fits: tuple[LocalFit, ...]) -> Array:
+    """Some draws of the pilots of each mode, spread over each, shape (n, D)."""
+    return np.concatenate([fit.points[:: max(len(fit.points) // POINTS, 1)] for fit in fits])
 
 
 def _of_modes(target: ProgramTarget, modes: Modes, tails: Tails, seeds: FitSeeds) -> FittedBase:

@@ -22,6 +22,7 @@ import numpy as np
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit
+from stanct.bases.weights import maximised
 from stanct.errors import SamplingError
 from stanct.path.gaussian import LOG_2PI, GaussianBase
 from stanct.path.mixture import MixtureBase
@@ -54,8 +55,8 @@ GENEROUS, LEAST = 1.5, 0.002
 MOST_PARTS, FEWEST_PARTS, MOST_NUMBERS = 40, 8, 8000
 
 # Draws of the mixture from which its weights are estimated, the share of them whose weights are cut
-# to the smallest of these, the iterations, and the share of the weights before.
-SAMPLE, CUT, ITERATIONS, KEPT = (1000, 1000), 0.01, 30, 0.3
+# to the smallest of these, and the share of the weights before.
+SAMPLE, CUT, KEPT = (1000, 1000), 0.01, 0.3
 # No log weight that counts is lower.
 LOWEST = -1e300
 
@@ -225,7 +226,7 @@ def reweighted(
     """The mixture with weights that bring it nearer to the target, by its own draws.
 
     The weights maximise the mean log density of the mixture over the target, which importance
-    weights of the draws estimate (Cappé et al. 2008). No part loses more than 1 − `KEPT` of its
+    weights of the draws estimate. No part loses more than 1 − `KEPT` of its
     weight, because draws may have missed where it is needed.
 
     Parameters
@@ -242,11 +243,7 @@ def reweighted(
         if not share.sum() > 0:  # hardly a draw is inside the support
             return base
         share /= share.sum()
-        log_parts = each - np.log(base.weights)[:, None]
-        weights = base.weights
-        for _ in range(ITERATIONS):
-            belongs = np.log(np.maximum(weights, 1e-300))[:, None] + log_parts
-            weights = np.exp(belongs - log_sum_exp(belongs, axis=0)) @ share
+        weights = maximised(base.weights, each - np.log(base.weights)[:, None], share)
         base = MixtureBase.of((1 - KEPT) * weights + KEPT * base.weights, base.parts)
     return base
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from stanct.arrays import Array
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
+from stanct.path.nested import NestedBase
 
 
 class Base(Protocol):
@@ -120,6 +123,52 @@ class Base(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Independent draws of a base, of which δ is wanted.
+
+    Attributes
+    ----------
+    z : shape (count, D)
+        Whitened draws.
+    log_q : shape (count,)
+        log q(x) at the draws where the base knows it already.
+    """
+
+    base: Base
+    z: Array
+    log_q: Array | None = None
+
+    @classmethod
+    def of(cls, base: Base, rng: np.random.Generator, count: int) -> Drawn:
+        """So many draws of a base."""
+        if isinstance(base, NestedBase):
+            made = base.valued(rng, count)
+            return cls(base, made.z, made.log_density)
+        return cls(base, base.draw(rng, count))
+
+    @property
+    def x(self) -> Array:
+        """The draws, unconstrained, shape (count, D)."""
+        return self.base.unwhiten(self.z)
+
+    def delta(self, log_density: Array) -> Array:
+        """δ = φ − ψ from log densities −φ(x), shape (count,)."""
+        if self.log_q is None:
+            return self.base.delta(self.z, log_density)
+        return self.log_q - log_density
+
+
+def lent(base: Base, borrow: Callable[[], AbstractContextManager[Any]]) -> Base:
+    """The base with a density of the target, if it is one that needs it."""
+    return replace(base, lend=borrow) if isinstance(base, NestedBase) else base
+
+
+def gradients_per_draw(base: Base) -> float:
+    """How many gradients of the target a draw of a base costs, on average."""
+    return base.gradients if isinstance(base, NestedBase) else 0.0
+
+
 def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
     """Restore a base of any kind from its arrays.
 
@@ -132,6 +181,19 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
         names = ("mean", "diagonal", "vectors", "stretch")
         return LowRankBase(*(arrays[f"base_{name}"] for name in names))
     whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
+    if "nested_outer" in arrays:
+        marginal = base_from_arrays(
+            {
+                name.removeprefix("outer_"): a
+                for name, a in arrays.items()
+                if name.startswith("outer_")
+            }
+        )
+        assert isinstance(marginal, MixtureBase)
+        outer, places, means, roots, gradients = (
+            arrays[f"nested_{name}"] for name in ("outer", "places", "means", "roots", "gradients")
+        )
+        return NestedBase(whitening, marginal, outer, places, means, roots, float(gradients))
     if "base_weights" not in arrays:
         return whitening
     names = ("weights", "places", "roots")

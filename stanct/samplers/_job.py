@@ -30,7 +30,7 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.estimates.arviz_bridge import loading
-from stanct.path.base import Base
+from stanct.path.base import Base, gradients_per_draw
 from stanct.runs.run import Run
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._precision import Precision
@@ -345,6 +345,7 @@ class Job:
     def base_delta(self, base: Base, count: int, *name: str | int) -> Array:
         """δ at `count` draws of the base, counted and checkpointed, shape (count,)."""
         self.ledger.evaluations += count
+        self.ledger.gradients += round(count * gradients_per_draw(base))
         made = self.base_draws(base, *name)
         return self.execution.once("draws of the base", lambda: made.first(count))
 

@@ -22,7 +22,7 @@ from stanct.bases.fits import LEAST_SHRINKAGE
 from stanct.deadline import heed, nobody_waits, result
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.path.base import Base
+from stanct.path.base import Base, Drawn
 from stanct.path.bias import AnyBias, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
@@ -168,23 +168,13 @@ class BaseDraws:
         began = time.perf_counter()
         before = self._rng.bit_generator.state
         try:
-            z = self._base.draw(self._rng, self.portion)
-            delta = self._deltas(z, self._target.density, heed if heeding else None)
+            made = Drawn.of(self._base, self._rng, self.portion)
+            delta = _deltas_of(made, self._target.density, heed if heeding else None)
         except BaseException:  # so that these draws come again
             self._rng.bit_generator.state = before
             raise
         self._delta = np.append(self._delta, delta)
         self._pace = min(self._pace, time.perf_counter() - began)
-
-    def _deltas(self, z: Array, density: Any, between: Callable[[], None] | None) -> Array:
-        """δ at whitened points; `between` is called between pieces of them."""
-        x = self._base.unwhiten(z)
-        found = np.empty(len(x))
-        for first in range(0, len(x), self.piece):
-            found[first : first + self.piece] = density.log_densities(x[first : first + self.piece])
-            if between is not None:
-                between()
-        return self._base.delta(z, found)
 
     def _first_in_threads(self, count: int, execution: Execution) -> Array:
         """The same as `first`, by as many threads as the chains have.
@@ -201,8 +191,8 @@ class BaseDraws:
                 stopped, states, draws = threading.Event(), [], []
                 for _ in range(left)[:threads]:
                     states.append(self._rng.bit_generator.state)
-                    draws.append(self._base.draw(self._rng, self.portion))
-                futures = [pool.submit(self._borrowed, z, stopped) for z in draws]
+                    draws.append(Drawn.of(self._base, self._rng, self.portion))
+                futures = [pool.submit(self._borrowed, made, stopped) for made in draws]
                 for future, before in zip(futures, states, strict=True):
                     try:
                         made = result(future)
@@ -214,15 +204,15 @@ class BaseDraws:
                 heed()
         return self._delta[:count]
 
-    def _borrowed(self, z: Array, stopped: threading.Event) -> Array:
-        """δ at whitened points, by a density of the thread's own; cut short once it is stopped."""
+    def _borrowed(self, made: Drawn, stopped: threading.Event) -> Array:
+        """δ at draws, by a density of the thread's own; cut short once it is stopped."""
 
         def between() -> None:
             if stopped.is_set():
                 raise KeyboardInterrupt
 
         with self._target.density.borrow() as density:
-            return self._deltas(z, density, between)
+            return _deltas_of(made, density, between)
 
     def begin(self, execution: Execution) -> None:
         """Make the first portion, stored by a checkpoint as a step of the run.
@@ -264,6 +254,18 @@ class BaseDraws:
                 break
             self._make()
         return self._delta[:count], True
+
+
+def _deltas_of(made: Drawn, density: Any, between: Callable[[], None] | None) -> Array:
+    """δ at draws of a base; `between` is called between pieces of them."""
+    x = made.x
+    found = np.empty(len(x))
+    for first in range(0, len(x), BaseDraws.piece):
+        piece = slice(first, first + BaseDraws.piece)
+        found[piece] = density.log_densities(x[piece])
+        if between is not None:
+            between()
+    return made.delta(found)
 
 
 def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:

@@ -13,6 +13,7 @@ another method, within the budget. The run says what was done and why.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,11 +21,13 @@ import numpy as np
 from stanct.arrays import even_share, log_sum_exp
 from stanct.bases.fits import FittedBase
 from stanct.bases.modes import effort_of
+from stanct.bases.nested import find_nested
 from stanct.bases.pilots import half_width
 from stanct.bases.wide import MOST_DENSE
 from stanct.deadline import out_of_time
 from stanct.errors import LostExecutorError
 from stanct.names import MODES
+from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
@@ -37,6 +40,7 @@ from stanct.seeds import Seeds
 from stanct.settings import Flag, Whole
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
+from stanct.work.interrupts import heard
 from stanct.work.workers import warn_of
 
 TRIAL = 1000
@@ -44,6 +48,9 @@ TRIAL = 1000
 # their mean. On eight schools, weights up to sixteen times the mean came from a tail that few draws
 # reach, and log Z was low by two errors.
 EVEN, BOUNDED = 0.6, 3.0
+# Draws of a base in two stages cost some D gradients each. All chains together may spend so many on
+# them, and as many on the draws that bridge to the base.
+NESTED_GRADIENTS = 100_000
 # Simulated tempering takes over where half of the width of δ over draws of the base is more than
 # this. On relaxations of Boltzmann machines with 8 to 30 units, joint tempering had the smaller
 # error at equal cost in one case, at 7.6, and in none above 9. On radon and on Poisson counts in a
@@ -76,11 +83,21 @@ _OTHER: dict[str, Method[Any]] = {
 
 
 class _Step(NamedTuple):
-    """A method, its draws, and why."""
+    """A method, its draws, and why.
+
+    Attributes
+    ----------
+    start
+        The base, if it is not that of the other steps.
+    again
+        Whether the step before was a shorter run of the same.
+    """
 
     method: Method[TemperedRun]
     draws: int
     because: str
+    start: FittedBase | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +138,8 @@ class Auto(Method[TemperedRun]):
             before = job.ledger.gradients
             seeds = job.seeds.within("attempt", len(steps)) if steps else job.seeds
             try:
-                run = step.method.run(_own(job, step.method, step.draws, seeds, start))
+                own = _own(job, step.method, step.draws, seeds, step.start or start)
+                run = step.method.run(own)
             except (KeyboardInterrupt, LostExecutorError) as stop:
                 if kept is None:
                     raise
@@ -152,7 +170,9 @@ class Auto(Method[TemperedRun]):
             if run.ended_early and kept is not None:
                 run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
-            why = f"checks failed: {', '.join(failed)}" if failed else _few_tours(run)
+            # Tours of independent draws are short, and one longer run has enough of them.
+            few = "" if step.start and step.again else _few_tours(run)
+            why = f"checks failed: {', '.join(failed)}" if failed else few
             stop = not why or len(steps) == MOST_STEPS or "improper" in run.warnings
             # How many times the last run the rest of the budget would pay for.
             spent = max(run.gradients - before, 1)
@@ -225,6 +245,9 @@ def _choice(job: Job, start: FittedBase) -> _Step:
             f"the weights of the base's draws use {even:.0%} of them, and the largest is "
             f"{largest:.2g} times their mean",
         )
+    in_two_stages = _nested(job, start)
+    if in_two_stages is not None:
+        return in_two_stages
     if not start.base.is_gaussian:
         count = 0 if start.survey is None else len(start.survey.log_evidence)
         apart = f"pilots stayed apart, and all of {count} modes are in the base"
@@ -235,6 +258,35 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     far = width > FAR and not _has_necks(job.target)
     why = f"half of the width of δ over draws of the base is {width:.2g}"
     return _Step(_LADDER if far else _JOINT, job.draws, why)
+
+
+def _nested(job: Job, start: FittedBase) -> _Step | None:
+    """Independent draws of a base in two stages, if there is one for the target."""
+    if start.points is None or start.tails or not isinstance(job.target, ProgramTarget):
+        return None
+    fit = partial(
+        find_nested,
+        job.target,
+        start.points,
+        job.seeds("nested"),
+        effort=effort_of(job.target),
+    )
+    found = job.once("nested", lambda: job.execution.away("nested", partial(heard, fit)))
+    job.ledger.gradients += found.gradients
+    job.ledger.evaluations += found.evaluations
+    job.lap("base")
+    base = found.base
+    if base is None:
+        return None
+    affordable = int(NESTED_GRADIENTS * effort_of(job.target) / (job.chains * base.gradients))
+    least = job.draws if job.plan.draws_given else min(FEWEST, job.draws)
+    draws = int(np.clip(affordable, least, max(INDEPENDENT * job.draws, least)))
+    return _Step(
+        _INDEPENDENT,
+        draws,
+        f"all other parameters are Gaussian given {_some(found.outer)}",
+        replace(start, base=lent(base, job.borrow), log_zeta=found.log_zeta),
+    )
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -312,12 +364,13 @@ def _next(done: _Step, why: str, start: FittedBase, first: int, room: float) -> 
     room
         How many times as long a run the budget has left.
     """
-    if done.method is _INDEPENDENT:
-        return _Step(_JOINT if start.base.is_gaussian else _LADDER, first, why)
     longer = min(LONGER, room)
+    two_stages = done.start is not None
+    if done.method is _INDEPENDENT and (done.again or not two_stages or longer < LEAST_LONGER):
+        return _Step(_JOINT if start.base.is_gaussian else _LADDER, first, why)
     if longer < LEAST_LONGER:
         return None
-    return _Step(done.method, int(longer * done.draws), why)
+    return _Step(done.method, int(longer * done.draws), why, done.start, again=True)
 
 
 def _confirmed(job: Job, method: str) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 The proposals of x are independent draws of the base q. Where β > 0, they are accepted by
 Metropolis–Hastings (Hastings 1970; Tierney 1994, section 2.3.3) under the marginal ∝ q(x) M(x),
 with probability min(1, M(x′) / M(x)). At the atom, β = 0, every proposal is accepted. β is drawn
-exactly given x ([GS] 17). M costs one log density and no gradient. Where the curvature at every
-mode gives the base, most proposals are accepted, and the draws are nearly independent.
+exactly given x ([GS] 17). M costs one log density and no gradient, unless the base itself needs
+gradients (`NestedBase`). Where the curvature at every mode gives the base, most proposals are
+accepted, and the draws are nearly independent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.deadline import ended_by
 from stanct.names import MODES
-from stanct.path.base import Base
+from stanct.path.base import Base, Drawn, gradients_per_draw, lent
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
@@ -42,10 +43,13 @@ class Proposals(NamedTuple):
     delta : shape (draws,)
     uniforms : shape (draws, 3)
         One for acceptance, and two for β.
+    z : shape (draws, D), or none
+        The draws themselves where each costs gradients. Others are drawn again.
     """
 
     delta: Array
     uniforms: Array
+    z: Array = np.zeros((0, 0))
 
 
 class _Last(NamedTuple):
@@ -63,15 +67,20 @@ class _Propose:
     base: Base
 
     def __call__(self, rng: np.random.Generator, draws: int) -> Proposals:
-        z, uniforms = _drawn(self.base, rng, draws)
+        made, uniforms = _drawn(self.base, rng, draws)
         with self.borrow() as density:
-            delta = self.base.delta(z, density.log_densities(self.base.unwhiten(z)))
-        return Proposals(delta, uniforms)
+            delta = made.delta(density.log_densities(made.x))
+        return Proposals(delta, uniforms, *_kept_of(self.base, made.z))
 
 
-def _drawn(base: Base, rng: np.random.Generator, draws: int) -> tuple[Array, Array]:
-    """Whitened draws of the base, and the uniforms that go with them."""
-    return base.draw(rng, draws), rng.random((draws, 3))
+def _kept_of(base: Base, z: Array) -> tuple[Array, ...]:
+    """Draws that are too dear to be drawn again."""
+    return (z,) if gradients_per_draw(base) else ()
+
+
+def _drawn(base: Base, rng: np.random.Generator, draws: int) -> tuple[Drawn, Array]:
+    """Draws of the base, and the uniforms that go with them."""
+    return Drawn.of(base, rng, draws), rng.random((draws, 3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +125,20 @@ class Independence(Method[TemperedRun]):
         at = run.kept[-1]
         moved = np.where(run.beta[:, at] > 0, 1 - 1e-12, 0.0)
         last = [
-            _Last(z[-1], Proposals(delta[at : at + 1], np.array([[0.0, u, 0.5]])))
+            _Last(
+                z[-1],
+                Proposals(
+                    delta[at : at + 1], np.array([[0.0, u, 0.5]]), *_kept_of(run.base, z[-1:])
+                ),
+            )
             for z, delta, u in zip(run.z, run.delta, moved, strict=True)
         ]
-        return self._kept(job, run.base, bias, last)
+        return self._kept(job, lent(run.base, job.borrow), bias, last)
 
     def _kept(self, job: Job, base: Base, bias: Bias, before: list[_Last] | None) -> TemperedRun:
         """Make the kept draws; chains go on from those `before`, or begin at their first proposals.
 
-        Proposals are drawn twice, because those that are kept are known only later.
+        Proposals that cost no gradient are drawn twice, because which are kept is known only later.
         """
         streams = [job.seeds.stream("chain", k) for k in range(job.chains)]
         base_draws, precision, shelf = job.base_draws(base, "final"), job.precision, job.shelf()
@@ -184,8 +198,10 @@ class Independence(Method[TemperedRun]):
         if interrupted:
             precision.reason = ended_by()
         job.ledger.evaluations += delta.size
+        job.ledger.gradients += round(delta.size * gradients_per_draw(base))
         base_delta, cut = base_draws.kept(delta.size, job.execution, cut=interrupted)
         job.ledger.evaluations += base_delta.size
+        job.ledger.gradients += round(base_delta.size * gradients_per_draw(base))
         job.lap("sampling")
         return job.finish(
             TemperedRun,
@@ -302,8 +318,10 @@ def _again(
             size = len(block.delta)
             if number == 0 and before is not None:
                 z = before[chain].z[None]
+            elif block.z.size:
+                z = block.z
             else:
-                z, _ = _drawn(base, rng, size)
+                z = _drawn(base, rng, size)[0].z
             # A chain takes its proposals in order.
             rows = np.arange(*np.searchsorted(wanted, [first, first + size]))
             if rows.size:

@@ -176,6 +176,24 @@ class Density:
                 values[k] = -np.inf
         return np.where(values < np.inf, values + self.constant, -np.inf)
 
+    def log_density_gradients(self, points: Array) -> tuple[Array, Array]:
+        """Return −φ and its gradients at the rows of `points`, shapes (n,) and (n, D).
+
+        They are −inf and zeros where Stan rejects a point.
+        """
+        x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
+        values, gradients = np.empty(len(x)), np.empty_like(x)
+        call, handle, width = self._value_and_gradient, self.handle, x.strides[0]
+        place, result, slopes = x.ctypes.data, values.ctypes.data, gradients.ctypes.data
+        for k in range(len(x)):
+            end_if_left_behind()
+            at, value = place + k * width, result + k * values.itemsize
+            if call(handle, True, True, at, value, slopes + k * width, None):
+                values[k] = -np.inf
+        inside = values < np.inf
+        gradients[~(inside & np.isfinite(values))] = 0.0
+        return np.where(inside, values + self.constant, -np.inf), gradients
+
     @functools.cached_property
     def _value(self) -> Callable[..., int]:
         """The C function ``bs_log_density``; it does not hold the interpreter lock."""
@@ -307,6 +325,10 @@ class Density:
         """
         function = self._model.stanlib.bs_log_density_gradient
         return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    @functools.cached_property
+    def _value_and_gradient(self) -> Callable[..., int]:
+        return _ON_DRAWS(self.address)
 
     @functools.cached_property
     def _constrain(self) -> Callable[..., int]:

@@ -1,0 +1,201 @@
+"""Incremental mixture importance sampling (Raftery & Bao 2010), in a few dimensions.
+
+Points of a wide Gaussian are weighted by a target. A Gaussian joins the mixture around the heaviest
+point, begets points of its own, and all points are weighted anew by the whole mixture. So it goes
+on until the weights are even. Skewed shapes, necks and modes that the first points reach are
+followed with some thousand log densities. At last, expectation maximisation moves all Gaussians
+to where the weighted points are (Cappé et al. 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stanct.arrays import Array, even_share, log_sum_exp
+from stanct.bases.weights import maximised
+from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import MixtureBase
+
+# Variances of the first two Gaussians relative to the given covariance, and how many points each of
+# them and each later one begets.
+WIDTHS, FIRST, EACH = (2.0, 9.0), (150, 80), 30
+# A later Gaussian has the moments of so many points, or of so many times the dimension, around the
+# heaviest one. Its covariance is wider by a factor, and by a share of the given one.
+AROUND, TIMES, WIDER, FLOOR = 40, 6, 1.3, 1e-4
+# Gaussians that join, at least and at most. Points are enough where weights are so even, and none
+# is larger than this times their mean.
+LEAST, MOST, EVEN, BOUNDED = 8, 16, 0.5, 4.0
+# Rounds that try the mixture with draws of its own, how many Gaussians join after a failure, and
+# after how many rounds in a row without one the mixture is good.
+ROUNDS, DRAWS, JOINING, PASSES = 6, 500, 4, 2
+# The share of the heaviest weights that are cut to the smallest of these, the share that a part
+# keeps of its first weight, and the least weight of the first two.
+CUT, KEPT, DEFENSIVE = 0.002, 0.15, 0.03
+# Times that the parts are fitted, and the effective points for each dimension that count as much as
+# what a part was before.
+FITS, PRIOR = 3, 5.0
+# Shares and variances of the Gaussians that make up each part. They give it the tails of Student's
+# t, because the log of a scale has exponential ones.
+SHARES, VARIANCES = (0.8, 0.14, 0.045, 0.015), (1.0, 3.0, 12.0, 50.0)
+
+MOST_POINTS = sum(FIRST) + MOST * EACH + ROUNDS * (DRAWS + JOINING * EACH)
+"""The most log densities of a fit."""
+
+
+def incremental_mixture(
+    log_densities: Callable[[Array], Array],
+    mean: Array,
+    covariance: Array,
+    rng: np.random.Generator,
+) -> MixtureBase:
+    """A mixture that is near to a target in k dimensions.
+
+    Parameters
+    ----------
+    log_densities
+        Log densities of the target at points of shape (n, k), natural log, −inf where it vanishes.
+    mean, covariance : shapes (k,) and (k, k)
+        Moments of a Gaussian that overlaps the target.
+    """
+    points = _Points(log_densities, mean, covariance, rng)
+    for width, count in zip(WIDTHS, FIRST, strict=True):
+        points.join(GaussianBase.from_covariance(mean, width * covariance), count)
+    for number in range(MOST):
+        log_weights = points.log_weights
+        if number >= LEAST and _enough(log_weights):
+            break
+        points.join(points.around(int(np.argmax(log_weights))), EACH)
+    passed = 0
+    for _ in range(ROUNDS):
+        mixture = points.mixture()
+        first, log_weights = points.tried(mixture)
+        if _enough(log_weights):
+            passed += 1
+            if passed == PASSES:
+                break
+            continue
+        passed = 0
+        for heavy in np.argsort(-log_weights)[:JOINING]:
+            points.join(points.around(first + int(heavy)), EACH)
+    return points.mixture()
+
+
+def _enough(log_weights: Array) -> bool:
+    """Whether weights are even and bounded."""
+    return even_share(log_weights) > EVEN and largest_of(log_weights) < BOUNDED
+
+
+def largest_of(log_weights: Array) -> float:
+    """The largest weight relative to their mean; infinite where all vanish."""
+    largest = log_weights.max()
+    if not np.isfinite(largest):
+        return np.inf
+    return float(np.exp(largest - log_sum_exp(log_weights)) * log_weights.size)
+
+
+class _Points:
+    """Points that mixtures begot, weighted by a target and by all of these mixtures together."""
+
+    def __init__(
+        self,
+        log_densities: Callable[[Array], Array],
+        mean: Array,
+        covariance: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        self._log_densities, self._covariance, self._rng = log_densities, covariance, rng
+        self._precision = np.linalg.inv(covariance)
+        self._at = np.zeros((0, mean.size))
+        self._log_target = np.zeros(0)
+        # Σ counts × densities of all that begot points, at the points.
+        self._begetters: list[tuple[int, GaussianBase | MixtureBase]] = []
+        self._log_begot = np.zeros(0)
+        self._parts: list[GaussianBase] = []
+
+    def join(self, part: GaussianBase, count: int) -> None:
+        """Let a Gaussian join, with points of its own."""
+        self._parts.append(part)
+        self._beget(part, count)
+
+    def around(self, heavy: int) -> GaussianBase:
+        """A Gaussian around a point, of the shape of the weighted points near it."""
+        offset = self._at - self._at[heavy]
+        distance = np.einsum("ij,jk,ik->i", offset, self._precision, offset)
+        near = np.argsort(distance)[: max(AROUND, TIMES * offset.shape[1])]
+        log_weights = self.log_weights
+        share = np.exp(log_weights[near] - log_sum_exp(log_weights)) + 1 / log_weights.size
+        moments = (offset[near] * (share / share.sum())[:, None]).T @ offset[near]
+        return GaussianBase.from_covariance(
+            self._at[heavy], WIDER * moments + FLOOR * self._covariance
+        )
+
+    def tried(self, mixture: MixtureBase) -> tuple[int, Array]:
+        """The number of the first of new points of a mixture, and the log weights of these."""
+        first = len(self._at)
+        self._beget(mixture, DRAWS)
+        return first, self._log_target[first:] - mixture.log_density(self._at[first:])
+
+    def mixture(self) -> MixtureBase:
+        """The mixture whose weights, means and covariances bring it near to the target."""
+        log_weights = self.log_weights
+        share = np.exp(log_weights - log_weights.max())
+        share = np.minimum(share, np.quantile(share, 1 - CUT))
+        share /= share.sum()
+        before = np.full(len(self._parts), 1 / len(self._parts))
+        parts, weights = self._parts, before
+        for _ in range(FITS):
+            log_parts = np.array([part.log_density(self._at) for part in parts])
+            weights = maximised(weights, log_parts, share)
+            belongs = np.log(np.maximum(weights, 1e-300))[:, None] + log_parts
+            belongs = np.exp(belongs - log_sum_exp(belongs, axis=0))
+            parts = [
+                self._moved(part, share * one) for part, one in zip(parts, belongs, strict=True)
+            ]
+        weights = (1 - KEPT) * weights + KEPT * before
+        weights = np.append(weights, np.full(len(FIRST), DEFENSIVE))
+        parts = [*parts, *self._parts[: len(FIRST)]]
+        return MixtureBase.of(
+            np.outer(weights, SHARES).ravel(),
+            [
+                GaussianBase(part.mean, part.scale * np.sqrt(times))
+                for part in parts
+                for times in VARIANCES
+            ],
+        )
+
+    def _moved(self, part: GaussianBase, share: Array) -> GaussianBase:
+        """A part with the moments of the points that belong to it, as far as they are many."""
+        total = share.sum()
+        if not total > 0:
+            return part
+        many = total**2 / np.square(share).sum()
+        new = many / (many + PRIOR * part.dimension)
+        share = share / total
+        mean = share @ self._at
+        offset = self._at - mean
+        covariance = (offset * share[:, None]).T @ offset
+        mean = new * mean + (1 - new) * part.mean
+        return GaussianBase.from_covariance(
+            mean, WIDER * new * covariance + (1 - new) * part.covariance + FLOOR * self._covariance
+        )
+
+    @property
+    def log_weights(self) -> Array:
+        """Log weights of all points, shape (n,)."""
+        return self._log_target - self._log_begot
+
+    def _beget(self, begetter: GaussianBase | MixtureBase, count: int) -> None:
+        """Add points of a density."""
+        made = begetter.unwhiten(begetter.draw(self._rng, count))
+        begot = np.full(count, -np.inf)
+        for number, other in self._begetters:
+            begot = np.logaddexp(begot, np.log(number) + other.log_density(made))
+        self._begetters.append((count, begetter))
+        self._at = np.concatenate([self._at, made])
+        self._log_begot = np.append(self._log_begot, begot)
+        self._log_begot = np.logaddexp(
+            self._log_begot, np.log(count) + begetter.log_density(self._at)
+        )
+        self._log_target = np.append(self._log_target, self._log_densities(made))

@@ -1,0 +1,260 @@
+"""Finds the few coordinates given which a target is Gaussian, and fits a base in two stages.
+
+The scales of a hierarchy, or of the noise beside latent values, make its necks. Given them, the
+rest often is Gaussian, in any parametrisation. Third derivatives tell which coordinates these are:
+moved, they change the curvature along others. Their own marginal density follows by Laplace's
+method at any place, and `stanct.bases.incremental` fits a mixture to it. Draws of both stages then
+have nearly the target's density, in narrow necks as elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stanct.arrays import Array, even_share, log_sum_exp
+from stanct.bases.incremental import MOST_POINTS, incremental_mixture, largest_of
+from stanct.errors import SamplingError
+from stanct.path.conditional import Conditional, Gradients, Slices
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.path.nested import NestedBase
+from stanct.targets.density import Density
+from stanct.targets.program_target import ProgramTarget
+
+MOST_DIMENSIONS, MOST_OUTER = 100, 5
+# Gradients that a fit may cost.
+MOST_GRADIENTS = 300_000
+# Draws at which third derivatives are taken, and the step of their differences in standard
+# deviations.
+LOOKS, DIFFERENCE = 2, 1e-2
+# Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
+# smaller variance, in nats², than the first number. Where they are not, the second one asks for
+# more outer coordinates.
+CUBIC = (0.3, 0.003)
+# They are Gaussian if log densities have a smaller variance about those of their Gaussian, on
+# average over so many places with so many draws each.
+GAUSSIAN, PLACES, ALONG = 1e-4, 12, 20
+# Places from which Newton's method starts, at most, and how far they are apart in standard
+# deviations of the pilots' draws.
+MOST_KNOWN, APART = 48, 0.7
+# Draws of the base that decide whether it is good enough, the least evenness of their weights, and
+# the largest one relative to their mean.
+TRIAL, EVEN, LARGEST = 500, 0.4, 10.0
+# Draws of the pilots whose weights are compared, and how many nats above log Z these may be.
+# Heavier ones tell of mass that the base misses.
+COMPARED, BEYOND = 60, 3.0
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A base in two stages, and what its fit cost.
+
+    Attributes
+    ----------
+    base
+        The base; None if the target does not have that form.
+    log_zeta
+        Its estimate of log Z, natural log.
+    outer
+        Names of the outer coordinates.
+    gradients, evaluations
+        Gradients spent, and log densities without a gradient.
+    """
+
+    base: NestedBase | None = field(default=None, repr=False)
+    log_zeta: float = np.nan
+    outer: tuple[str, ...] = ()
+    gradients: int = 0
+    evaluations: int = 0
+
+
+def find_nested(
+    target: ProgramTarget,
+    points: Array,
+    seed: np.random.SeedSequence,
+    *,
+    effort: float = 1.0,
+) -> Nested:
+    """Fit a base in two stages, if the target is Gaussian given a few coordinates.
+
+    Parameters
+    ----------
+    points : shape (n, D)
+        Unconstrained draws of pilots, from every mode.
+    effort
+        Share of `MOST_GRADIENTS` that may be spent.
+    """
+    density, dimension = target.density, points.shape[1]
+    expected = (LOOKS * dimension + MOST_POINTS + TRIAL) * (dimension + 1)
+    if not 2 <= dimension <= MOST_DIMENSIONS or expected > effort * MOST_GRADIENTS:
+        return Nested()
+    rng = np.random.default_rng(seed)
+    squares = _squares(density.log_density_gradients, points, rng)
+    found = Nested(gradients=LOOKS * (dimension + 1) ** 2)
+    if not np.isfinite(squares).all():
+        return found
+    tried: list[Array] = []
+    for limit in CUBIC:
+        outer = _chosen(squares, limit)
+        if outer is None or any(np.array_equal(outer, other) for other in tried):
+            continue
+        tried.append(outer)
+        fit = _Fit(density, outer, points, rng)
+        base, log_zeta = fit.base()
+        names = tuple(np.array(density.unconstrained_names)[outer].tolist())
+        spent, evaluations = found.gradients + fit.gradients, found.evaluations + fit.evaluations
+        found = Nested(base, log_zeta, names, spent, evaluations)
+        if fit.is_gaussian:
+            break
+    return found
+
+
+def _squares(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
+    """Mean squared third derivatives in units of the points' spread, shape (D, D, D)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = points.std(axis=0)
+        squares = np.zeros(3 * spread.shape)
+        for place in points[rng.choice(len(points), LOOKS)]:
+            squares += np.square(_third_derivatives(gradients, place, spread)) / LOOKS
+    return squares
+
+
+def _third_derivatives(gradients: Gradients, place: Array, spread: Array) -> Array:
+    """Third derivatives in units of `spread`, by forward differences, shape (D, D, D)."""
+    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
+
+    def second(x: Array) -> Array:
+        _, slopes = gradients(x + steps)
+        return (slopes[1:] - slopes[0]) * spread / DIFFERENCE
+
+    moved = np.array([second(place + step) for step in steps])
+    return (moved[1:] - moved[0]) / DIFFERENCE
+
+
+def _chosen(squares: Array, limit: float) -> Array | None:
+    """The coordinates without which little of the squared third derivatives is left, shape (D,).
+
+    They are taken one by one, always the one that takes most with it. None if there are none, too
+    many, or no others.
+    """
+    turned = squares.transpose(1, 2, 0), squares.transpose(2, 0, 1)
+    symmetric = (squares + turned[0] + turned[1]) / 3
+    outer = np.zeros(len(squares), bool)
+    while True:
+        left = symmetric[np.ix_(~outer, ~outer, ~outer)]
+        # The variance of Σ T_ijk x_i x_j x_k / 6 under a standard normal, for the most part.
+        if left.sum() / 6 < limit:
+            return outer if outer.any() else None
+        if outer.sum() == min(MOST_OUTER, outer.size - 1):
+            return None
+        # All terms with an index i are three times those with i first, less those counted twice.
+        twice = np.einsum("iij->i", left) + np.einsum("iji->i", left) + np.einsum("jii->i", left)
+        own = 3 * left.sum(axis=(1, 2)) - twice + np.einsum("iii->i", left)
+        outer[np.flatnonzero(~outer)[np.argmax(own)]] = True
+
+
+class _Fit:
+    """The fit of a base whose outer coordinates are known.
+
+    Attributes
+    ----------
+    evaluations
+        Log densities without a gradient so far.
+    is_gaussian
+        Whether the inner coordinates are Gaussian given the outer ones.
+    """
+
+    def __init__(
+        self, density: Density, outer: Array, points: Array, rng: np.random.Generator
+    ) -> None:
+        self._density, self._outer, self._points, self._rng = density, outer, points, rng
+        self._slices = Slices(density.log_density_gradients, outer)
+        self._theta = points[:, outer]
+        self._spread = self._theta.std(axis=0)
+        self._places: list[Array] = []
+        self._known: list[Conditional] = []
+        self._trials = 0.0
+        self.evaluations, self.is_gaussian = 0, False
+
+    @property
+    def gradients(self) -> int:
+        """Gradients spent."""
+        return self._slices.spent + round(self._trials)
+
+    def base(self) -> tuple[NestedBase | None, float]:
+        """The base and its estimate of log Z; None if the base is not good enough."""
+        self.is_gaussian = self._fits()
+        if not self.is_gaussian:
+            return None, np.nan
+        try:
+            marginal = incremental_mixture(
+                self._log_masses, *gaussian_moments(self._theta), self._rng
+            )
+        except SamplingError:  # a part without extent
+            return None, np.nan
+        base = NestedBase(
+            whitening=GaussianBase.from_covariance(*gaussian_moments(self._points)),
+            marginal=marginal,
+            outer=np.flatnonzero(self._outer),
+            places=np.array(self._places),
+            means=np.array([given.mean for given in self._known]),
+            roots=np.array([given.root for given in self._known]),
+            gradients=0.0,
+            lend=self._density.borrow,
+        )
+        return self._tried(base)
+
+    def _fits(self) -> bool:
+        """Whether log densities at draws of the conditional Gaussians are those of Gaussians."""
+        variances = []
+        for place in self._points[self._rng.choice(len(self._points), PLACES)]:
+            theta = place[self._outer]
+            given = self._at(theta)
+            noise = self._rng.standard_normal((ALONG, given.mean.size))
+            x = self._slices.joined(theta, given.mean + noise @ given.root.T)
+            log_q = np.array([given.log_density(e) for e in noise])
+            self.evaluations += ALONG
+            variances.append(np.var(self._density.log_densities(x) - log_q))
+        return bool(np.mean(variances) < GAUSSIAN)
+
+    def _tried(self, base: NestedBase) -> tuple[NestedBase | None, float]:
+        """The base with the moments of its draws and its cost, and log Z; None if it is not good.
+
+        It misses mass where draws of the pilots have larger weights than its own draws.
+        """
+        made = base.valued(self._rng, TRIAL)
+        x = base.unwhiten(made.z)
+        log_weights = self._density.log_densities(x) - made.log_density
+        log_z = float(log_sum_exp(log_weights) - np.log(TRIAL))
+        even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
+        seen = self._points[self._rng.choice(len(self._points), COMPARED)]
+        log_seen = self._density.log_densities(seen) - base.log_density(seen)
+        self._trials = made.gradients * (TRIAL + COMPARED) / TRIAL
+        self.evaluations += TRIAL + COMPARED
+        if not even or np.any(log_seen > log_z + BEYOND):
+            return None, log_z
+        whitening = GaussianBase.from_covariance(
+            *gaussian_moments(x, weights=np.exp(log_weights - log_weights.max()))
+        )
+        found = replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
+        return found, log_z
+
+    def _at(self, theta: Array) -> Conditional:
+        """The Gaussian at outer coordinates, from the nearest known place."""
+        if not self._known:
+            start = Conditional.of_points(self._points[:, ~self._outer])
+            distance, near = np.inf, start
+        else:
+            distances = np.linalg.norm((np.array(self._places) - theta) / self._spread, axis=1)
+            number = int(distances.argmin())
+            distance, near = float(distances[number]), self._known[number]
+        found = self._slices.at(theta, near)
+        if distance > APART and len(self._known) < MOST_KNOWN and np.isfinite(found.log_mass):
+            self._places.append(theta)
+            self._known.append(found)
+        return found
+
+    def _log_masses(self, theta: Array) -> Array:
+        log_mass = np.array([self._at(point).log_mass for point in theta])
+        return np.where(np.isnan(log_mass), -np.inf, log_mass)
