@@ -24,7 +24,7 @@ from stanct.targets.program_target import ProgramTarget
 
 MOST_DIMENSIONS, MOST_OUTER = 100, 5
 # Gradients that a fit may cost.
-MOST_GRADIENTS = 300_000
+MOST_GRADIENTS = 520_000
 # Draws at which third derivatives are taken, and the step of their differences in standard
 # deviations.
 LOOKS, DIFFERENCE = 2, 1e-2

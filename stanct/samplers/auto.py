@@ -49,8 +49,9 @@ TRIAL = 1000
 # reach, and log Z was low by two errors.
 EVEN, BOUNDED = 0.6, 3.0
 # Draws of a base in two stages cost some D gradients each. All chains together may spend so many on
-# them, and as many on the draws that bridge to the base.
-NESTED_GRADIENTS = 100_000
+# them, and as many on the draws that bridge to the base. They are nearly independent, so that each
+# chain makes between these two numbers, where the user gave none. The bias is learned from fewer.
+NESTED_GRADIENTS, NESTED_DRAWS, NESTED_TRIAL = 100_000, (300, 1000), 250
 # Simulated tempering takes over where half of the width of δ over draws of the base is more than
 # this. On relaxations of Boltzmann machines with 8 to 30 units, joint tempering had the smaller
 # error at equal cost in one case, at 7.6, and in none above 9. On radon and on Poisson counts in a
@@ -74,6 +75,7 @@ ENOUGH_TOURS = 6.0
 BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
+_IN_TWO_STAGES = Independence(trial=NESTED_TRIAL)
 # The method that confirms each: another move along another path.
 _OTHER: dict[str, Method[Any]] = {
     _JOINT.name: _LADDER,
@@ -279,10 +281,12 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     if base is None:
         return None
     affordable = int(NESTED_GRADIENTS * effort_of(job.target) / (job.chains * base.gradients))
-    least = job.draws if job.plan.draws_given else min(FEWEST, job.draws)
-    draws = int(np.clip(affordable, least, max(INDEPENDENT * job.draws, least)))
+    few, many = NESTED_DRAWS
+    draws = (
+        job.draws if job.plan.draws_given else min(int(np.clip(affordable, few, many)), job.draws)
+    )
     return _Step(
-        _INDEPENDENT,
+        _IN_TWO_STAGES,
         draws,
         f"all other parameters are Gaussian given {_some(found.outer)}",
         replace(start, base=lent(base, job.borrow), log_zeta=found.log_zeta),
@@ -366,7 +370,9 @@ def _next(done: _Step, why: str, start: FittedBase, first: int, room: float) -> 
     """
     longer = min(LONGER, room)
     two_stages = done.start is not None
-    if done.method is _INDEPENDENT and (done.again or not two_stages or longer < LEAST_LONGER):
+    if isinstance(done.method, Independence) and (
+        done.again or not two_stages or longer < LEAST_LONGER
+    ):
         return _Step(_JOINT if start.base.is_gaussian else _LADDER, first, why)
     if longer < LEAST_LONGER:
         return None
