@@ -65,7 +65,7 @@ def assert_right(run: TemperedRun, exact: Exact, largest: float) -> None:
         (LINE, "independence", 1e-6, 20_000),
         (TWO_MODES, "independence", 0.01, 30_000),
         (SKEWED, "joint", 0.02, 400_000),
-        pytest.param(BENT, "simulated_tempering", np.inf, 3_300_000, marks=LONG),
+        pytest.param(BENT, "independence", np.inf, 3_300_000, marks=LONG),
     ],
     ids=["Gaussian", "Gaussian modes", "one mode", "bent modes"],
 )
