@@ -31,6 +31,14 @@ def even_share(log_weights: Array) -> float:
     return float(weights.mean() ** 2 / np.square(weights).mean())
 
 
+def largest_of(log_weights: Array) -> float:
+    """The largest weight relative to their mean; infinite where all weights vanish."""
+    largest = log_weights.max()
+    if not np.isfinite(largest):
+        return np.inf
+    return float(np.exp(largest - log_sum_exp(log_weights))) * log_weights.size
+
+
 def read_archive(path: Path) -> dict[str, Array]:
     """Read the arrays that `np.savez` wrote, by name; the file is not trusted.
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stanct.arrays import Array, even_share, log_sum_exp
-from stanct.bases.weights import maximised
+from stanct.arrays import Array, even_share, largest_of, log_sum_exp
+from stanct.bases.weights import belonging, maximised
+from stanct.errors import SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 
@@ -58,10 +59,17 @@ def incremental_mixture(
         Log densities of the target at points of shape (n, k), natural log, −inf where it vanishes.
     mean, covariance : shapes (k,) and (k, k)
         Moments of a Gaussian that overlaps the target.
+
+    Raises
+    ------
+    SamplingError
+        The target vanishes at all points of the first two Gaussians, or a part has no extent.
     """
     points = _Points(log_densities, mean, covariance, rng)
     for width, count in zip(WIDTHS, FIRST, strict=True):
         points.join(GaussianBase.from_covariance(mean, width * covariance), count)
+    if not np.isfinite(points.log_weights).any():
+        raise SamplingError("The target vanishes at all points of a Gaussian that overlaps it.")
     for number in range(MOST):
         log_weights = points.log_weights
         if number >= LEAST and _enough(log_weights):
@@ -85,14 +93,6 @@ def incremental_mixture(
 def _enough(log_weights: Array) -> bool:
     """Whether weights are even and bounded."""
     return even_share(log_weights) > EVEN and largest_of(log_weights) < BOUNDED
-
-
-def largest_of(log_weights: Array) -> float:
-    """The largest weight relative to their mean; infinite where all vanish."""
-    largest = log_weights.max()
-    if not np.isfinite(largest):
-        return np.inf
-    return float(np.exp(largest - log_sum_exp(log_weights)) * log_weights.size)
 
 
 class _Points:
@@ -148,8 +148,7 @@ class _Points:
         for _ in range(FITS):
             log_parts = np.array([part.log_density(self._at) for part in parts])
             weights = maximised(weights, log_parts, share)
-            belongs = np.log(np.maximum(weights, 1e-300))[:, None] + log_parts
-            belongs = np.exp(belongs - log_sum_exp(belongs, axis=0))
+            belongs = belonging(weights, log_parts)
             parts = [
                 self._moved(part, share * one) for part, one in zip(parts, belongs, strict=True)
             ]

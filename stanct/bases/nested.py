@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.arrays import Array, even_share, log_sum_exp
-from stanct.bases.incremental import MOST_POINTS, incremental_mixture, largest_of
+from stanct.arrays import Array, even_share, largest_of, log_sum_exp
+from stanct.bases.incremental import MOST_POINTS, incremental_mixture
 from stanct.errors import SamplingError
 from stanct.path.conditional import Conditional, Gradients, Slices
 from stanct.path.gaussian import GaussianBase, gaussian_moments
@@ -54,8 +54,6 @@ class Nested:
     ----------
     base
         The base; None if the target does not have that form.
-    log_zeta
-        Its estimate of log Z, natural log.
     outer
         Names of the outer coordinates.
     gradients, evaluations
@@ -63,7 +61,6 @@ class Nested:
     """
 
     base: NestedBase | None = field(default=None, repr=False)
-    log_zeta: float = np.nan
     outer: tuple[str, ...] = ()
     gradients: int = 0
     evaluations: int = 0
@@ -101,10 +98,10 @@ def find_nested(
             continue
         tried.append(outer)
         fit = _Fit(density, outer, points, rng)
-        base, log_zeta = fit.base()
+        base = fit.base()
         names = tuple(np.array(density.unconstrained_names)[outer].tolist())
         spent, evaluations = found.gradients + fit.gradients, found.evaluations + fit.evaluations
-        found = Nested(base, log_zeta, names, spent, evaluations)
+        found = Nested(base, names, spent, evaluations)
         if fit.is_gaussian:
             break
     return found
@@ -174,25 +171,25 @@ class _Fit:
         self._spread = self._theta.std(axis=0)
         self._places: list[Array] = []
         self._known: list[Conditional] = []
-        self._trials = 0.0
+        self._tried_gradients = 0
         self.evaluations, self.is_gaussian = 0, False
 
     @property
     def gradients(self) -> int:
         """Gradients spent."""
-        return self._slices.spent + round(self._trials)
+        return self._slices.spent + self._tried_gradients
 
-    def base(self) -> tuple[NestedBase | None, float]:
-        """The base and its estimate of log Z; None if the base is not good enough."""
+    def base(self) -> NestedBase | None:
+        """The base; None if there is none that is good enough."""
         self.is_gaussian = self._fits()
         if not self.is_gaussian:
-            return None, np.nan
+            return None
         try:
             marginal = incremental_mixture(
                 self._log_masses, *gaussian_moments(self._theta), self._rng
             )
-        except SamplingError:  # a part without extent
-            return None, np.nan
+        except SamplingError:
+            return None
         base = NestedBase(
             whitening=GaussianBase.from_covariance(*gaussian_moments(self._points)),
             marginal=marginal,
@@ -215,11 +212,14 @@ class _Fit:
             x = self._slices.joined(theta, given.mean + noise @ given.root.T)
             log_q = np.array([given.log_density(e) for e in noise])
             self.evaluations += ALONG
-            variances.append(np.var(self._density.log_densities(x) - log_q))
+            difference = self._density.log_densities(x) - log_q
+            if not np.isfinite(difference).all():
+                return False
+            variances.append(np.var(difference))
         return bool(np.mean(variances) < GAUSSIAN)
 
-    def _tried(self, base: NestedBase) -> tuple[NestedBase | None, float]:
-        """The base with the moments of its draws and its cost, and log Z; None if it is not good.
+    def _tried(self, base: NestedBase) -> NestedBase | None:
+        """The base with the moments of its draws and its cost; None if it is not good enough.
 
         It misses mass where draws of the pilots have larger weights than its own draws.
         """
@@ -230,15 +230,14 @@ class _Fit:
         even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
         seen = self._points[self._rng.choice(len(self._points), COMPARED)]
         log_seen = self._density.log_densities(seen) - base.log_density(seen)
-        self._trials = made.gradients * (TRIAL + COMPARED) / TRIAL
+        self._tried_gradients = round(made.gradients * (TRIAL + COMPARED) / TRIAL)
         self.evaluations += TRIAL + COMPARED
         if not even or np.any(log_seen > log_z + BEYOND):
-            return None, log_z
+            return None
         whitening = GaussianBase.from_covariance(
             *gaussian_moments(x, weights=np.exp(log_weights - log_weights.max()))
         )
-        found = replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
-        return found, log_z
+        return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
 
     def _at(self, theta: Array) -> Conditional:
         """The Gaussian at outer coordinates, from the nearest known place."""

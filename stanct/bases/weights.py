@@ -26,6 +26,14 @@ def maximised(weights: Array, log_parts: Array, share: Array) -> Array:
         Importance weights of the points for the target, of sum one.
     """
     for _ in range(ITERATIONS):
-        belongs = np.log(np.maximum(weights, TINY))[:, None] + log_parts
-        weights = np.exp(belongs - log_sum_exp(belongs, axis=0)) @ share
+        weights = belonging(weights, log_parts) @ share
     return weights
+
+
+def belonging(weights: Array, log_parts: Array) -> Array:
+    """Probabilities with which points belong to the parts of a mixture, shape (K, n).
+
+    The parameters are those of `maximised`.
+    """
+    belongs = np.log(np.maximum(weights, TINY))[:, None] + log_parts
+    return np.exp(belongs - log_sum_exp(belongs, axis=0))

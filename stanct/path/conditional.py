@@ -106,6 +106,10 @@ class Slices:
         theta : shape (k,)
             Values of the outer coordinates.
         """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._newton(theta, near)
+
+    def _newton(self, theta: Array, near: Conditional) -> Conditional:
         mean, root, log_det, _ = near
         value, slope = self._at(theta, mean)
         for _ in range(MOST_CURVATURES):

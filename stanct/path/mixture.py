@@ -15,7 +15,8 @@ from scipy.linalg import solve_triangular
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
-from stanct.path.gaussian import LOG_2PI, GaussianBase, ScaleFactors, mixture_moments
+from stanct.path.gaussian import LOG_2PI, GaussianBase, mixture_moments
+from stanct.path.whitened import Whitened
 
 # The largest deviation of the sum of weights from one, which rounding explains.
 UNITY = 1e-9
@@ -41,7 +42,7 @@ class MixtureComponents(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MixtureBase:
+class MixtureBase(Whitened):
     """The base Σ_k π_k N(m_k, L_k L_kᵀ), for samplers that draw from their base.
 
     Moves at a fixed β cross no better between its components than between the target's modes. A
@@ -120,41 +121,6 @@ class MixtureBase:
         return cls(whitening, share, places, np.tril(roots))
 
     @property
-    def mean(self) -> Array:
-        """m, the overall mean, shape (D,)."""
-        return self.whitening.mean
-
-    @property
-    def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
-        return self.whitening.dimension
-
-    @property
-    def spread(self) -> Array:
-        """Standard deviations of x, shape (D,)."""
-        return self.whitening.spread
-
-    @property
-    def covariance(self) -> Array:
-        """Overall covariance, shape (D, D)."""
-        return self.whitening.covariance
-
-    @property
-    def log_det_scale(self) -> float:
-        """log det L of the whitening."""
-        return self.whitening.log_det_scale
-
-    @property
-    def scale_factors(self) -> ScaleFactors:
-        """L of the whitening for compiled code."""
-        return self.whitening.scale_factors
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Always false, even with one component."""
-        return False
-
-    @property
     def components(self) -> MixtureComponents:
         """The density in whitened coordinates."""
         return MixtureComponents(self.weights, self.places, self.roots, self.log_det_roots)
@@ -178,14 +144,6 @@ class MixtureBase:
             GaussianBase(m + lower @ place, lower @ root)
             for place, root in zip(self.places, self.roots, strict=True)
         ]
-
-    def unwhiten(self, z: Array) -> Array:
-        """x = m + L z for z of shape (..., D)."""
-        return self.whitening.unwhiten(z)
-
-    def whiten(self, x: Array) -> Array:
-        """z = L⁻¹ (x − m) for x of shape (..., D)."""
-        return self.whitening.whiten(x)
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Whitened draws, shape (count, D).

@@ -19,8 +19,9 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.path.conditional import Conditional, Slices
-from stanct.path.gaussian import GaussianBase, ScaleFactors
+from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
+from stanct.path.whitened import Whitened
 
 _REMEDY = "Use the method 'independence', or another base."
 
@@ -44,7 +45,7 @@ class Valued(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NestedBase:
+class NestedBase(Whitened):
     """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of outer coordinates θ and inner ones x.
 
     m(θ) and L(θ) are found anew at each θ, by Newton's method from the nearest of some known
@@ -78,52 +79,9 @@ class NestedBase:
     )
 
     @property
-    def mean(self) -> Array:
-        """The mean of the whitening, shape (D,)."""
-        return self.whitening.mean
-
-    @property
-    def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
-        return self.whitening.dimension
-
-    @property
-    def spread(self) -> Array:
-        """Standard deviations of the whitening, shape (D,)."""
-        return self.whitening.spread
-
-    @property
-    def covariance(self) -> Array:
-        """Covariance of the whitening, shape (D, D)."""
-        return self.whitening.covariance
-
-    @property
-    def log_det_scale(self) -> float:
-        """log det L of the whitening."""
-        return self.whitening.log_det_scale
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Always false."""
-        return False
-
-    @property
-    def scale_factors(self) -> ScaleFactors:
-        """L of the whitening for compiled code."""
-        return self.whitening.scale_factors
-
-    @property
     def components(self) -> NoReturn:
         """Raise `SamplingError`: compiled code does not know this density."""
         raise SamplingError("This method cannot use a nested base.", remedy=_REMEDY)
-
-    def unwhiten(self, z: Array) -> Array:
-        """x = m + L z for z of shape (..., D)."""
-        return self.whitening.unwhiten(z)
-
-    def whiten(self, x: Array) -> Array:
-        """z = L⁻¹ (x − m) for x of shape (..., D)."""
-        return self.whitening.whiten(x)
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Independent whitened draws, shape (count, D)."""

@@ -344,10 +344,14 @@ class Job:
 
     def base_delta(self, base: Base, count: int, *name: str | int) -> Array:
         """δ at `count` draws of the base, counted and checkpointed, shape (count,)."""
-        self.ledger.evaluations += count
-        self.ledger.gradients += round(count * gradients_per_draw(base))
+        self.count_draws(base, count)
         made = self.base_draws(base, *name)
         return self.execution.once("draws of the base", lambda: made.first(count))
+
+    def count_draws(self, base: Base, count: int) -> None:
+        """Count what so many draws of a base cost, each with its δ."""
+        self.ledger.evaluations += count
+        self.ledger.gradients += round(count * gradients_per_draw(base))
 
     def lap(self, stage: str) -> None:
         """Record the time since the last lap as the time of this stage."""

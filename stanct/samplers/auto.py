@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stanct.arrays import even_share, log_sum_exp
+from stanct.arrays import even_share, largest_of
 from stanct.bases.fits import FittedBase
 from stanct.bases.modes import effort_of
 from stanct.bases.nested import find_nested
@@ -237,9 +237,7 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     """The first method, and why."""
     delta = job.base_delta(start.base, TRIAL, "trial")
     even, width = even_share(-delta), half_width(delta)
-    largest = np.inf  # where the target vanishes at all draws
-    if even:
-        largest = float(np.exp(-delta.min() - log_sum_exp(-delta))) * delta.size
+    largest = largest_of(-delta)
     if even > EVEN and largest < BOUNDED:
         return _Step(
             _INDEPENDENT,
@@ -289,7 +287,7 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
         _IN_TWO_STAGES,
         draws,
         f"all other parameters are Gaussian given {_some(found.outer)}",
-        replace(start, base=lent(base, job.borrow), log_zeta=found.log_zeta),
+        replace(start, base=lent(base, job.borrow)),
     )
 
 

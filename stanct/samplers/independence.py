@@ -197,11 +197,9 @@ class Independence(Method[TemperedRun]):
         z, beta, delta, kept, accepted = drawn
         if interrupted:
             precision.reason = ended_by()
-        job.ledger.evaluations += delta.size
-        job.ledger.gradients += round(delta.size * gradients_per_draw(base))
+        job.count_draws(base, delta.size)
         base_delta, cut = base_draws.kept(delta.size, job.execution, cut=interrupted)
-        job.ledger.evaluations += base_delta.size
-        job.ledger.gradients += round(base_delta.size * gradients_per_draw(base))
+        job.count_draws(base, base_delta.size)
         job.lap("sampling")
         return job.finish(
             TemperedRun,

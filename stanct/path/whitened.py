@@ -1,0 +1,61 @@
+"""What bases that are not Gaussian have in common: coordinates in which samplers move."""
+
+from __future__ import annotations
+
+from stanct.arrays import Array
+from stanct.path.gaussian import GaussianBase, ScaleFactors
+
+
+class Whitened:
+    """A base whose draws are whitened by a Gaussian with about its moments.
+
+    Attributes
+    ----------
+    whitening
+        The Gaussian, in whose coordinates samplers move.
+    """
+
+    whitening: GaussianBase
+
+    @property
+    def mean(self) -> Array:
+        """m, the mean of the whitening, shape (D,)."""
+        return self.whitening.mean
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of unconstrained parameters."""
+        return self.whitening.dimension
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviations of the whitening, shape (D,)."""
+        return self.whitening.spread
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of the whitening, shape (D, D)."""
+        return self.whitening.covariance
+
+    @property
+    def log_det_scale(self) -> float:
+        """log det L of the whitening."""
+        return self.whitening.log_det_scale
+
+    @property
+    def scale_factors(self) -> ScaleFactors:
+        """L of the whitening for compiled code."""
+        return self.whitening.scale_factors
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Always false."""
+        return False
+
+    def unwhiten(self, z: Array) -> Array:
+        """x = m + L z for z of shape (..., D)."""
+        return self.whitening.unwhiten(z)
+
+    def whiten(self, x: Array) -> Array:
+        """z = L⁻¹ (x − m) for x of shape (..., D)."""
+        return self.whitening.whiten(x)
