@@ -185,7 +185,7 @@ def _add_temper(subcommands: Any) -> None:
     parser.add_argument("--data", metavar="DATA", help="JSON file for --check")
     parser.add_argument(
         "--engine",
-        choices=ENGINES,
+        choices=[engine for engine in ENGINES if engine != "opencl"],
         default="auto",
         help="second evaluator of --check; auto is CmdStan where one is found, which compiles for "
         "a minute (default: %(default)s)",

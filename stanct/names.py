@@ -23,7 +23,7 @@ FITS = (*GAUSSIAN_BASES, "mixture", MODES)
 BASES = ("auto", *FITS, "advi")
 """What ``base=`` accepts."""
 
-ENGINES = ("auto", "embedded", "cmdstan")
+ENGINES = ("auto", "embedded", "cmdstan", "opencl")
 """What ``engine=`` accepts."""
 
 KINDS = (

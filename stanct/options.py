@@ -68,10 +68,11 @@ class Options(TypedDict, total=False):
         Guess at log Z that accompanies a base of your own. It only starts the bias.
     engine
         Engine of NUTS in the methods joint and pseudo_extended. ``"cmdstan"`` or a `CmdStan` runs
-        the generated program. ``"embedded"`` runs compiled kernels on the embedded engine's
-        density, as all other methods do. ``"auto"`` selects CmdStan for these two methods if it is
-        found and there is no executor, and otherwise the embedded engine. The run records the
-        choice.
+        the generated program. ``"opencl"`` builds it for the first GPU, or else for the first
+        OpenCL device; ``CmdStan.here(opencl=(1, 0))`` names a platform and a device.
+        ``"embedded"`` runs compiled kernels on the embedded engine's density, as all other methods
+        do. ``"auto"`` selects CmdStan for these two methods if it is found and there is no
+        executor, and otherwise the embedded engine. The run records the choice.
     threads
         Number of chains that run at once; by default the number of cores. With an executor, the
         number of threads of each task that runs several chains in one worker: the search for the

@@ -371,4 +371,4 @@ def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdS
     if engine == "auto":
         home = homes.find()
         return CmdStan(home) if home else None
-    return CmdStan.here() if isinstance(engine, str) else engine
+    return CmdStan.here(opencl=engine == "opencl") if isinstance(engine, str) else engine

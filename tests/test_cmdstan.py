@@ -21,11 +21,10 @@ from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct.arrays import Array
-from stanct.audit.doctor import OPENCL_PACKAGES, opencl_devices
 from stanct.bases.fits import fit_base
 from stanct.bases.modes import FitSeeds, find_modes
 from stanct.cli import main
-from stanct.engines import cmdstan, homes
+from stanct.engines import cmdstan, homes, opencl
 from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
@@ -114,9 +113,12 @@ def test_the_processor_counts_where_stanct_knows_the_makefile(
     wide = CmdStan(assembled).compiled(SOURCE)
     CmdStan(assembled, optimise=False).compiled(SOURCE)
     CmdStan(assembled, opencl=True).compiled(SOURCE)
+    CmdStan(assembled, opencl=(1, 0)).compiled(SOURCE)
     o1 = {"O1": True}
     avx2 = {"STAN_AVX2": "TRUE"}
-    assert calls == [o1, o1 | avx2, {}, avx2 | {"STAN_OPENCL": "TRUE"}]
+    device = {"OPENCL_PLATFORM_ID": 1, "OPENCL_DEVICE_ID": 0}
+    on = avx2 | {"STAN_OPENCL": "TRUE"}
+    assert calls == [o1, o1 | avx2, {}, on, on | device]
     monkeypatch.setattr("stanct.engines.cmdstan.processor_flags", list)
     assert CmdStan(assembled).compiled(SOURCE) != wide
 
@@ -265,18 +267,39 @@ def test_doctor_says_what_is_there(
     assert "`--engine auto` is cmdstan for the methods joint and pseudo_extended, emb" in told
 
 
-def test_doctor_lists_opencl_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+POCL = """[POCL/*]    CL_PLATFORM_NAME    Portable Computing Language
+[POCL/*]  #DEVICES    1
+[POCL/0]    CL_DEVICE_NAME    a processor
+[POCL/0]    CL_DEVICE_TYPE    CL_DEVICE_TYPE_CPU
+"""
+CUDA = """[NV/*]  #DEVICES    2
+[NV/0]    CL_DEVICE_NAME    a card
+[NV/0]    CL_DEVICE_TYPE    CL_DEVICE_TYPE_GPU
+[NV/1]    CL_DEVICE_NAME    another card
+[NV/1]    CL_DEVICE_TYPE    CL_DEVICE_TYPE_GPU
+"""
+
+
+def test_opencl_devices(
+    home: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A GPU comes before a processor that passes for a device, and both are listed."""
     clinfo = tmp_path / "clinfo"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert opencl_devices() is None
-    for told, wanted in (
-        ("", []),
-        ("Platform #0: Empty", []),
-        ("Platform #0: PoCL\n `-- Device #0: cpu", ["Platform #0: PoCL", "`-- Device #0: cpu"]),
-    ):
+    monkeypatch.setattr("stanct.engines.cmdstan.find", lambda: home)
+    assert opencl.devices() is None
+    for told, count, best in (("", 0, (0, 0)), (POCL, 1, (0, 0)), (POCL + CUDA, 3, (1, 0))):
         clinfo.write_text(f"#!/bin/sh\nprintf '%s' '{told}'\n")
         clinfo.chmod(0o755)
-        assert opencl_devices() == wanted
+        assert len(opencl.devices() or []) == count
+        assert opencl.preferred() == CmdStan.here(opencl=True).opencl == best
+        assert CmdStan.here(opencl=(1, 1)).opencl == (1, 1)
+    main(["doctor"])
+    told = capsys.readouterr().out
+    assert "(0, 0): a processor, no GPU" in told and "(1, 1): another card, GPU" in told
 
 
 @pytest.fixture(scope="session")
@@ -485,9 +508,9 @@ def test_opencl_equals_the_cpu(
     """Tempered programs whose last layer runs on an OpenCL device, beside the embedded engine."""
     if "STANCT_TEST_OPENCL" not in os.environ:
         pytest.skip("compiles for minutes: set STANCT_TEST_OPENCL=1")
-    if not opencl_devices():
-        pytest.skip(f"no OpenCL device on this machine: apt-get install {OPENCL_PACKAGES}")
-    engine = CmdStan(cmdstan_home, opencl=True)
+    if not opencl.devices():
+        pytest.skip(f"no OpenCL device on this machine: apt-get install {opencl.PACKAGES}")
+    engine = CmdStan(cmdstan_home, opencl=opencl.preferred())
     recipes = []
     for name in ("boltzmann", "decoder"):
         program = STAN_MODELS / name / f"{name}_opencl.stan"

@@ -47,7 +47,7 @@ BY_IMPORTANCE = (
 )
 SAME = ("hierarchy_centred", "hierarchy_offset", "horseshoe_centred", "horseshoe_offset")
 IN_GROUPS = ("poisson_100", "poisson_1000")
-WITH_THEIR_OWN = ("binomial_groups", "lines", "walk", "widths")
+WITH_THEIR_OWN = ("autoregression", "binomial_groups", "lines", "walk", "widths")
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +212,37 @@ def test_points_on_two_lines(families: ModuleType, rng: np.random.Generator) -> 
     assert abs(weight.mean() - 1) < 4 * error < 0.2
     excess = weight * (b[:, 0] ** 2 - target.mean)
     assert abs(excess.mean()) < 4 * excess.std() / np.sqrt(count) < 0.4 * target.mean
+
+
+@pytest.mark.parametrize("drawn", [5, 15])
+def test_an_autoregression(families: ModuleType, drawn: int, rng: np.random.Generator) -> None:
+    """Draws of the prior; given the three scales the program's density is Gaussian in the states.
+
+    The integral over the states then follows from the gradients at the origin and at unit vectors.
+    """
+    target = families.drawn("autoregression", drawn)
+    density = target_of(target.stan, dict(target.data)).density
+    count, n = 20_000, target.data["n"]
+    phi, sigma, tau = rng.uniform(-1, 1, count), *rng.exponential(1, (2, count))
+    place = np.zeros((count, n + 1, n + 3))
+    place[:, :, :3] = np.stack([np.log1p(phi) - np.log1p(-phi), np.log(sigma), np.log(tau)], 1)[
+        :, None
+    ]
+    place[:, 1:, 3:] = np.eye(n)
+    values, slopes = density.log_density_gradients(place.reshape(-1, n + 3))
+    value, slope = values.reshape(count, n + 1)[:, 0], slopes.reshape(count, n + 1, -1)[:, :, 3:]
+    precision = slope[:, :1] - slope[:, 1:]
+    step = np.linalg.solve(precision, slope[:, 0, :, None])[..., 0]
+    log_weight = value + 0.5 * (slope[:, 0] * step).sum(axis=1) + 0.5 * n * np.log(2 * np.pi)
+    log_weight -= 0.5 * np.linalg.slogdet(precision)[1]
+    # The prior in unconstrained space.
+    log_weight -= np.log1p(phi) + np.log1p(-phi) - np.log(4)
+    log_weight -= -sigma + np.log(sigma) - tau + np.log(tau)
+    weight = np.exp(log_weight - target.log_z)
+    error = weight.std() / np.sqrt(count)
+    assert abs(weight.mean() - 1) < 4 * error < 0.1
+    excess = weight * (target.quantity({"phi": phi, "tau": tau}) - target.mean)
+    assert abs(excess.mean()) < 4 * excess.std() / np.sqrt(count) < 0.1
 
 
 def test_a_mixture_in_many_dimensions(families: ModuleType, rng: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Latent variables: walks, answers to items, groups of trials, and points on one of two lines."""
+"""Latent variables: walks, autoregressions, answers to items, groups of trials, points on lines."""
 
 from __future__ import annotations
 
@@ -54,6 +54,64 @@ model {
     data = {"n": n, "y": y, "noise": noise, "scale": scale}
     quantity = element("tau") if wanted == "tau" else element("x", n - 1)
     return Target(stan, data, found.log_z, quantity, found.mean, found.tolerance)
+
+
+@family
+def autoregression(rng: np.random.Generator) -> Target:
+    """An autoregression of unknown scales seen with noise of unknown scale, by a Kalman filter."""
+    n, phi = int(rng.integers(8, 31)), rng.uniform(-0.95, 0.98)
+    sigma, tau = np.exp(rng.uniform(np.log(0.1), np.log(2), 2))
+    x = [rng.normal(scale=sigma / np.sqrt(1 - phi**2))]
+    while len(x) < n:
+        x.append(phi * x[-1] + sigma * rng.normal())
+    y = rounded(np.array(x) + tau * rng.normal(size=n))
+
+    # These coordinates go slowly where the mass is, and fast along the tails.
+    def log_scale_of(w: Array) -> Array:
+        return w - np.exp(-w)
+
+    def log_f(v: Array, *scales: Array) -> Array:
+        u = np.sinh(v)
+        phi = np.tanh(u)
+        total = np.log(np.cosh(v)) - np.log(2) - 2 * np.log(np.cosh(u))
+        for w in scales:
+            log_scale = log_scale_of(w)
+            total = total + log_scale - np.exp(log_scale) + np.log1p(np.exp(-w))
+        drift, noise = (np.exp(2 * log_scale_of(w)) for w in scales)
+        mean, variance = np.zeros_like(u), drift * np.cosh(u) ** 2
+        for value in y:
+            seen = variance + noise
+            total = total - 0.5 * ((value - mean) ** 2 / seen + np.log(seen) + LOG_2PI)
+            mean = phi * (mean + variance / seen * (value - mean))
+            variance = phi**2 * variance * noise / seen + drift
+        return total
+
+    wanted = str(rng.choice(["phi", "tau"]))
+    found = integrate(
+        in_parts(log_f, 50_000),
+        lambda v, _, w: np.tanh(np.sinh(v)) if wanted == "phi" else np.exp(log_scale_of(w)),
+        [(-3, 3), (-3.2, 3.5), (-3.2, 3.5)],
+        *(101, 101, 101),
+    )
+    stan = """
+data { int n; vector[n] y; }
+parameters {
+  real<lower=-1, upper=1> phi;
+  real<lower=0> sigma;
+  real<lower=0> tau;
+  vector[n] x;
+}
+model {
+  phi ~ uniform(-1, 1);
+  sigma ~ exponential(1);
+  tau ~ exponential(1);
+  x[1] ~ normal(0, sigma / sqrt(1 - square(phi)));
+  x[2:n] ~ normal(phi * x[1:(n - 1)], sigma);
+  y ~ normal(x, tau);
+}
+"""
+    data = {"n": n, "y": y}
+    return Target(stan, data, found.log_z, element(wanted), found.mean, found.tolerance)
 
 
 @family

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import subprocess
 
 import numpy as np
 
-from stanct.engines import embedded, homes
+from stanct.engines import embedded, homes, opencl
 from stanct.engines.assemble import is_current
 from stanct.engines.embedded import Recipe
 from stanct.errors import StanctError
@@ -19,9 +18,6 @@ from stanct.targets.density import Density
 from stanct.version import __version__
 
 LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
-
-# Debian packages of a CPU device, and of what is needed to build programs for it.
-OPENCL_PACKAGES = "clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
 
 # log p(x) = log N(x; 1, 2) at x = 0, to test the engine.
 _PROBE = "parameters { real x; } model { target += normal_lpdf(x | 1, 2); }"
@@ -80,30 +76,15 @@ def _cmdstan(home: homes.Home | None) -> str:
     return f"{home}; {threads}"
 
 
-def opencl_devices() -> list[str] | None:
-    """Return the platforms and devices that `clinfo -l` lists; None if clinfo does not run.
-
-    The list is empty if there is no device.
-    """
-    try:
-        done = subprocess.run(
-            ["clinfo", "-l"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    return lines if any("Device #" in line for line in lines) else []
-
-
 def _opencl() -> str:
-    """List the OpenCL platforms and devices, or say how to get one."""
-    remedy = f"on Debian a CPU device comes with: apt-get install {OPENCL_PACKAGES}"
-    lines = opencl_devices()
-    if lines is None:
+    """List the OpenCL devices by platform and number, or say how to get one."""
+    remedy = f"on Debian a CPU device comes with: apt-get install {opencl.PACKAGES}"
+    found = opencl.devices()
+    if found is None:
         return f"unknown, clinfo does not run; {remedy}"
-    if not lines:
+    if not found:
         return f"no device; {remedy}"
-    return "\n    ".join(["", *lines])
+    return "\n    ".join(["", *map(str, found)])
 
 
 def _embedded() -> tuple[bool, str]:

@@ -29,6 +29,7 @@ from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import kept
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.engines.homes import INSTALL, Home, find, require_cmdstanpy, using
+from stanct.engines.opencl import preferred
 from stanct.errors import EngineError
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ class CmdStan:
     home
         The CmdStan that compiles.
     opencl
-        Build with OpenCL, which moves the functions for which Stan has kernels to the device.
+        Build with OpenCL, which moves the functions for which Stan has kernels to a device:
+        platform and number of the device, as `stanct doctor` lists them, or True for platform and
+        number 0, which are CmdStan's own choice.
     optimise
         Compile with stanc's `--O1`, which makes gradients in many dimensions cheaper. A program
         whose optimised form does not compile is built without it, and so is every program with
@@ -60,7 +63,7 @@ class CmdStan:
     """
 
     home: Home
-    opencl: bool = False
+    opencl: bool | tuple[int, int] = False
     optimise: bool = True
 
     @property
@@ -69,8 +72,10 @@ class CmdStan:
         return "cmdstan"
 
     @classmethod
-    def here(cls, *, opencl: bool = False) -> CmdStan:
+    def here(cls, *, opencl: bool | tuple[int, int] = False) -> CmdStan:
         """Return the engine with this machine's CmdStan.
+
+        With ``opencl=True`` it takes the first GPU, or else the first OpenCL device.
 
         Raises
         ------
@@ -81,7 +86,7 @@ class CmdStan:
         home = find()
         if home is None:
             raise EngineError("No CmdStan was found on this machine.", remedy=INSTALL)
-        return cls(home, opencl)
+        return cls(home, preferred() if opencl is True else opencl)
 
     def compiled(self, source: str) -> Path:
         """Return the executable of a program, from the cache if it was built before.
@@ -94,7 +99,14 @@ class CmdStan:
         """
         flags = self._flags(source)
         optimise = self.optimise and not self.opencl
-        told = [source, *sorted(flags), *["O1"] * optimise, str(self.home.path), self.home.version]
+        told = [
+            source,
+            *sorted(flags),
+            *map(str, self._device),
+            *["O1"] * optimise,
+            str(self.home.path),
+            self.home.version,
+        ]
         build = functools.partial(_build, source, flags, self.home, optimise=optimise)
         return kept(told, "model", functools.partial(_ended_with_us, build))
 
@@ -175,12 +187,18 @@ class CmdStan:
         ) as fit:
             return _block(fit)
 
-    def _flags(self, source: str) -> list[str]:
+    @property
+    def _device(self) -> tuple[int, ...]:
+        """Platform and number of the OpenCL device, if they are given."""
+        return self.opencl if isinstance(self.opencl, tuple) else ()
+
+    def _flags(self, source: str) -> dict[str, str | int]:
         threaded = re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None
-        flags = ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * self.opencl
+        flags = ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * bool(self.opencl)
         if self.optimise and self.home.assembled:
             flags += processor_flags()
-        return flags
+        names = ("OPENCL_PLATFORM_ID", "OPENCL_DEVICE_ID")
+        return dict.fromkeys(flags, "TRUE") | dict(zip(names, self._device, strict=False))
 
     def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
         """Draw by single-path Pathfinder from one random start; the draws form one chain.
@@ -366,7 +384,9 @@ def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
             raise
 
 
-def _build(source: str, flags: list[str], home: Home, workshop: Path, *, optimise: bool) -> None:
+def _build(
+    source: str, flags: Mapping[str, str | int], home: Home, workshop: Path, *, optimise: bool
+) -> None:
     """Compile a program to `model` in a folder."""
     try:
         program = workshop / "model.stan"
@@ -381,15 +401,13 @@ def _build(source: str, flags: list[str], home: Home, workshop: Path, *, optimis
         ) from error
 
 
-def _compile(program: Path, flags: list[str], home: Home, *, optimise: bool) -> None:
+def _compile(program: Path, flags: Mapping[str, str | int], home: Home, *, optimise: bool) -> None:
     import cmdstanpy
 
     stanc = {"O1": True} if optimise else {}
     try:
         with cmdstanpy.disable_logging(), using(home):
-            cmdstanpy.compile_stan_file(
-                program, stanc_options=stanc, cpp_options=dict.fromkeys(flags, "TRUE")
-            )
+            cmdstanpy.compile_stan_file(program, stanc_options=stanc, cpp_options=dict(flags))
     except (ValueError, RuntimeError):
         # stanc's optimiser can write invalid C++ (stanc3 issue 1150).
         if not optimise:
