@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import importlib.util
 import itertools
 import json
 import os
@@ -166,6 +167,20 @@ def test_a_failure_before_the_first_part_leaves_finished_parts(
         with pytest.raises(SystemExit, match="Fashion-MNIST is not here"):
             papers("run").main([name, "--quick", "--data", str(tmp_path), "--out", str(tmp_path)])
         assert kept.read_text(encoding="utf-8") == "finished\n"
+
+
+def test_without_jax_its_table_is_refused_before_any_work(
+    papers: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "jax" else find(name)
+    )
+    kept = tmp_path / "tact-table-1-networks.quick.parts.jsonl"
+    kept.write_text("finished\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"pip install 'stanct\[papers\]'"):
+        papers("run").main(["tact-table-1-networks", "--quick", "--out", str(tmp_path)])
+    assert kept.read_text(encoding="utf-8") == "finished\n"
 
 
 def test_without_resume_all_parts_are_made_anew(
@@ -435,6 +450,8 @@ def test_the_key_of_a_part_holds_what_it_calls(papers: Callable[[str], ModuleTyp
     assert not mixture & {"temper", "sample", "default_rng"}
     machines = named(papers("graham_storkey").boltzmann_run)
     assert {"boltzmann_run", "system", "base_for", "sampled"} <= machines
+    table = named(papers("network_table").network_run)
+    assert {"Recurrent", "Convolutional", "likelihood", "adam", "momentum_sgd"} <= table
     script = (ROOT / "examples/boltzmann/run.py").read_text(encoding="utf-8")
     assert script in texts(papers("graham_storkey").boltzmann_run)
 
@@ -716,26 +733,6 @@ def test_every_pair_of_methods_is_compared(papers: Callable[[str], ModuleType]) 
     assert "joint is behind parallel tempering for log Z" in told
     assert "parallel tempering is ahead of AIS for log Z" in told
     assert "joint is ahead of AIS for log Z" in told  # as of AIS's shorter runs
-
-
-@pytest.mark.parametrize("name", ["RNN", "CNN"])
-def test_gradients_of_networks(papers: Callable[[str], ModuleType], name: str) -> None:
-    networks = papers("networks")
-    network, rng = networks.NETWORKS[name], np.random.default_rng(6)
-    layers = [0.2 * rng.standard_normal(shape) for shape in network.shapes]
-    rows, labels = rng.standard_normal((3, 784)), np.array([0, 4, 9])
-    value, gradient = network.ascent(layers, rows, labels)
-    scores = network.scores(layers, rows)
-    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    assert value == pytest.approx(np.log(chances[np.arange(3), labels]).sum())
-    for layer, slope in zip(layers, gradient, strict=True):
-        place = np.unravel_index(np.abs(slope).argmax(), slope.shape)
-        layer[place] += 1e-5
-        above = network.ascent(layers, rows, labels)[0]
-        layer[place] -= 2e-5
-        below = network.ascent(layers, rows, labels)[0]
-        layer[place] += 1e-5
-        assert slope[place] == pytest.approx((above - below) / 2e-5, rel=1e-5)
 
 
 def test_the_extended_hamiltonian_finds_the_other_mode(
