@@ -14,12 +14,14 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from stanct.cli import main
 from stanct.engines import assemble as module
 from stanct.engines.assemble import HOME_NAME, assemble, is_assembled, is_current, processor_flags
 from stanct.errors import EngineError
 
+SOURCES = ROOT / "stanct" / "engines" / "cmdstan_home"
 # Stands in for make: writes what the installation looks for, so that no test compiles.
 MODEL = """#!/bin/sh
 for word in "$@"; do case "$word" in file=*.csv) touch "${word#file=}";; esac; done
@@ -56,6 +58,38 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def expect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     monkeypatch.setattr(module, "_expected_hash", lambda: digest)
+
+
+# Copies as `cp` of coreutils does: it fails if the file came into being after it looked.
+COPY = """#!/bin/sh
+to=$2; [ -d "$to" ] && to=$to/$(basename "$1")
+if [ -e "$to" ]; then cat "$1" > "$to"; else sleep 0.5; set -C; cat "$1" > "$to"; fi
+"""
+COMPILER = """#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = -o ] && echo whole > "$2"; shift; done
+"""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_two_first_builds_share_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = tmp_path / "include" / "stan" / "model" / "model_header.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("text")
+    shutil.copy(SOURCES / "makefile", tmp_path)
+    (tmp_path / "tools").mkdir()
+    script(tmp_path / "tools" / "cp", COPY)
+    compiler = script(tmp_path / "tools" / "compiler", COMPILER)
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"), prepend=os.pathsep)
+    goal = "build/plain/header/stan/model/model_header.hpp.gch"
+    command = ["make", f"CXX={compiler}", "CXX_TYPE=gcc", goal]
+    makes = [
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(2)
+    ]
+    told = [make.communicate(timeout=60)[0] for make in makes]
+    assert [make.returncode for make in makes] == [0, 0], told
+    assert (tmp_path / goal).read_text() == "whole\n"
+    assert (tmp_path / goal).with_suffix("").read_text() == "text"
 
 
 def assert_nothing_left(home: Path) -> None:
