@@ -109,6 +109,7 @@ def test_it_says_what_was_asked_and_done(seed: int) -> None:
     assert np.array_equal(run.delta, again.delta)
 
 
+@LONG
 def test_failed_checks_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """First the same method, longer; a base that failed by itself is tempered."""
     monkeypatch.setattr(auto, "EVEN", 2.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import bimodal, gaussian
-from conftest import target_of
+from conftest import LONG, target_of
 from runs import line_run
 from sampled import sampled
 from scipy.stats import kstest, multivariate_normal
@@ -115,7 +115,7 @@ def test_compiled_draws_follow_the_mixture(rng: np.random.Generator) -> None:
         assert kstest(draws @ direction, expected @ direction).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("beta", [pytest.param(0.0, marks=LONG), 0.5])
 def test_transitions_leave_the_tempered_mixture_invariant(beta: float, rng) -> None:
     """Target and base are the same mixture, so that π_β is too at every β, and draws are exact."""
     base = mixture(2, rng)

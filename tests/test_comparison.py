@@ -137,6 +137,7 @@ def test_eight_schools_centred_or_not() -> None:
     assert (abs(found.log_z - schools_log_z()) < 4 * found.std_error).all()
 
 
+@LONG
 def test_errors_are_propagated(nested: list[stanct.TemperedRun]) -> None:
     """Interval ends of the model probabilities against simulated normal errors."""
     errors, log_z = (0.05, 0.4, 0.2), (0.0, 0.6, -1.0)

@@ -67,6 +67,7 @@ def replaced(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
+@LONG
 def test_machine_code_follows_every_source(copy: Path) -> None:
     """Records and constants of other files, for which numba's own cache has no eyes."""
     assert called(copy)[0] == [3.0, 1000.0, 0]

@@ -387,6 +387,7 @@ def test_a_cmdstan_that_compiles_ends_with_the_time(
     assert not cmdstan._processes(str(tmp_path), part=True)
 
 
+@LONG
 def test_variables_that_a_run_left_for_later_heed_ctrl_c(target) -> None:
     """Their computation may never end."""
     run = sampled("gibbs", target, draws=20, progress=False)
@@ -422,6 +423,7 @@ def test_nobody_waits_for_ever_for_generated_quantities(
     assert set(waiting.variables) == set(run.variables)
 
 
+@LONG
 def test_generated_quantities_are_waited_for_where_they_return(target) -> None:
     run = sampled("gibbs", target, draws=20, progress=False)
     more = {**run.variables, "y": np.ones((4, 20))}

@@ -265,6 +265,7 @@ def test_a_killed_worker_leaves_the_finished_draws(target, alone: dict[str, Run]
     assert np.array_equal(done.z[:, :together], whole.z[:, :together])
 
 
+@LONG
 @pytest.mark.parametrize("method", ["joint", "pseudo_extended"])
 def test_nuts_keeps_the_draws_that_were_finished_before_a_loss(
     method: str, target, alone: dict[str, Run], tmp_path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analytic import gaussian, skewed
-from conftest import target_of
+from conftest import LONG, target_of
 from sampled import sampled
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import ks_2samp, kstest
@@ -328,6 +328,7 @@ def test_an_interrupt_ends_every_warm_up(monkeypatch: pytest.MonkeyPatch) -> Non
         sampler.adapt(np.array([[0.0, 0.0], [0.1, 0.0]]), seed=1, warmup=100_000, nuts=Nuts())
 
 
+@LONG
 @pytest.mark.parametrize("method", ["joint", "pseudo_extended"])
 def test_python_functions_can_be_tempered(method: str, seed: int) -> None:
     case = skewed()

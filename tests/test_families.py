@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
@@ -274,6 +274,7 @@ def test_forms_are_one_target(families: ModuleType, name: str, rng: np.random.Ge
         assert other.log_density(y) + jacobian == pytest.approx(at.log_density(x), abs=1e-9)
 
 
+@LONG
 def test_answers_are_exact_at_other_seeds_too(families: ModuleType) -> None:
     """`drawn` refuses a target whose quadrature is too coarse."""
     for name in families.FAMILIES.keys() - {"poisson_1000"}:

@@ -313,9 +313,8 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("noise", "changed"), [pytest.param(0.05, [], marks=LONG), (1.5, ["theta"])]
-)
+@LONG
+@pytest.mark.parametrize(("noise", "changed"), [(0.05, []), (1.5, ["theta"])])
 def test_pilots_choose_the_form(noise: float, changed: list[str], written: Path, seed: int) -> None:
     """Strong data ask for the centred form, weak data for the other; log Z is exact in both."""
     data, log_z, mean = groups(noise)
@@ -330,6 +329,7 @@ def test_pilots_choose_the_form(noise: float, changed: list[str], written: Path,
     assert tau.std_error < 0.03 and abs(tau.value - mean) < 4 * tau.std_error
 
 
+@LONG
 def test_the_other_form_by_name(written: Path, seed: int) -> None:
     data, log_z, _ = groups(1.5)
     model = stanct.temper(written, hierarchies="non-centred")
@@ -558,6 +558,7 @@ def test_a_program_by_hand_that_reads_its_own_density_stays() -> None:
     assert written_by_hand(by_hand(BY_HAND["sum"], "z ~ std_normal(); target += target();")) == ()
 
 
+@LONG
 def test_names_of_the_short_chains_are_not_those_of_the_user() -> None:
     """`look_i` as a parameter, and `look_0_scale` as data, stopped the default."""
     source = """data { int J; real<lower=0> look_0_scale; }

@@ -461,6 +461,7 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
     assert done.stdout == "begun\nTrue\n", done.stderr  # a second import would begin again
 
 
+@LONG
 def test_an_interrupt_of_the_first_use_spoils_no_later_one() -> None:
     """A second import of pandas kept Python's lock of imports, for which the engine waited."""
     script = (

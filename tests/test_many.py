@@ -314,6 +314,7 @@ def simulator(sd: float, shift: float = 0.0) -> Any:
     return simulate
 
 
+@LONG
 def test_right_programs_pass_and_wrong_ones_fail(model: stanct.TemperedModel) -> None:
     quick = {**QUICK, "repeats": 30, "draws": 60}
     right = model.calibrate(simulator(1.0), **quick)

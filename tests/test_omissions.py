@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, target_of
+from conftest import LONG, ROOT, target_of
 from numpy.polynomial.legendre import leggauss
 
 import stanct
@@ -519,6 +519,7 @@ def test_front_door(tmp_path: Path) -> None:
         stanct.temper(file, half_priors="mend")  # type: ignore[arg-type]
 
 
+@LONG
 def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written_to(tmp_path / "half.stan", HALF)
     assert main(["temper", file]) == 0
@@ -558,6 +559,7 @@ model { s ~ exponential(1); }
 """
 
 
+@LONG
 def test_parameters_without_elements_leave_out_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

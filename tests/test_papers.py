@@ -209,7 +209,7 @@ import run
 """
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("2", "2")])
+@pytest.mark.parametrize(("given", "used"), [pytest.param(None, "1", marks=LONG), ("2", "2")])
 def test_linear_algebra_has_one_thread(given: str | None, used: str) -> None:
     """OpenBLAS reads the variable when NumPy is imported, so it is set before that."""
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
@@ -221,6 +221,7 @@ def test_linear_algebra_has_one_thread(given: str | None, used: str) -> None:
     assert done.stdout.split() == [used], done.stderr
 
 
+@LONG
 def test_draws_of_beta_follow_their_density(
     papers: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
@@ -513,6 +514,7 @@ def test_exact_draws_of_a_machine(papers: Callable[[str], ModuleType]) -> None:
     np.testing.assert_allclose(signs.T @ signs / count, second, atol=4.5 / np.sqrt(count))
 
 
+@LONG
 def test_walkers_have_the_right_moments(papers: Callable[[str], ModuleType]) -> None:
     """Two modes of unequal weight and width: the mean is within five standard errors."""
     data = {"weight": [0.3, 0.7], "centre": [[0.0, 0.0], [2.5, 1.0]], "sigma": [0.8, 0.5]}

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from conftest import LONG
 
 import stanct
 from stanct.errors import ProgramError
@@ -277,6 +278,7 @@ def test_what_a_file_outside_includes_is_not_named(included: str, tmp_path: Path
     assert "keyword" not in told, told
 
 
+@LONG
 def test_files_that_include_one_another_twice_have_a_limit(tmp_path: Path) -> None:
     for k in range(24):
         (tmp_path / f"{k}.stan").write_text(f"#include {k + 1}.stan\n#include {k + 1}.stan\n")

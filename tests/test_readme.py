@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 
 import stanct
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@LONG
 def test_python_block(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every line of the README's Python runs as written, from the checkout's folder."""
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)

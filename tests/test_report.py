@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser, faults_of
+from conftest import LONG
 from runs import (
     EVIL,
     KINDS,
@@ -157,7 +158,9 @@ def test_the_page_in_a_browser(browser: Browser, page: HtmlPage, tmp_path: Path)
         assert browser.evaluate(order) == word
 
 
-@pytest.mark.parametrize("name", ["failing", "hostile", "unknown", "large"])
+@pytest.mark.parametrize(
+    "name", ["failing", "hostile", "unknown", pytest.param("large", marks=LONG)]
+)
 def test_unusual_pages_in_a_browser(
     browser: Browser, request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:

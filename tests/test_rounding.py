@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from scipy.special import betainc
 from scipy.stats import loggamma
 
@@ -68,6 +68,7 @@ def test_draws_at_a_bound_where_the_density_is_finite_are_no_loss() -> None:
     assert found.lost == pytest.approx(np.exp(-36.7 / 20) / -np.expm1(-36.7 / 20), rel=0.4)
 
 
+@LONG
 def test_the_default_says_that_mass_is_lost_and_the_logit_has_it() -> None:
     a = 0.05
     run = stanct.temper(BETA).sample({"a": a}, seed=3, progress=False)

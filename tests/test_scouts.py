@@ -114,6 +114,7 @@ def test_a_mode_that_all_first_starts_miss_is_found(
     assert len(found.fits) == 2 and len(set(seeds)) == 2 * STARTS
 
 
+@LONG
 def test_a_second_look_that_finds_nothing_changes_nothing(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,7 +341,9 @@ def test_years_need_no_pilots(seed: int) -> None:
     assert run.evidence.std_error < 0.005
 
 
-@pytest.mark.parametrize(("program", "unseen"), [(TWO_MODES, False), (COMB, True)])
+@pytest.mark.parametrize(
+    ("program", "unseen"), [(TWO_MODES, False), pytest.param(COMB, True, marks=LONG)]
+)
 def test_modes_that_one_start_found_tell_of_more(
     program: str, unseen: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,7 +407,11 @@ def test_refusals_read_alike(
         ("joint", {"threads": 0}, "threads must be a whole number of at least 1, or None, not 0."),
         ("joint", {"progress": "no"}, "progress must be True or False, not 'no'. Did you mean pro"),
         ("joint", {"checkpoint": 3}, "checkpoint must be the path of a folder, or None, not 3."),
-        ("joint", {"engine": "cmdstn"}, "engine must be 'auto', 'embedded', 'cmdstan' or a CmdSta"),
+        (
+            "joint",
+            {"engine": "cmdstn"},
+            "engine must be 'auto', 'embedded', 'cmdstan', 'opencl' ",
+        ),
         (
             "tact",
             {"target_se": 0.1},

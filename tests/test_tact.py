@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SEED, target_of
+from conftest import LONG, SEED, target_of
 from sampled import sampled
 from test_execution import pool
 
@@ -305,6 +305,7 @@ def noisy_normal(x: Array, rng: np.random.Generator) -> tuple[float, Array]:
     return -0.5 * float(x @ x) + rng.standard_normal(), -x + rng.standard_normal(x.size)
 
 
+@LONG
 def test_functions_go_to_processes() -> None:
     """With the state of their noise; a lambda cannot."""
     settings = {"seed": SEED, "progress": False, "draws": 30, "warmup": 25, "chains": 2}
@@ -347,6 +348,7 @@ model { mu ~ normal(0, 5); tau ~ lognormal(0, 1); th ~ normal(mu, tau); y ~ norm
 """
 
 
+@LONG
 @pytest.mark.parametrize(
     ("minibatch", "fit"), [(None, "pilot"), (stanct.MiniBatch("N", 2), "laplace")]
 )
