@@ -290,16 +290,22 @@ def test_opencl_devices(
     clinfo = tmp_path / "clinfo"
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("stanct.engines.cmdstan.find", lambda: home)
-    assert opencl.devices() is None
-    for told, count, best in (("", 0, (0, 0)), (POCL, 1, (0, 0)), (POCL + CUDA, 3, (1, 0))):
+    assert opencl.devices() is None and opencl.preferred() == (0, 0)
+    for told, count, best in ((POCL, 1, (0, 0)), (POCL + CUDA, 3, (1, 0)), ("", 0, None)):
         clinfo.write_text(f"#!/bin/sh\nprintf '%s' '{told}'\n")
         clinfo.chmod(0o755)
         assert len(opencl.devices() or []) == count
-        assert opencl.preferred() == CmdStan.here(opencl=True).opencl == best
         assert CmdStan.here(opencl=(1, 1)).opencl == (1, 1)
-    main(["doctor"])
-    told = capsys.readouterr().out
-    assert "(0, 0): a processor, no GPU" in told and "(1, 1): another card, GPU" in told
+        main(["doctor"])
+        shown = capsys.readouterr().out
+        if best is None:
+            assert "no device; on Debian" in shown
+            with pytest.raises(EngineError, match=r"no OpenCL device.*apt-get install clinfo"):
+                CmdStan.here(opencl=True)
+            continue
+        assert opencl.preferred() == CmdStan.here(opencl=True).opencl == best
+        assert "(0, 0): a processor, no GPU" in shown
+        assert ("(1, 1): another card, GPU" in shown) == (count == 3)
 
 
 @pytest.fixture(scope="session")

@@ -80,7 +80,7 @@ class CmdStan:
         Raises
         ------
         EngineError
-            CmdStan or cmdstanpy is missing.
+            CmdStan, cmdstanpy or an OpenCL device is missing.
         """
         require_cmdstanpy()
         home = find()

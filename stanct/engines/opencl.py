@@ -6,6 +6,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 
+from stanct.errors import EngineError
+
 # Debian packages of a CPU device, and of what is needed to build programs for it.
 PACKAGES = "clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"
 _PLATFORM = re.compile(r"^\[\w+/\*\]\s+#DEVICES\s", re.MULTILINE)
@@ -49,6 +51,21 @@ def preferred() -> tuple[int, int]:
     """Return platform and number of the first GPU, or else of the first device.
 
     Platform 0 is often a processor that passes for a device, beside a platform that has a GPU.
+    Where clinfo does not run, both are 0, which is CmdStan's own choice.
+
+    Raises
+    ------
+    EngineError
+        There is no device.
     """
-    found = sorted(devices() or [], key=lambda device: not device.gpu)
-    return (found[0].platform, found[0].number) if found else (0, 0)
+    found = devices()
+    if found is None:
+        return 0, 0
+    if not found:
+        raise EngineError(
+            "There is no OpenCL device on this machine.",
+            remedy="Install a driver. On Debian a CPU device comes with: "
+            f"apt-get install {PACKAGES}",
+        )
+    best = min(found, key=lambda device: not device.gpu)
+    return best.platform, best.number
