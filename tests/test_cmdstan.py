@@ -308,6 +308,18 @@ def test_opencl_devices(
         assert ("(1, 1): another card, GPU" in shown) == (count == 3)
 
 
+@pytest.mark.parametrize(("name", "asked"), [("opencl", True), ("cmdstan", False)])
+def test_an_engine_by_name(name: str, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error that stands in for a CmdStan shows that the name has led to it."""
+
+    def here(*, opencl: bool = False) -> CmdStan:
+        raise EngineError(f"OpenCL: {opencl}", remedy="None.")
+
+    monkeypatch.setattr(CmdStan, "here", here)
+    with pytest.raises(EngineError, match=f"OpenCL: {asked}"):
+        sampled("joint", target_of(LINE.source, LINE.data), engine=name, progress=False)
+
+
 @pytest.fixture(scope="session")
 def engine(cmdstan_home: Home) -> CmdStan:
     return CmdStan(cmdstan_home)
