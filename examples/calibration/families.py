@@ -44,11 +44,17 @@ def drawn(name: str, seed: int) -> Target:
     if name in FIXED:
         return fixed(*FIXED[name])
     rng = np.random.default_rng([seed, zlib.crc32(name.split("_")[0].encode())])
+    why = ""
     for _ in range(MOST_DRAWN):
-        target = FAMILIES[name](rng)
+        try:
+            target = FAMILIES[name](rng)
+        except ArithmeticError as failure:
+            why = f"has no exact answer, because {failure}"
+            continue
         if target.tolerance < LEAST_EXACT:
             return target
-    raise ArithmeticError(f"{name} {seed} is exact to {target.tolerance:.1e} only")
+        why = f"is exact to {target.tolerance:.1e} only"
+    raise ArithmeticError(f"{name} {seed} {why}")
 
 
 def fixed(folder: str, name: str) -> Target:
