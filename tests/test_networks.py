@@ -159,17 +159,19 @@ def test_batches_of_an_epoch_are_all_images(elsewhere: Callable[..., Any]) -> No
 def test_optimisers_ascend_at_their_rates() -> None:
     """Adam moves a weight by .001 a step; momentum SGD arrives at the top of a parabola."""
     networks, rng = module("networks"), np.random.default_rng(1)
+    optimisers = module("common").example("tact_mlp", "network")
     top = np.array([3.0, -2.0])
 
     def estimate(z: np.ndarray, _: np.random.Generator) -> tuple[float, np.ndarray]:
         return 0.0, 50 * (top - z) * networks.SD**2
 
-    moved = networks.SD * networks.adam(estimate, np.zeros(2), 10, 50, rng)
+    moved = networks.SD * optimisers.adam(estimate, np.zeros(2), 10, 50, rng, networks.SD)
     assert moved == pytest.approx([0.01, -0.01], rel=0.01)
-    assert networks.momentum_sgd(estimate, np.zeros(2), 400, 50, rng) == pytest.approx(top)
+    end = optimisers.momentum_sgd(estimate, np.zeros(2), 400, 50, rng, networks.SD)
+    assert end == pytest.approx(top)
     # After one step, .05 times the slope of the mean log density in the weights.
-    first = networks.SD * networks.momentum_sgd(estimate, np.zeros(2), 1, 50, rng)
-    assert first == pytest.approx(0.05 * top * networks.SD)
+    first = optimisers.momentum_sgd(estimate, np.zeros(2), 1, 50, rng, networks.SD)
+    assert networks.SD * first == pytest.approx(0.05 * top * networks.SD)
 
 
 def test_other_figures_do_without_jax() -> None:

@@ -1,4 +1,4 @@
-"""What a second thread, and what an OpenCL device gain, in seconds per gradient.
+"""What a second thread, and what an OpenCL device gain or cost, in seconds per gradient.
 
 CmdStan builds the density programs of a Boltzmann machine and of a decoder of images. `threads`
 runs them with `reduce_sum` and one or two threads. `opencl` builds programs of the same densities
@@ -137,13 +137,13 @@ def main() -> None:
             continue
         program, data, shape, long = makers[name]()
         recipe = stanct.temper(program).target(data).density_recipe
-        seconds = {name: [] for name in sides}
+        seconds = {side: [] for side in sides}
         for engine, _ in sides.values():
             engine.compiled(recipe.source)
         for _ in range(options.repeats):
-            for name, (engine, threads) in sides.items():
-                seconds[name].append(seconds_per_gradient(engine, recipe, shape, long, threads))
-        (first, one), (second, two) = ((name, min(found)) for name, found in seconds.items())
+            for side, (engine, threads) in sides.items():
+                seconds[side].append(seconds_per_gradient(engine, recipe, shape, long, threads))
+        (first, one), (second, two) = ((side, min(times)) for side, times in seconds.items())
         print(
             f"{program.stem}, {math.prod(shape)} parameters: {1e3 * one:.2f} ms per gradient with "
             f"{first}, {1e3 * two:.2f} ms with {second}, a speed-up of {one / two:.2f}",

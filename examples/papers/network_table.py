@@ -8,17 +8,7 @@ from typing import Any
 
 import numpy as np
 from common import BLUE, ORANGE, Made, Work, example, panels, present, seeds, titled
-from networks import (
-    BATCH,
-    NETWORKS,
-    SD,
-    accuracy,
-    adam,
-    count_of,
-    jax_is_here,
-    momentum_sgd,
-    posterior,
-)
+from networks import BATCH, NETWORKS, SD, accuracy, count_of, jax_is_here, posterior
 
 import stanct
 
@@ -43,7 +33,7 @@ PAPER = {
 }
 METHODS = (*PAPER["RNN"], "TACT-HMC, T ≤ 1.02")
 # Epochs of the full form; the quick one has 14 of a thousand images, two hundred gradients. A
-# gradient of the LSTM takes three times that of the CNN, also on a GPU.
+# gradient of the LSTM takes some three times as long as that of the CNN, also on a GPU.
 EPOCHS, QUICK_EPOCHS = {"RNN": 2, "CNN": 6}, 14
 # A sampler's chain has this many looks, of which it spends `SETTLE` before it learns its bias, and
 # draws in the second half.
@@ -79,9 +69,8 @@ def network_run(
     found: dict[str, Any] = {"network": network, "method": method, "permuted": permuted,
                              "images": images.label, "weights": dimension, "gradients": steps,
                              "warnings": []}  # fmt: skip
-    optimisers = {"Adam": adam, "momentum SGD": momentum_sgd}
-    if method in optimisers:
-        draws = optimisers[method](estimate, start, steps, count, rng)[None]
+    if method in mlp.OPTIMISERS:
+        draws = mlp.OPTIMISERS[method](estimate, start, steps, count, rng, SD)[None]
         return found | {"accuracy": 100 * accuracy(net, draws, images)}
     known = mlp.SAMPLERS[method]
     # A step moves the weights as far as those of the first layer there. Steps are those for all

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from images import CLASSES, PIXELS, Images
 
@@ -11,6 +13,7 @@ DIMENSION = sum(int(np.prod(shape)) for shape in SHAPES)
 # Prior standard deviations of the weights and biases in `SHAPES`. Samplers and optimisers move the
 # weights in units of these.
 PRIOR = (0.05, 0.05, 0.15, 0.15)
+Estimate = Callable[[np.ndarray, np.random.Generator], tuple[float, np.ndarray]]
 
 
 def weights(z: np.ndarray) -> list[np.ndarray]:
@@ -75,38 +78,45 @@ class NoisyPosterior:
 
 
 def momentum_sgd(
-    posterior: NoisyPosterior, z: np.ndarray, steps: int, rng: np.random.Generator
-) -> np.ndarray:
+    estimate: Estimate, z: np.ndarray, steps: int, count: int, rng: np.random.Generator,
+    sd: float = PRIOR[0],
+) -> np.ndarray:  # fmt: skip
     """Ascend the mean log density with momentum 0.9.
 
     The learning rate starts at 0.05 and falls to 0 along a cosine.
+
+    Parameters
+    ----------
+    count
+        Number of images, of which the log density is the sum.
+    sd
+        Prior standard deviation of the weights whose learning rate that is. A step in z moves
+        weights by sd² times as much.
     """
-    count, speed = len(posterior.images.train_labels), np.zeros_like(z)
-    # A step in z moves the weights by prior sd² times as much. The rate of the first layer is 0.05.
-    rate = 0.05 / PRIOR[0] ** 2
+    speed = np.zeros_like(z)
     for k in range(steps):
-        _, gradient = posterior(z, rng)
-        now = rate * 0.5 * (1 + np.cos(np.pi * k / steps))
-        speed = 0.9 * speed + now * gradient / count
+        rate = 0.05 / sd**2 * 0.5 * (1 + np.cos(np.pi * k / steps))
+        speed = 0.9 * speed + rate * estimate(z, rng)[1] / count
         z = z + speed
     return z
 
 
 def adam(
-    posterior: NoisyPosterior, z: np.ndarray, steps: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Ascend with the default settings of Kingma & Ba.
+    estimate: Estimate, z: np.ndarray, steps: int, count: int, rng: np.random.Generator,
+    sd: float = PRIOR[0],
+) -> np.ndarray:  # fmt: skip
+    """Ascend the mean log density with the default settings of Kingma & Ba.
 
-    Their learning rate, 0.001, is in units of the first layer's weights.
+    Their learning rate is 0.001, in units of the weights with prior standard deviation `sd`. The
+    other parameters are those of `momentum_sgd`.
     """
-    rate = 0.001 / PRIOR[0]
     mean, square = np.zeros_like(z), np.zeros_like(z)
     for k in range(1, steps + 1):
-        _, gradient = posterior(z, rng)
-        gradient = gradient / len(posterior.images.train_labels)
+        gradient = estimate(z, rng)[1] / count
         mean += 0.1 * (gradient - mean)
         square += 0.001 * (gradient**2 - square)
-        z = z + rate * (mean / (1 - 0.9**k)) / (np.sqrt(square / (1 - 0.999**k)) + 1e-8)
+        rise = (mean / (1 - 0.9**k)) / (np.sqrt(square / (1 - 0.999**k)) + 1e-8)
+        z = z + 0.001 / sd * rise
     return z
 
 

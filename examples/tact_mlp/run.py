@@ -94,7 +94,7 @@ def carry_out(job: Job) -> Outcome:
     rng = np.random.default_rng(job.seed)
     start = rng.standard_normal(DIMENSION)
     if job.method in OPTIMISERS:
-        end = OPTIMISERS[job.method](posterior, start, job.steps, rng)
+        end = OPTIMISERS[job.method](posterior, start, job.steps, len(known.train_labels), rng)
         return Outcome(accuracy(end[None], known), 1, posterior.calls)
     try:
         run = stanct.sample(
