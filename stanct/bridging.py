@@ -33,6 +33,7 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
+from stanct.samplers._two_stages import noting_two_stages
 from stanct.samplers.auto import Auto
 from stanct.sampling import sample
 from stanct.seeds import Seeds, fresh_seed
@@ -43,6 +44,8 @@ from stanct.work.ledger import Ledger, stamp
 
 FEWEST_DRAWS = 50
 """Fewest draws of each chain of which two halves can be made."""
+PER_DRAW = 50
+"""Gradients that a draw of a fit has cost, about, with its share of the warmup."""
 LEAST_SHARE = 0.1
 """Smallest weight of a mode in the mixture from which a tempered run starts."""
 
@@ -104,7 +107,8 @@ def bridge(
     lists the constants that it leaves out. The estimate takes log densities alone, about
     (6 + 3 × `reshuffles`) for each draw, and no gradient. The search takes those of Pathfinder, and
     of short NUTS chains where it finds something. With it, lines through a few draws also look for
-    directions in which the density does not fall off.
+    directions in which the density does not fall off. Where the program is Gaussian given a few
+    parameters, draws in two stages give a second log Z, for the gradients of some thousand draws.
 
     Parameters
     ----------
@@ -121,7 +125,8 @@ def bridge(
         How often halves are drawn anew from blocks of the same draws, to see how log Z varies.
     search
         Whether to search from random starts for modes that the fit has missed. The draws alone
-        cannot tell: without the search, the evidence of the visited modes passes all checks.
+        cannot tell: without the search, the evidence of the visited modes passes all checks. Draws
+        in two stages belong to the search.
     escalate
         Whether to temper from the fit if a check fails. The result is then a tempered run, whose
         provenance has the bridge's log Z and warnings under ``"bridge"``.
@@ -238,7 +243,11 @@ class _Bridging:
             provenance=self._provenance(chains, draws, lost, unseen),
         )
         searched = self.settings.search
-        return noting_beyond(run, self.target, self.ledger, by_gradients=searched), unseen
+        run = noting_beyond(run, self.target, self.ledger, by_gradients=searched)
+        if searching:
+            seed, paid = self.seeds("two stages"), PER_DRAW * chains * draws
+            run = noting_two_stages(run, self.target, self.ledger, seed, spent=paid)
+        return run, unseen
 
     def _inside(self) -> tuple[Array, Array, float]:
         """Draws with finite log densities in chains of equal length, these, and the share lost."""

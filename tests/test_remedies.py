@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from conftest import LONG, target_of
 from sampled import sampled
+from states import STATES, states
 from targets import CUT, LINE, SKEWED, TWO_MODES
 
 import stanct
@@ -99,6 +100,7 @@ def made(method: str, source: str = LINE.source, data: Any = None, **settings: A
 
 
 SHORT: dict[str, Any] = {"seed": 1, "progress": False}
+SEEN = {"T": 12, "y": states(3, 12)}
 
 
 @cache
@@ -532,6 +534,11 @@ CASES: dict[str, Case] = {
     ),
     "std_error of a fit": Case(BENT_FIT, "escalate=True", BENT_RUN),
     "reshuffled of a fit": Case(BENT_FIT, "escalate=True", BENT_RUN),
+    "two_stages": Case(
+        made("gibbs", STATES, SEEN, draws=500, seed=2),
+        "Use the default method",
+        made("auto", STATES, SEEN),
+    ),
     "estimators of a fit": Case(
         bridged(drawn(BENT, (4, 50), 23), BENT, None), "escalate=True", BENT_RUN
     ),
@@ -560,6 +567,8 @@ REASONS = {
     "rejections of copies": "The check and its words are those of a path.",
     "few_tours of a path": "tests/test_tours.py has such runs. A longer run may find further heavy "
     "tours, and fail again.",
+    "two_stages of a ladder": "The check and its words are those of a path.",
+    "two_stages of powers": "The check and its words are those of a path.",
     "max_depth of powers": "The check and its words are those of a path.",
     "lost of powers": "Under every prior that was tried, Stan's sampler diverged and lost none.",
     "plateau of thermostats": "A chain that is hardly ever at temperature 1 fails by patience.",

@@ -56,12 +56,15 @@ class Nested:
         The base; None if the target does not have that form.
     outer
         Names of the outer coordinates.
+    log_weights : shape (n,)
+        log p(x) − log q(x) at independent draws of the base. The mean of their exponentials is Z.
     gradients, evaluations
         Gradients spent, and log densities without a gradient.
     """
 
     base: NestedBase | None = field(default=None, repr=False)
     outer: tuple[str, ...] = ()
+    log_weights: Array = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
     gradients: int = 0
     evaluations: int = 0
 
@@ -101,7 +104,7 @@ def find_nested(
         base = fit.base()
         names = tuple(np.array(density.unconstrained_names)[outer].tolist())
         spent, evaluations = found.gradients + fit.gradients, found.evaluations + fit.evaluations
-        found = Nested(base, names, spent, evaluations)
+        found = Nested(base, names, fit.log_weights, spent, evaluations)
         if fit.is_gaussian:
             break
     return found
@@ -160,6 +163,8 @@ class _Fit:
         Log densities without a gradient so far.
     is_gaussian
         Whether the inner coordinates are Gaussian given the outer ones.
+    log_weights : shape (n,)
+        Log weights of the draws by which the base was tried.
     """
 
     def __init__(
@@ -173,6 +178,7 @@ class _Fit:
         self._known: list[Conditional] = []
         self._tried_gradients = 0
         self.evaluations, self.is_gaussian = 0, False
+        self.log_weights = np.zeros(0)
 
     @property
     def gradients(self) -> int:
@@ -226,6 +232,7 @@ class _Fit:
         made = base.valued(self._rng, TRIAL)
         x = base.unwhiten(made.z)
         log_weights = self._density.log_densities(x) - made.log_density
+        self.log_weights = log_weights
         log_z = float(log_sum_exp(log_weights) - np.log(TRIAL))
         even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
         seen = self._points[self._rng.choice(len(self._points), COMPARED)]

@@ -39,8 +39,12 @@ MAXIMA = frozenset((
     "halves", "hysteresis", "improper", "instrument", "kinetic", "lost", "max_depth", "pareto_k",
     "pareto_k_base", "prior_mass", "program", "r_hat", "rejections", "resets", "reshuffled",
     "rounding", "stalled", "std_error", "support", "swaps", "tails", "target_se",
-    "tempering_thermostat", "thermodynamic", "thermostat", "unseen",
+    "tempering_thermostat", "thermodynamic", "thermostat", "two_stages", "unseen",
 ))  # fmt: skip
+
+# How many errors log Z may be below that of draws in two stages. What misses necks is too low, and
+# the second error leaves few gaps above three for what is off by three of the first.
+BELOW = 2.0
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
@@ -100,9 +104,10 @@ def check(
 
 # Order of the failed checks: causes come before their symptoms.
 _CAUSES_FIRST = (
-    "improper", "support", "lost", "stalled", "round_trips", "rejections", "tempered", "overlap",
-    "swaps", "acceptance", "divergences", "max_depth", "tails", "pareto_k_base", "pareto_k",
-    "few_tours", "base", "estimators", "directions", "target_se", "interrupted", "max_seconds",
+    "improper", "support", "two_stages", "lost", "stalled", "round_trips", "rejections", "tempered",
+    "overlap", "swaps", "acceptance", "divergences", "max_depth", "tails", "pareto_k_base",
+    "pareto_k", "few_tours", "base", "estimators", "directions", "target_se", "interrupted",
+    "max_seconds",
 )  # fmt: skip
 
 
@@ -239,6 +244,33 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
         f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
         f"differ by {gap:.3g}.",
         f"One of the two misses part of the target. {MORE}",
+    )
+    return (found,)
+
+
+def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Check that log Z is not below that of draws in two stages, where the target allows them.
+
+    Parameters
+    ----------
+    facts
+        A run's provenance: ``"two_stages"`` has log Z, its standard error and the coordinates
+        given which all others are Gaussian.
+    """
+    other = facts.get("two_stages")
+    if other is None:
+        return ()
+    error = float(np.hypot(evidence.std_error, other["std_error"]))
+    below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
+    found = check(
+        "two_stages",
+        below,
+        BELOW,
+        below <= BELOW,
+        f"log Z of draws in two stages is {other['log_z']:.3f} ± {other['std_error']:.3f}"
+        + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
+        f"The run misses necks along {first_few(other['given'])}. Use the default method, which "
+        "draws in two stages.",
     )
     return (found,)
 

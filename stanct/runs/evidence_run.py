@@ -13,7 +13,7 @@ import pandas as pd
 
 from stanct.arrays import Array
 from stanct.estimates.path import Evidence
-from stanct.runs.diagnostics import Check, beyond_checks, length_check
+from stanct.runs.diagnostics import Check, beyond_checks, length_check, two_stages_check
 from stanct.runs.forecast import forecast_table
 from stanct.runs.run import Run
 from stanct.runs.storage import understood
@@ -98,7 +98,11 @@ class EvidenceRun(Run):
         )
 
     def _beyond(self) -> tuple[Check, ...]:
-        return beyond_checks(self.provenance, self.bare_evidence.std_error)
+        evidence = self.bare_evidence
+        return (
+            *two_stages_check(evidence, self.provenance),
+            *beyond_checks(self.provenance, evidence.std_error),
+        )
 
     @property
     def shows(self) -> tuple[str, ...]:

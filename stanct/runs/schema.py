@@ -183,6 +183,11 @@ PROVENANCE: dict[str, Rule] = {
         "log_z": Needed(REAL),
         "std_error": Needed(REAL),
     },
+    "two_stages": {
+        "log_z": Needed(REAL),
+        "std_error": Needed(REAL),
+        "given": Needed(Many(TEXT)),
+    },
     "tails": Many(TEXT),
     "endless": Many(TEXT),
     "rounding": {"lost": Needed(REAL), "along": Needed(Many(TEXT))},

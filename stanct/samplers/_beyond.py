@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stanct.arrays import Array
 from stanct.bases.modes import effort_of
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
@@ -22,6 +23,22 @@ LEAST_EFFORT = 0.1
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 
+def weighted_draws(run: Run) -> tuple[Array, Array] | None:
+    """Some of a run's draws x, shape (n, D), and their log weights, shape (n,).
+
+    None for a run without log Z, or whose draws have other weights.
+    """
+    if not isinstance(run, EvidenceRun):
+        return None
+    weights = run.target_log_weights
+    if run.z.shape[:-1] != weights.shape:
+        return None
+    step = every(weights.size, run.z.shape[-1])
+    z, weights = np.array(run.z[:, ::step]), weights[:, ::step].ravel()
+    x = (z if run.base is None else run.base.unwhiten(z)).reshape(-1, z.shape[-1])
+    return x, weights
+
+
 def noting_beyond(
     run: AnyRun, target: SampledTarget, ledger: Ledger, *, by_gradients: bool | None = None
 ) -> AnyRun:
@@ -32,14 +49,10 @@ def noting_beyond(
     that they would take seconds. Lines in directions that no gradient sees need gradients. By
     default a run without gradients stays one.
     """
-    if not (isinstance(run, EvidenceRun) and isinstance(target, ProgramTarget)):
+    drawn = weighted_draws(run)
+    if drawn is None or not isinstance(target, ProgramTarget):
         return run
-    weights = run.target_log_weights
-    if run.z.shape[:-1] != weights.shape:
-        return run
-    step = every(weights.size, run.z.shape[-1])
-    z, weights = np.array(run.z[:, ::step]), weights[:, ::step].ravel()
-    x = (z if run.base is None else run.base.unwhiten(z)).reshape(-1, z.shape[-1])
+    x, weights = drawn
     notes: dict[str, Any] = {}
     if effort_of(target) > LEAST_EFFORT:
         density = target.density

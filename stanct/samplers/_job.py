@@ -35,6 +35,7 @@ from stanct.runs.run import Run
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
+from stanct.samplers._two_stages import noting_two_stages
 from stanct.samplers._variables import PATIENCE, Later, variables_of
 from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
@@ -140,6 +141,8 @@ class Job:
         The first base, where the choice between forms of the program has fitted it already.
     own_class
         Name of the method's class if it is the user's own; empty for the methods of stanct.
+    two_stages_tried
+        Whether draws in two stages were tried before, so that no run is compared with them.
     """
 
     method: str
@@ -152,6 +155,7 @@ class Job:
     ledger: Ledger = field(default_factory=Ledger)
     fitted: FittedBase | None = field(default=None, repr=False)
     own_class: str = ""
+    two_stages_tried: bool = False
 
     @property
     def chains(self) -> int:
@@ -430,7 +434,20 @@ class Job:
             variables=variables,
             provenance=self._provenance({**_ending(interrupted), **(facts or {})}),
         )
-        return run if interrupted else noting_beyond(run, self.target, self.ledger)
+        if interrupted:
+            return run
+        run = noting_beyond(run, self.target, self.ledger)
+        return run if self.two_stages_tried or run.ended_early else self._compared(run)
+
+    def _compared(self, run: AnyRun) -> AnyRun:
+        """The run with log Z of draws in two stages, where its target allows them."""
+
+        def away(work: Callable[[], T]) -> T:
+            once = partial(self.execution.away, "two stages", partial(heard, work))
+            return self.execution.once("two stages", once)
+
+        seed = self.seeds("two stages")
+        return noting_two_stages(run, self.target, self.ledger, seed, away)
 
     def _variables(
         self, made: Callable[..., Mapping[str, Array]], *, cut: bool

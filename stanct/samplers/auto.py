@@ -212,6 +212,7 @@ def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedB
         engine=job.engine if method.by_nuts else None,
         seeds=seeds,
         fitted=start,
+        two_stages_tried=True,
     )
 
 

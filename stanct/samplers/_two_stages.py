@@ -1,0 +1,121 @@
+"""Compares a finished run with draws in two stages, where its target allows them.
+
+Chains of fixed steps hardly enter the narrow necks that scales of a hierarchy make. They do not
+know what they miss, and their log Z is too low by more than its error says. Where all other
+coordinates are Gaussian given a few, independent draws of `stanct.bases.nested` reach the necks,
+and their log Z is another estimate, with an error that holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from stanct.arrays import Array, even_share
+from stanct.bases.modes import effort_of
+from stanct.bases.nested import MOST_GRADIENTS, Nested, find_nested
+from stanct.errors import SamplingError
+from stanct.estimates.mean_weight import log_mean_weight
+from stanct.path.base import Drawn, lent
+from stanct.runs.run import Run
+from stanct.samplers._beyond import weighted_draws
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.protocols import SampledTarget
+from stanct.work.interrupts import heard
+from stanct.work.ledger import Ledger
+
+# Draws of the run from which the base is fitted, and the least effective number of them for each
+# dimension.
+POINTS, LEAST = 400, 5
+# A fit now and then misses a neck, and says so. Then it is repeated, so many times at most, while
+# all fits together took no more than this share of the run's gradients.
+FITS, FITTED = 3, 0.2
+# Share of the run's gradients that further draws of the base may cost, and how many there are at
+# most.
+SHARE, MOST = 0.05, 1500
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+def noting_two_stages(
+    run: AnyRun,
+    target: SampledTarget,
+    ledger: Ledger,
+    seed: np.random.SeedSequence,
+    away: Callable[[Callable[[], Nested]], Nested] = heard,
+    *,
+    spent: int | None = None,
+) -> AnyRun:
+    """The run with log Z of draws in two stages in its provenance, and their cost.
+
+    Nothing is noted where the target does not have that form, or where finding out would cost more
+    than the run. An interrupt or the deadline ends the comparison alone. The run keeps its draws.
+
+    Parameters
+    ----------
+    away
+        Calls the function that fits the base and draws from it.
+    spent
+        Gradients that the draws cost. By default they are those of the ledger.
+    """
+    drawn = weighted_draws(run)
+    if drawn is None or not isinstance(target, ProgramTarget):
+        return run
+    x, log_weights = drawn
+    if even_share(log_weights) * log_weights.size < LEAST * x.shape[1]:
+        return run
+    try:
+        paid = ledger.gradients if spent is None else spent
+        found = away(partial(_found, target, x, log_weights, seed, paid))
+    except (KeyboardInterrupt, SamplingError):
+        return run
+    ledger.gradients += found.gradients
+    ledger.evaluations += found.evaluations
+    notes = {}
+    if found.base is not None:
+        log_z, error = log_mean_weight(found.log_weights[:, None])
+        notes["two_stages"] = {
+            "log_z": float(log_z[0]), "std_error": float(error[0]), "given": list(found.outer)
+        }  # fmt: skip
+    return replace(run, provenance={**run.provenance, **ledger.record(), **notes})
+
+
+def _found(
+    target: ProgramTarget, x: Array, log_weights: Array, seed: np.random.SeedSequence, spent: int
+) -> Nested:
+    """The base in two stages, with weights of its draws.
+
+    Parameters
+    ----------
+    x, log_weights : shapes (n, D) and (n,)
+        Weighted draws of the target.
+    spent
+        Gradients of the run.
+    """
+    rest, *fits = seed.spawn(1 + FITS)
+    rng = np.random.default_rng(rest)
+    weights = np.exp(log_weights - log_weights.max())
+    effort = min(effort_of(target), spent / MOST_GRADIENTS)
+    gradients = evaluations = 0
+    found = Nested()
+    for fit in fits:
+        points = x[rng.choice(len(x), POINTS, p=weights / weights.sum())]
+        found = find_nested(target, points, fit, effort=effort)
+        gradients, evaluations = gradients + found.gradients, evaluations + found.evaluations
+        if found.base is not None or not found.outer or gradients > FITTED * spent:
+            break
+    if found.base is None:
+        return replace(found, gradients=gradients, evaluations=evaluations)
+    count = min(round(SHARE * spent / found.base.gradients), MOST)
+    made = Drawn.of(lent(found.base, target.density.borrow), rng, count)
+    delta = made.delta(target.density.log_densities(made.x))
+    return replace(
+        found,
+        log_weights=np.append(found.log_weights, -delta),
+        gradients=gradients + round(count * found.base.gradients),
+        evaluations=evaluations + count,
+    )

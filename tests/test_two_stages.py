@@ -1,0 +1,92 @@
+"""Runs by name are compared with draws in two stages, which reach necks that chains miss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sampled import sampled
+from states import STATES, log_z_of_states, states
+from test_nested import TWO_MODES
+
+import stanct
+from stanct.runs.diagnostics import BELOW
+from stanct.samplers import _two_stages
+
+Y = states(3, 12)
+SHORT: dict[str, Any] = {"seed": 1, "draws": 500, "engine": "embedded", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run() -> Any:
+    """A run that misses the necks: its log Z is low by .15 ± .05."""
+    target = stanct.temper(STATES).target({"T": 12, "y": Y})
+    return sampled("simulated_tempering", target, **SHORT)
+
+
+def test_what_misses_necks_is_told(run: Any) -> None:
+    log_z, other = log_z_of_states(Y), run.provenance["two_stages"]
+    assert run.evidence.log_z < log_z - 2.5 * run.evidence.std_error
+    assert run.warnings == ("two_stages",)
+    assert other["given"] == ["phi", "sg", "tau"]
+    assert other["std_error"] < 0.02
+    assert abs(other["log_z"] - log_z) < 4 * other["std_error"]
+    (told,) = [check for check in run.diagnostics if not check.passed]
+    assert f"{other['log_z']:.3f}" in told.message
+    assert "phi, sg" in told.remedy
+
+
+def test_only_a_lower_log_z_fails(run: Any) -> None:
+    evidence, other = run.bare_evidence, run.provenance["two_stages"]
+    error = float(np.hypot(evidence.std_error, other["std_error"]))
+    for errors, fails in ((BELOW + 0.1, True), (BELOW - 0.1, False), (-9.0, False)):
+        told = {**other, "log_z": evidence.log_z + errors * error}
+        again = replace(run, provenance={**run.provenance, "two_stages": told})
+        assert ("two_stages" in again.warnings) == fails
+
+
+def test_the_comparison_is_counted_and_saved(run: Any, tmp_path: Any) -> None:
+    target = stanct.temper(STATES).target({"T": 12, "y": Y})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stanct.samplers._job.noting_two_stages", lambda run, *_: run)
+        plain = sampled("simulated_tempering", target, **SHORT)
+    assert plain.warnings == () and "two_stages" not in plain.provenance
+    assert plain.gradients < run.gradients < 1.4 * plain.gradients
+    np.testing.assert_array_equal(plain.z, run.z)
+    run.save(tmp_path / "run")
+    assert stanct.load(tmp_path / "run").warnings == ("two_stages",)
+
+
+def test_an_interrupt_ends_the_comparison_alone(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_two_stages, "find_nested", interrupted)
+    target = stanct.temper(STATES).target({"T": 12, "y": Y})
+    kept: Any = sampled("simulated_tempering", target, **SHORT)
+    assert not kept.provenance["interrupted"] and "two_stages" not in kept.provenance
+    np.testing.assert_array_equal(kept.z, run.z)
+
+
+def test_other_targets_have_no_such_log_z() -> None:
+    found = sampled("gibbs", stanct.temper(TWO_MODES).target(), **SHORT)
+    assert "two_stages" not in found.provenance
+
+
+def test_a_fit_is_compared(run: Any) -> None:
+    """Draws without the neck where the noise vanishes, as a chain that never enters it has them."""
+    rng = np.random.default_rng(0)
+    fit = {name: np.array(run.variables[name]) for name in ("phi", "sg", "tau", "x")}
+    weights = np.exp(run.target_log_weights - run.target_log_weights.max()).ravel()
+    weights[(fit["tau"] < 0.15).ravel() | (fit["sg"] < 0.15).ravel()] = 0
+    rows = rng.choice(weights.size, (4, 500), p=weights / weights.sum())
+    fit = {name: v.reshape(weights.size, *v.shape[2:])[rows] for name, v in fit.items()}
+    model = stanct.temper(STATES)
+    found = stanct.bridge(model, {"T": 12, "y": Y}, fit, seed=1)
+    assert "two_stages" in found.warnings
+    other = found.provenance["two_stages"]
+    assert abs(other["log_z"] - log_z_of_states(Y)) < 4 * other["std_error"]
+    unsearched = stanct.bridge(model, {"T": 12, "y": Y}, fit, seed=1, search=False)
+    assert "two_stages" not in unsearched.provenance
