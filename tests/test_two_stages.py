@@ -12,8 +12,12 @@ from states import STATES, log_z_of_states, states
 from test_nested import TWO_MODES
 
 import stanct
+from stanct.errors import LostExecutorError
 from stanct.runs.diagnostics import BELOW
 from stanct.samplers import _two_stages
+from stanct.samplers._two_stages import noting_two_stages
+from stanct.work.ledger import Ledger
+from stanct.work.workers import ExecutorWarning
 
 Y = states(3, 12)
 SHORT: dict[str, Any] = {"seed": 1, "draws": 500, "engine": "embedded", "progress": False}
@@ -68,6 +72,16 @@ def test_an_interrupt_ends_the_comparison_alone(run: Any, monkeypatch: pytest.Mo
     kept: Any = sampled("simulated_tempering", target, **SHORT)
     assert not kept.provenance["interrupted"] and "two_stages" not in kept.provenance
     np.testing.assert_array_equal(kept.z, run.z)
+
+
+def test_a_lost_executor_ends_the_comparison_alone(run: Any) -> None:
+    def lost(_: Any) -> Any:
+        raise LostExecutorError("The workers were lost.", remedy="Look for them.")
+
+    target, ledger = stanct.temper(STATES).target({"T": 12, "y": Y}), Ledger()
+    with pytest.warns(ExecutorWarning, match="The workers were lost"):
+        kept = noting_two_stages(run, target, ledger, np.random.SeedSequence(0), lost)
+    assert kept is run and ledger.gradients == 0
 
 
 def test_other_targets_have_no_such_log_z() -> None:

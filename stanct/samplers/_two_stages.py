@@ -18,7 +18,7 @@ import numpy as np
 from stanct.arrays import Array, even_share
 from stanct.bases.modes import effort_of
 from stanct.bases.nested import MOST_GRADIENTS, Nested, find_nested
-from stanct.errors import SamplingError
+from stanct.errors import LostExecutorError, SamplingError
 from stanct.estimates.mean_weight import log_mean_weight
 from stanct.path.base import Drawn, lent
 from stanct.runs.run import Run
@@ -27,6 +27,7 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import heard
 from stanct.work.ledger import Ledger
+from stanct.work.workers import warn_of
 
 # Draws of the run from which the base is fitted, and the least effective number of them for each
 # dimension.
@@ -53,7 +54,8 @@ def noting_two_stages(
     """The run with log Z of draws in two stages in its provenance, and their cost.
 
     Nothing is noted where the target does not have that form, or where finding out would cost more
-    than the run. An interrupt or the deadline ends the comparison alone. The run keeps its draws.
+    than the run. An interrupt, the deadline or the loss of the executor ends the comparison alone,
+    and the run keeps its draws.
 
     Parameters
     ----------
@@ -71,6 +73,9 @@ def noting_two_stages(
     try:
         paid = ledger.gradients if spent is None else spent
         found = away(partial(_found, target, x, log_weights, seed, paid))
+    except LostExecutorError as loss:
+        warn_of(loss)
+        return run
     except (KeyboardInterrupt, SamplingError):
         return run
     ledger.gradients += found.gradients
