@@ -72,6 +72,33 @@ def test_evidence_and_its_error(fixed: list[float] | None, rng: np.random.Genera
     assert max(errors) < 0.05
 
 
+@pytest.mark.parametrize("fixed", [None, [0.1, 0.1, 0.1]], ids=["free", "fixed"])
+def test_copies_off_the_target_are_compared_with_the_base(
+    fixed: list[float] | None, rng: np.random.Generator
+) -> None:
+    """Scores of exact draws are standard normal; those of copies that miss a tenth are large."""
+    beta = None if fixed is None else np.array(fixed)
+    scores = []
+    for _ in range(30):
+        delta, _ = exact_draws(rng, (1, 400, 3), beta)
+        estimator = CopyEstimator(delta, delta_of(rng.standard_normal(1000)), BIAS, beta)
+        scores.append(estimator.path_scores)
+    assert np.abs(scores).max() < 4.5
+    assert 0.7 < np.sqrt(np.square(scores).mean()) < 1.3
+    delta, _ = exact_draws(rng, (1, 4000, 3), beta)
+    kept = delta[:, (delta < np.quantile(delta, 0.9)).all(axis=(0, 2))]
+    missing = CopyEstimator(kept, delta_of(rng.standard_normal(1000)), BIAS, beta)
+    assert missing.path_scores.min() < -6
+    assert missing.log_c[0] > LOG_Z + 0.02
+
+
+def test_copies_with_different_fixed_beta_are_not_compared(rng: np.random.Generator) -> None:
+    beta = np.array([0.1, 0.5])
+    delta, _ = exact_draws(rng, (1, 100, 2), beta)
+    estimator = CopyEstimator(delta, delta_of(rng.standard_normal(100)), BIAS, beta)
+    assert estimator.path_scores.size == 0
+
+
 def test_the_path_between(rng: np.random.Generator) -> None:
     """Where the path goes: log z(β) and the mean absolute deviation of δ, by quadrature."""
     delta, _ = exact_draws(rng, (1, 20000, 3), None)

@@ -38,6 +38,7 @@ from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
 from stanct.runs import diagnostics, path_checks
+from stanct.runs.surveyed import AGAIN
 from stanct.samplers import _rounds
 from stanct.samplers._annealing import Annealing, _resampled
 from stanct.samplers.ais import AIS
@@ -383,7 +384,9 @@ def of_checks() -> dict[str, Any]:
         "counts": diagnostics.transition_counts(statistics(0)),
         "transitions": [diagnostics.transition_checks(statistics(k), 10) for k in (0, 1)],
         "shallow": diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None),
-        "modes": [diagnostics.modes_check(one) for one in (modes, modes.assign(std_error=0.01))],
+        "modes": [
+            diagnostics.modes_check(one, AGAIN) for one in (modes, modes.assign(std_error=0.01))
+        ],
         "round trips": [path_checks.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
         "refit": [diagnostics.refit({}), diagnostics.refit({"bootstrap": 4})],
         "order": [one.name for one in diagnostics.failures(stopped + untold)],

@@ -52,7 +52,8 @@ def run() -> stanct.PowerRun:
 
 def test_every_estimate_of_the_evidence(run: stanct.PowerRun) -> None:
     exact = log_z(1.0, WIDTH)
-    assert run.warnings == ()
+    # log Z is 2.0 errors low here, and draws in two stages tell.
+    assert set(run.warnings) <= {"two_stages"}
     for evidence in (run.evidence, *run.extra_estimates().values()):
         assert abs(evidence.log_z - exact) < 4 * evidence.std_error < 0.4, evidence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +254,17 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     record = json.loads(capsys.readouterr().out)
     assert record["sampler"] == "pseudo_extended" and record["draws"] == 200
     assert abs(record["log_z"] - SKEWED.log_z) < 4 * record["std_error"] < 0.2
+
+
+def test_a_mode_that_the_pilots_measured_is_missed() -> None:
+    run = run_of(LINE, 1, draws=200, warmup=150)
+    place = np.asarray(LINE.means["b"])
+    survey = {
+        "place": [place.tolist(), (place + 20).tolist()], "spread": [[0.3, 0.3], [0.3, 0.3]],
+        "log_evidence": [run.evidence.log_z, run.evidence.log_z], "starts": 9, "unseen": 0,
+        "radius": 20.0,
+    }  # fmt: skip
+    blind = replace(run, provenance={**run.provenance, "survey": survey})
+    assert "modes" in blind.warnings and "modes" not in run.warnings
+    assert blind.modes is not None
+    np.testing.assert_allclose(blind.modes["weight"], [1, 0], atol=1e-6)

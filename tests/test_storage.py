@@ -227,7 +227,8 @@ def test_what_is_wrong_in_a_text_is_named(
 def test_long_integers_are_numbers(folder: Path) -> None:
     survey = SURVEY | {"place": [[10**30, 0]], "spread": [[10**30, 1]], "log_evidence": [10**30]}
     _change(folder, lambda head: head["provenance"].update(survey=survey))
-    assert len(load(folder).modes) == 1  # pyright: ignore[reportAttributeAccessIssue]
+    modes = load(folder).modes
+    assert modes is not None and len(modes) == 1
 
 
 @pytest.mark.parametrize(

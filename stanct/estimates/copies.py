@@ -37,6 +37,8 @@ PLAIN_STEPS = 100
 UNSOLVED = 1e-6
 # With less overlap, rounding decides which numbers solve the equations.
 NO_OVERLAP = 1e-8
+# Quantiles of δ along the path at which copies are compared with draws of the base.
+SHARES = (0.1, 0.5, 0.75, 0.9, 0.97)
 
 
 def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
@@ -186,6 +188,36 @@ class CopyEstimator:
             scaled = np.sqrt(shares)[:, None] * terms.reshape(shares.size, -1)
             matrix += side / scaled.shape[1] * scaled @ scaled.T
         return float(1 - np.linalg.eigvalsh(matrix)[-2])
+
+    @cached_property
+    def path_scores(self) -> Array:
+        """How copies off the target and draws of the base differ in δ, in standard errors.
+
+        One copy of a draw follows the target, and is i with probability w_i. The others follow the
+        path's marginal q M, independently, if the chain does what it should. Draws of the base
+        with weights M(δ) follow it in any case. Compared are the shares above `SHARES` quantiles of
+        δ. Empty where copies have different fixed β.
+        """
+        if self.fixed_beta is not None and np.ptp(self.fixed_beta) > 0:
+            return np.zeros(0)
+        log_m = self._base_states[1]
+        by_base = np.exp(log_m - log_m.max())
+        order = np.argsort(self.base_delta)
+        below = by_base[order].cumsum() / by_base.sum()
+        off = 1 - np.exp(self.log_weights)
+        scores = []
+        for share in SHARES:
+            limit = self.base_delta[order][np.searchsorted(below, share)]
+            above = self.base_delta > limit
+            expected = float(by_base[above].sum() / by_base.sum())
+            base_error = float(
+                np.sqrt(np.square(by_base * (above - expected)).sum()) / by_base.sum()
+            )
+            found = (off * (self.delta > limit)).sum(axis=2) / (self.copies - 1)
+            error = float(found.std() / np.sqrt(max(effective_size(found), 1.0)))
+            gap, error = float(found.mean()) - expected, float(np.hypot(error, base_error))
+            scores.append(gap / error if error > 0 else 0.0)
+        return np.array(scores)
 
     @property
     def connected(self) -> bool:

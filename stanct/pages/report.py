@@ -202,7 +202,7 @@ def _estimate_table(run: EvidenceRun) -> Table:
 
 def _modes_table(run: Run) -> list[Table]:
     """Make a table of the modes if pilots found several."""
-    modes: pd.DataFrame | None = getattr(run, "modes", None)
+    modes = run.modes
     if modes is None or len(modes) < 2:
         return []
     columns = {

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
@@ -23,7 +22,6 @@ from stanct.runs.diagnostics import (
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.members import check_path
 from stanct.runs.schema import POSITIVE, Maybe, Needed, Rule
-from stanct.runs.surveyed import surveyed_checks, surveyed_modes
 
 MORE = "Use a longer duration, then more trajectories (draws=)."
 
@@ -75,11 +73,6 @@ class AdiabaticRun(EvidenceRun):
     def target_log_weights(self) -> Array:
         """The arrivals' log weights."""
         return self.node_log_weights[..., -1]
-
-    @cached_property
-    def modes(self) -> pd.DataFrame | None:
-        """As `TemperedRun.modes`."""
-        return surveyed_modes(self, self.bare_evidence)
 
     def _estimate(self) -> Evidence:
         return mean_weight_evidence(self.target_log_weights, 1, self.settings["seed"], self.method)
@@ -204,7 +197,6 @@ class AdiabaticRun(EvidenceRun):
             check("kinetic", kinetic, 4, kinetic <= 4,
                   f"The kinetic energy at β = 1 is {kinetic:.1f} standard errors from its mean.",
                   f"The flow has left equilibrium. {MORE}"),
-            *surveyed_checks(self.modes),
         )  # fmt: skip
 
     def _stalling(self) -> str:

@@ -48,10 +48,6 @@ BELOW = 2.0
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
-LOST = (
-    "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
-    "that draws from its base."
-)
 
 
 @dataclass(frozen=True)
@@ -479,7 +475,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
     return tuple(checks)
 
 
-def modes_check(modes: pd.DataFrame, remedy: str = LOST) -> Check:
+def modes_check(modes: pd.DataFrame, remedy: str) -> Check:
     """Check that the run kept every mode that its pilots measured."""
     weight, error, pilots = (
         modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")

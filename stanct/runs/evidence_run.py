@@ -17,6 +17,7 @@ from stanct.runs.diagnostics import Check, beyond_checks, length_check, two_stag
 from stanct.runs.forecast import forecast_table
 from stanct.runs.run import Run
 from stanct.runs.storage import understood
+from stanct.runs.surveyed import surveyed_modes
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
@@ -69,6 +70,11 @@ class EvidenceRun(Run):
     def evidence(self) -> Evidence:
         """log Z with its standard error, method, effective size and warnings."""
         return replace(self.bare_evidence, warnings=self.warnings)
+
+    @cached_property
+    def modes(self) -> pd.DataFrame | None:
+        """As `Run.modes`, with the log of each mode's mass."""
+        return surveyed_modes(self, self.bare_evidence)
 
     def extra_estimates(self) -> dict[str, Evidence]:
         """The run's other estimates of log Z, label to estimate."""

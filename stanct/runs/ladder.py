@@ -29,6 +29,7 @@ from stanct.runs.diagnostics import (
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.members import check_path
+from stanct.runs.surveyed import AGAIN
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -60,6 +61,7 @@ class LadderRun(EvidenceRun):
         "counts": "c 4 k [0,]", "round_trips": "c [0,]",
     }  # fmt: skip
     needs_base: ClassVar[bool] = True
+    lost_remedy: ClassVar[str] = AGAIN
 
     base: Base = field(repr=False)
     betas: Array = field(repr=False)

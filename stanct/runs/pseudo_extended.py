@@ -28,6 +28,8 @@ from stanct.runs.storage import Stored
 
 LEAST_OVERLAP = 0.01
 """Least overlap with which error bars of log Z were honest, over bases ever farther away."""
+MOST_APART = 4.5
+"""Most standard errors by which copies and draws of the base may differ along the path."""
 REACH = (
     "Pass a base that reaches the target, such as base='pilot', which is fitted, or use "
     "method='joint'."
@@ -122,12 +124,20 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
     overlap = run.estimator.overlap
     inside = np.isfinite(run.base_delta)
     spread = float(np.ptp(run.base_delta[inside]))
+    scores = np.abs(run.estimator.path_scores)
     return (
         run._length_check(evidence),
         *mixing_checks(run, run.delta, "δ", "a wider base (base=)", evidence.effective_size),
         check("overlap", overlap, LEAST_OVERLAP, overlap >= LEAST_OVERLAP,
               f"Copies and draws of the base overlap by {overlap:.2g}, of at most 1.",
               f"log Z and its error mean little. {REACH}"),
+        *([] if scores.size == 0 else [
+            check("base", scores.max(), MOST_APART, scores.max() <= MOST_APART,
+                  "The copies off the target and draws of the base differ in δ by up to "
+                  f"{scores.max():.1f} standard errors.",
+                  "Copies miss a part of the base, and log Z is too high. Use the default, or "
+                  "method='joint'.")
+        ]),
         weights_check("pareto_k", evidence.tail, "The estimate's terms",
                       f"A few draws dominate. {REACH}"),
         tempered_check(spread, 1e-6, f"δ of the base's draws spreads over {spread:.3g}.",

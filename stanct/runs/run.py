@@ -32,6 +32,7 @@ from stanct.runs.storage import (
     understood,
     undisturbed,
 )
+from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Run(ABC):
     # Rules for the settings of its methods in a saved run, and whether its draws are whitened.
     settings_rules: ClassVar[Mapping[str, Rule]] = {}
     needs_base: ClassVar[bool] = False
+    # What helps where the draws lack a mode that pilots measured.
+    lost_remedy: ClassVar[str] = ELSEWHERE
 
     method: str
     engine: str
@@ -181,7 +184,16 @@ class Run(ABC):
         reached = self.base is not None and not self.base.is_gaussian
         with understood(self.provenance):
             tails = tails_check(self.provenance.get("tails", ()), reached)
-            return Checks((*self._checks(), *tails, *self._beyond()))
+            modes = surveyed_checks(self.modes, self.lost_remedy)
+            return Checks((*self._checks(), *modes, *tails, *self._beyond()))
+
+    @cached_property
+    def modes(self) -> pd.DataFrame | None:
+        """The modes that pilots found, with their weights in this run; see `mode_table`.
+
+        None where the base was not fitted by pilots. Without an evidence, `log_z` is NaN.
+        """
+        return surveyed_modes(self, None)
 
     def _beyond(self) -> tuple[Check, ...]:
         """The checks of what no draw reaches, for runs with an evidence."""

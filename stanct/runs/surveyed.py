@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Protocol
+
 import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
+from stanct.path.base import Base
 from stanct.runs.diagnostics import WORTH, Check, modes_check
-from stanct.runs.run import Run
 
+AGAIN = (
+    "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
+    "that draws from its base."
+)
+"""Remedy for methods that draw from their base again."""
 ELSEWHERE = (
     "The chains lost a mode, and nothing in this method moves them there. Use the default method, "
     "or method='simulated_tempering'."
 )
-"""Remedy for methods that do not draw from their base again."""
+"""Remedy for the others."""
 
 
-def surveyed_modes(run: Run, evidence: Evidence | None) -> pd.DataFrame | None:
+class Draws(Protocol):
+    """What `surveyed_modes` uses of a `stanct.runs.run.Run`."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]: ...
+
+    @property
+    def z(self) -> Array: ...
+
+    @property
+    def chains(self) -> int: ...
+
+    @property
+    def base(self) -> Base | None: ...
+
+    @property
+    def target_log_weights(self) -> Array: ...
+
+
+def surveyed_modes(run: Draws, evidence: Evidence | None) -> pd.DataFrame | None:
     """The modes that pilots found, with their weights in a run; see `mode_table`.
 
     None where the base was not fitted by pilots.
@@ -32,12 +59,14 @@ def surveyed_modes(run: Run, evidence: Evidence | None) -> pd.DataFrame | None:
     if survey is None or np.shape(survey["place"])[-1] != run.z.shape[-1]:
         return None
     unwhiten = _unchanged if run.base is None else run.base.unwhiten
-    return mode_table(survey, run.z, unwhiten, run.target_log_weights, evidence)
+    # The copies of a draw are rows of their own.
+    z = run.z.reshape(run.chains, -1, run.z.shape[-1])
+    return mode_table(survey, z, unwhiten, run.target_log_weights, evidence)
 
 
-def surveyed_checks(modes: pd.DataFrame | None) -> tuple[Check, ...]:
-    """Check that a run of a method that cannot go back for a mode has lost none."""
-    return () if modes is None else (modes_check(modes, remedy=ELSEWHERE),)
+def surveyed_checks(modes: pd.DataFrame | None, remedy: str) -> tuple[Check, ...]:
+    """Check that a run has lost no mode that its pilots measured."""
+    return () if modes is None else (modes_check(modes, remedy),)
 
 
 def mode_size(modes: pd.DataFrame | None) -> float:

@@ -8,14 +8,13 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.schema import FLAG, ONE_OR_MORE, POSITIVE, TEXT, Maybe, Needed, Rule
-from stanct.runs.surveyed import mode_size, surveyed_checks, surveyed_modes
+from stanct.runs.surveyed import mode_size
 
 # Columns of `TactRun.trace`.
 XI, LAMBDA, THERMOSTAT, XI_THERMOSTAT, ENERGY, TEMPERATURE = range(6)
@@ -79,11 +78,6 @@ class TactRun(DrawsRun):
         """Zero: the draws were collected at λ = 1."""
         return np.zeros((self.chains, self.draws))
 
-    @cached_property
-    def modes(self) -> pd.DataFrame | None:
-        """As `TemperedRun.modes`, without `log_z`."""
-        return surveyed_modes(self, None)
-
     @property
     def plateau_share(self) -> float:
         """Share of the looks at which λ = 1."""
@@ -132,7 +126,6 @@ class TactRun(DrawsRun):
         checks = [
             _length_check(self),
             *_mixing_checks(self),
-            *surveyed_checks(self.modes),
         ]
         if settings["tempering"]:
             checks += _tempering_checks(self)

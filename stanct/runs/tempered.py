@@ -25,14 +25,13 @@ from stanct.runs.diagnostics import (
     agreement_check,
     base_tail_check,
     confirmation_check,
-    modes_check,
     transition_checks,
     transition_counts,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
-from stanct.runs.surveyed import surveyed_modes
+from stanct.runs.surveyed import AGAIN
 
 LARGEST_BIAS = 1e100
 """Size of a bias that no run has. Sums of such numbers may be larger than numbers are."""
@@ -68,6 +67,7 @@ class TemperedRun(EvidenceRun):
         "z": "c m d", "beta": "c n [0,1]", "delta": "c n +", "base_delta": "* +", "kept": "m"
     }  # fmt: skip
     needs_base: ClassVar[bool] = True
+    lost_remedy: ClassVar[str] = AGAIN
 
     base: Base = field(repr=False)
     beta: Array = field(repr=False)
@@ -98,14 +98,6 @@ class TemperedRun(EvidenceRun):
         β = 0 is the lowest rung of a ladder, or the atom of a continuous path. None without both.
         """
         return Tours.after(self.beta == 0) if regenerates(self.bias) else None
-
-    @cached_property
-    def modes(self) -> pd.DataFrame | None:
-        """The modes that pilots found, with their weights in this run; see `mode_table`.
-
-        None where the base was not fitted by pilots.
-        """
-        return surveyed_modes(self, self.bare_evidence)
 
     @cached_property
     def estimator(self) -> PathEstimator:
@@ -175,7 +167,6 @@ class TemperedRun(EvidenceRun):
             *tours_check(self.estimator),
             agreement_check(evidence, self.thermodynamic_evidence),
             *transition_checks(self.statistics, own.get("max_depth")),
-            *([] if self.modes is None else [modes_check(self.modes)]),
             *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
 
