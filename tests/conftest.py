@@ -33,7 +33,17 @@ os.environ["CMDSTAN"] = str(ROOT / "no-cmdstan-here")
 LONG = pytest.mark.skipif(
     "STANCT_TEST_LONG" not in os.environ, reason="takes long; set STANCT_TEST_LONG"
 )
+# The files that take longest begin first, so that no process is left with one of them at the end.
+LONGEST = (
+    "docs", "examples", "papers", "nested", "deadline", "resolution", "native", "auto", "execution",
+    "two_stages", "scouts", "package", "chains", "remedies",
+)  # fmt: skip
 SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import LONG
 from sampled import sampled
 from states import STATES, log_z_of_states, states
 from test_nested import TWO_MODES
@@ -84,6 +85,7 @@ def test_a_lost_executor_ends_the_comparison_alone(run: Any) -> None:
     assert kept is run and ledger.gradients == 0
 
 
+@LONG
 def test_other_targets_have_no_such_log_z() -> None:
     found = sampled("gibbs", stanct.temper(TWO_MODES).target(), **SHORT)
     assert "two_stages" not in found.provenance

@@ -128,7 +128,7 @@ def figure_3(work: Work) -> Made:
     # The first steps are thousands of nats lower.
     settled = course[len(course) // 20 :, 1]
     bound.set_ylim(settled.min() - 1, RADON_LOG_Z + 1)
-    bound.legend(frameon=False, fontsize=7.5, loc="lower right")
+    bound.legend(frameon=False, fontsize=7.5, loc="center left", bbox_to_anchor=(0.02, 0.72))
     titled(bound, "ADVI", "seconds", "bound on log Z")
     rows = []
     for one, made in zip(others, found, strict=True):
