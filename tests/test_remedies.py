@@ -570,7 +570,7 @@ REASONS = {
     "two_stages of a ladder": "The check and its words are those of a path.",
     "two_stages of powers": "The check and its words are those of a path.",
     "base of copies": "tests/test_copies.py plants copies that miss a part of the base.",
-    "modes of copies": "The check and its words are those of a flow; tests/test_auto.py plants it.",
+    "modes of copies": "tests/test_pseudo_extended_sampling.py plants it. Its words are a flow's.",
     "modes of powers": "As of copies.",
     "max_depth of powers": "The check and its words are those of a path.",
     "lost of powers": "Under every prior that was tried, Stan's sampler diverged and lost none.",

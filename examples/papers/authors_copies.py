@@ -75,19 +75,26 @@ def main() -> None:
                 errors.append(rmse(fit.stan_variable("x"), beta))
             told = ", ".join(f"{error:.2f}" for error in errors)
             print(f"β = {beta}: RMSE of E[x] by their program {told}", flush=True)
+    exact = machine.relaxed(signs).mean
+    base = wide_base(machine)
     for beta in BETAS:
-        errors = ours(machine, beta, options.runs)
+        errors = ours(machine, base, exact, beta, options.runs)
         told = ", ".join(f"{error:.2f}" for error in errors)
         print(f"β = {beta}: RMSE of E[x] by our copies {told}", flush=True)
 
 
-def ours(machine: BoltzmannMachine, beta: float, runs: int) -> list[float]:
-    """RMSEs of E[x] by two copies that follow powers of the target."""
+def wide_base(machine: BoltzmannMachine) -> stanct.GaussianBase:
+    """The base of our copies in `relaxations.py`, which starts them here."""
     fit = machine.mean_field(np.random.default_rng(0))
-    exact = machine.relaxed(machine.exact())
     covariance = fit.base.covariance
     wide = covariance + np.trace(covariance) / len(covariance) * np.eye(len(covariance))
-    base = stanct.GaussianBase.from_covariance(fit.base.mean, wide)
+    return stanct.GaussianBase.from_covariance(fit.base.mean, wide)
+
+
+def ours(
+    machine: BoltzmannMachine, base: stanct.GaussianBase, exact: np.ndarray, beta: float, runs: int
+) -> list[float]:
+    """RMSEs of E[x] by two copies that follow powers of the target."""
     model = stanct.temper(EXAMPLES.parent / "stan_models" / "boltzmann" / "boltzmann.stan")
     copies = stanct.PseudoExtended(copies=2, fixed_beta=(beta,) * 2, instrument="target")
     errors = []
@@ -99,7 +106,7 @@ def ours(machine: BoltzmannMachine, beta: float, runs: int) -> list[float]:
         x = run.variables["x"].reshape(-1, machine.dimension)
         log_weights = run.target_log_weights.ravel()
         share = np.exp(log_weights - log_weights.max())
-        errors.append(float(np.sqrt(np.mean((share @ x / share.sum() - exact.mean) ** 2))))
+        errors.append(float(np.sqrt(np.mean((share @ x / share.sum() - exact) ** 2))))
     return errors
 
 

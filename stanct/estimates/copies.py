@@ -195,8 +195,8 @@ class CopyEstimator:
 
         One copy of a draw follows the target, and is i with probability w_i. The others follow the
         path's marginal q M, independently, if the chain does what it should. Draws of the base
-        with weights M(δ) follow it in any case. Compared are the shares above `SHARES` quantiles of
-        δ. Empty where copies have different fixed β.
+        with weights M(δ) follow it in any case. The shares above some quantiles of δ, `SHARES`, are
+        compared. Empty where copies have different fixed β.
         """
         if self.fixed_beta is not None and np.ptp(self.fixed_beta) > 0:
             return np.zeros(0)
