@@ -107,8 +107,9 @@ def bridge(
     lists the constants that it leaves out. The estimate takes log densities alone, about
     (6 + 3 × `reshuffles`) for each draw, and no gradient. The search takes those of Pathfinder, and
     of short NUTS chains where it finds something. With it, lines through a few draws also look for
-    directions in which the density does not fall off. Where the program is Gaussian given a few
-    parameters, draws in two stages give a second log Z, for the gradients of some thousand draws.
+    directions in which the density does not fall off. Where the program is Gaussian or independent
+    given a few parameters, draws in two stages give a second log Z, for the gradients of some
+    thousand draws.
 
     Parameters
     ----------

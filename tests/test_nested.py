@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import kstest
+from scipy.special import log_ndtr, logsumexp
+from scipy.stats import kstest, norm
 from states import STATES, log_z_of_states, states
 
 import stanct
@@ -21,6 +22,19 @@ from stanct.path.conditional import Conditional, Slices
 from stanct.path.gaussian import GaussianBase
 from stanct.path.nested import NestedBase
 
+# One observation of each effect: sparse effects of unknown scale, noise of unknown scale.
+SPARSE = """
+data { int n; vector[n] y; }
+parameters { real<lower=0> lam; real<lower=0> s; vector[n] b; }
+model {
+  lam ~ normal(0, 1);
+  s ~ normal(0, 1);
+  b ~ double_exponential(0, lam);
+  y ~ normal(b, s);
+}
+"""
+SPARSE_Y = np.array([0.3, -1.9, 0.1, 2.6, -0.4, 0.2, 0.7, -0.1, 0.2, 1.1])
+
 # Given tau, all is Gaussian but for a second mode, which the data do not rule out.
 TWO_MODES = """
 parameters { real<lower=0> tau; vector[3] x; }
@@ -29,6 +43,23 @@ model {
   target += log_sum_exp(log(.5) + normal_lpdf(x | 0, tau), log(.5) + normal_lpdf(x | 40, 1));
 }
 """
+
+
+def log_z_of_sparse(y: Array) -> float:
+    """log Z of `SPARSE`, with the effects integrated out, on a grid of the logs of the scales."""
+    grid = np.linspace(-14, 2.2, 500)
+    log_lam, log_s = np.meshgrid(grid, grid, indexing="ij")
+    lam, s = np.exp(log_lam)[..., None], np.exp(log_s)[..., None]
+    # The normal density convolved with each half of the double exponential one.
+    halves = np.logaddexp(
+        -y / lam + log_ndtr(y / s - s / lam), y / lam + log_ndtr(-y / s - s / lam)
+    )  # fmt: skip
+    log_likelihood = 0.5 * s**2 / lam**2 - np.log(2 * lam) + halves
+    # Where the double exponential is much narrower than the noise, both terms overflow.
+    narrow = -0.5 * (y / s) ** 2 - np.log(s) - 0.5 * np.log(2 * np.pi)
+    log_likelihood = np.where(s / lam > 1e4, narrow, log_likelihood).sum(axis=-1)
+    log_prior = norm.logpdf(lam[..., 0]) + norm.logpdf(s[..., 0]) + log_lam + log_s
+    return float(logsumexp(log_prior + log_likelihood) + 2 * np.log(grid[1] - grid[0]))
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +78,42 @@ def lent(target: Any, found: nested.Nested) -> NestedBase:
     return dataclasses.replace(found.base, lend=target.density.borrow)
 
 
+@pytest.fixture(scope="module")
+def sparse() -> tuple[Any, nested.Nested]:
+    target = stanct.temper(SPARSE).target({"n": SPARSE_Y.size, "y": SPARSE_Y})
+    rng = np.random.default_rng(0)
+    points = np.column_stack(
+        [rng.normal(-0.5, 0.6, (300, 2)), SPARSE_Y + 0.5 * rng.normal(size=(300, SPARSE_Y.size))]
+    )
+    return target, nested.find_nested(target, points, np.random.SeedSequence(1))
+
+
+def test_finds_the_parameters_given_which_effects_are_independent(sparse: Any) -> None:
+    target, found = sparse
+    assert (found.form, found.outer) == ("independent", ("lam", "s"))
+    made = lent(target, found).valued(np.random.default_rng(2), 4000)
+    log_weights = target.density.log_densities(lent(target, found).unwhiten(made.z))
+    share = np.exp(log_weights - made.log_density - log_z_of_sparse(SPARSE_Y))
+    error = share.std() / np.sqrt(share.size)
+    assert error < 0.01
+    assert abs(share.mean() - 1) < 4 * error
+    assert share.max() < 5
+    assert made.gradients < 60 * 4000
+
+
+def test_only_a_few_coordinates_may_couple_the_others() -> None:
+    star = np.zeros((9, 9), bool)
+    star[2] = star[:, 2] = True
+    star[5] = star[:, 5] = True
+    outer = nested._cover(star)  # pyright: ignore[reportPrivateUsage]
+    assert outer is not None and np.flatnonzero(outer).tolist() == [2, 5]
+    chain = np.eye(12, k=1, dtype=bool) | np.eye(12, k=-1, dtype=bool)
+    assert nested._cover(chain) is None  # pyright: ignore[reportPrivateUsage]
+    assert nested._cover(np.eye(9, dtype=bool)) is None  # pyright: ignore[reportPrivateUsage]
+    few = star[np.ix_([2, 5, 0, 1, 3], [2, 5, 0, 1, 3])]
+    assert nested._cover(few) is None  # pyright: ignore[reportPrivateUsage]
+
+
 def test_finds_the_parameters_given_which_the_states_are_gaussian(fitted: Any) -> None:
     target, found, log_z = fitted
     assert found.outer == ("phi", "sg", "tau")
@@ -61,8 +128,9 @@ def test_finds_the_parameters_given_which_the_states_are_gaussian(fitted: Any) -
     assert largest_of(log_weights) < 30
 
 
-def test_density_is_that_of_the_draws(fitted: Any) -> None:
-    target, found, _ = fitted
+@pytest.mark.parametrize("fit", ["fitted", "sparse"])
+def test_density_is_that_of_the_draws(fit: str, request: pytest.FixtureRequest) -> None:
+    target, found, *_ = request.getfixturevalue(fit)
     base = lent(target, found)
     made = base.valued(np.random.default_rng(5), 50)
     x = base.unwhiten(made.z)
@@ -73,12 +141,13 @@ def test_density_is_that_of_the_draws(fitted: Any) -> None:
     )
     assert made.gradients == pytest.approx(50 * base.gradients, rel=0.2)
     outer = base.standardised(base.draw(np.random.default_rng(6), 2000))
-    assert outer.shape == (2000, 3)
+    assert outer.shape == (2000, len(found.outer))
     assert kstest(outer[:, 1], "norm").pvalue > 1e-3
 
 
-def test_base_is_restored_without_its_program(fitted: Any) -> None:
-    target, found, _ = fitted
+@pytest.mark.parametrize("fit", ["fitted", "sparse"])
+def test_base_is_restored_without_its_program(fit: str, request: pytest.FixtureRequest) -> None:
+    target, found, *_ = request.getfixturevalue(fit)
     base = lent(target, found)
     restored = base_from_arrays(base.arrays())
     assert isinstance(restored, NestedBase)
@@ -176,14 +245,21 @@ def test_a_target_that_vanishes_has_no_mixture() -> None:
         incremental_mixture(nowhere, np.zeros(1), np.eye(1), np.random.default_rng(0))
 
 
-def test_default_draws_in_two_stages(tmp_path: Path) -> None:
-    y = states(8, 15)
-    log_z = log_z_of_states(y)
-    run: Any = stanct.temper(STATES).sample(
-        {"T": 15, "y": y}, seed=4, engine="embedded", progress=False
+@pytest.mark.parametrize("program", ["states", "sparse"])
+def test_default_draws_in_two_stages(program: str, tmp_path: Path) -> None:
+    if program == "states":
+        y = states(8, 15)
+        model, data, log_z = STATES, {"T": 15, "y": y}, log_z_of_states(y)
+        because = "all other parameters are Gaussian given phi, sg, tau"
+    else:
+        y = SPARSE_Y
+        model, data, log_z = SPARSE, {"n": y.size, "y": y}, log_z_of_sparse(y)
+        because = "all other parameters are independent given lam, s"
+    run: Any = stanct.temper(model).sample(
+        data, seed=4, draws=400, engine="embedded", progress=False
     )
     (step,) = run.provenance["steps"]
-    assert step["because"] == "all other parameters are Gaussian given phi, sg, tau"
+    assert step["because"] == because
     assert run.warnings == ()
     assert run.evidence.std_error < 0.02
     assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error

@@ -38,8 +38,8 @@ CUT, KEPT, DEFENSIVE = 0.002, 0.15, 0.03
 # what a part was before.
 FITS, PRIOR = 3, 5.0
 # Shares and variances of the Gaussians that make up each part. They give it the tails of Student's
-# t, because the log of a scale has exponential ones.
-SHARES, VARIANCES = (0.8, 0.14, 0.045, 0.015), (1.0, 3.0, 12.0, 50.0)
+# t, because the log of a scale has exponential ones. The first two have fewer of them.
+SHARES, VARIANCES, FEWER = (0.8, 0.14, 0.045, 0.015), (1.0, 3.0, 12.0, 50.0), 2
 
 MOST_POINTS = sum(FIRST) + MOST * EACH + ROUNDS * (DRAWS + JOINING * EACH)
 """The most log densities of a fit."""
@@ -153,14 +153,17 @@ class _Points:
                 self._moved(part, share * one) for part, one in zip(parts, belongs, strict=True)
             ]
         weights = (1 - KEPT) * weights + KEPT * before
-        weights = np.append(weights, np.full(len(FIRST), DEFENSIVE))
-        parts = [*parts, *self._parts[: len(FIRST)]]
+        # The first two are wide. With the widest tails, they would reach where programs round.
+        first = self._parts[: len(FIRST)]
+        tailed = [(part, weight, len(SHARES)) for part, weight in zip(parts, weights, strict=True)]
+        tailed += [(part, DEFENSIVE, FEWER) for part in first]
+        shares = [weight * np.array(SHARES[:n]) / sum(SHARES[:n]) for _, weight, n in tailed]
         return MixtureBase.of(
-            np.outer(weights, SHARES).ravel(),
+            np.concatenate(shares),
             [
                 GaussianBase(part.mean, part.scale * np.sqrt(times))
-                for part in parts
-                for times in VARIANCES
+                for part, _, n in tailed
+                for times in VARIANCES[:n]
             ],
         )
 

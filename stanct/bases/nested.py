@@ -1,15 +1,19 @@
-"""Finds the few coordinates given which a target is Gaussian, and fits a base in two stages.
+"""Finds the few coordinates given which a target is simple, and fits a base in two stages.
 
 The scales of a hierarchy, or of the noise beside latent values, make its necks. Given them, the
 rest often is Gaussian, in any parametrisation. Third derivatives tell which coordinates these are:
-moved, they change the curvature along others. Their own marginal density follows by Laplace's
-method at any place, and `stanct.bases.incremental` fits a mixture to it. Draws of both stages then
-have nearly the target's density, in narrow necks as elsewhere.
+moved, they change the curvature along others. Where data are not normal, the rest often is
+independent, one effect for each group. Second derivatives tell. The marginal density of the few
+coordinates follows at any place by Laplace's method or by quadrature, and
+`stanct.bases.incremental` fits a mixture to it. Draws of both stages then have nearly the target's
+density, in narrow necks as elsewhere.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,11 +22,13 @@ from stanct.bases.incremental import MOST_POINTS, incremental_mixture
 from stanct.errors import SamplingError
 from stanct.path.conditional import Conditional, Gradients, Slices
 from stanct.path.gaussian import GaussianBase, gaussian_moments
-from stanct.path.nested import NestedBase
+from stanct.path.mixture import MixtureBase
+from stanct.path.nested import NestedBase, NestedGaussian, NestedProduct, given_in_batches
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
-MOST_DIMENSIONS, MOST_OUTER = 100, 5
+# Dimensions of a target whose inner coordinates are Gaussian or independent, and outer coordinates.
+MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
 # Gradients that a fit may cost.
 MOST_GRADIENTS = 520_000
 # Draws at which third derivatives are taken, and the step of their differences in standard
@@ -44,6 +50,12 @@ TRIAL, EVEN, LARGEST = 500, 0.4, 10.0
 # Draws of the pilots whose weights are compared, and how many nats above log Z these may be.
 # Heavier ones tell of mass that the base misses.
 COMPARED, BEYOND = 60, 3.0
+# Coordinates are coupled if a second derivative is larger, in units of the points' spread. All
+# others must be at least so many times as many as the outer ones, given which they are independent.
+COUPLED, TIMES = 1e-6, 2
+# How many nats log densities may be off where a product only guides the mixture. Most fits need so
+# many products, of so many gradients each. Few need more than this times as many gradients.
+ROUGH, OFTEN, EACH, LONGER = 2.0, 1500, 40, 2
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,8 @@ class Nested:
         log p(x) − log q(x) at independent draws of the base. The mean of their exponentials is Z.
     gradients, evaluations
         Gradients spent, and log densities without a gradient.
+    form
+        What all other coordinates are, given the outer ones: ``"Gaussian"`` or ``"independent"``.
     """
 
     base: NestedBase | None = field(default=None, repr=False)
@@ -67,6 +81,14 @@ class Nested:
     log_weights: Array = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
     gradients: int = 0
     evaluations: int = 0
+    form: str = "Gaussian"
+
+    def with_fit(self, fit: _Fit) -> Nested:
+        """What a fit found, with the cost of all before."""
+        base = fit.base()
+        names = tuple(np.array(fit.density.unconstrained_names)[fit.outer].tolist())
+        spent, evaluations = self.gradients + fit.gradients, self.evaluations + fit.evaluations
+        return Nested(base, names, fit.log_weights, spent, evaluations, fit.form)
 
 
 def find_nested(
@@ -76,7 +98,7 @@ def find_nested(
     *,
     effort: float = 1.0,
 ) -> Nested:
-    """Fit a base in two stages, if the target is Gaussian given a few coordinates.
+    """Fit a base in two stages, if the target is simple given a few coordinates.
 
     Parameters
     ----------
@@ -85,7 +107,22 @@ def find_nested(
     effort
         Share of `MOST_GRADIENTS` that may be spent.
     """
-    density, dimension = target.density, points.shape[1]
+    found = _given_gaussian(target.density, points, seed, effort)
+    if found.base is not None:
+        return found
+    other = _given_product(target.density, points, seed.spawn(1)[0], effort)
+    return replace(
+        other if other.outer else found,
+        gradients=found.gradients + other.gradients,
+        evaluations=found.evaluations + other.evaluations,
+    )
+
+
+def _given_gaussian(
+    density: Density, points: Array, seed: np.random.SeedSequence, effort: float
+) -> Nested:
+    """A base of a mixture and Gaussians."""
+    dimension = points.shape[1]
     expected = (LOOKS * dimension + MOST_POINTS + TRIAL) * (dimension + 1)
     if not 2 <= dimension <= MOST_DIMENSIONS or expected > effort * MOST_GRADIENTS:
         return Nested()
@@ -100,14 +137,26 @@ def find_nested(
         if outer is None or any(np.array_equal(outer, other) for other in tried):
             continue
         tried.append(outer)
-        fit = _Fit(density, outer, points, rng)
-        base = fit.base()
-        names = tuple(np.array(density.unconstrained_names)[outer].tolist())
-        spent, evaluations = found.gradients + fit.gradients, found.evaluations + fit.evaluations
-        found = Nested(base, names, fit.log_weights, spent, evaluations)
+        fit = _GaussianFit(density, outer, points, rng)
+        found = found.with_fit(fit)
         if fit.is_gaussian:
             break
     return found
+
+
+def _given_product(
+    density: Density, points: Array, seed: np.random.SeedSequence, effort: float
+) -> Nested:
+    """A base of a mixture and products."""
+    dimension = points.shape[1]
+    looks = LOOKS * (dimension + 1)
+    expected = LONGER * (looks + (OFTEN + TRIAL + COMPARED) * EACH)
+    if not 3 <= dimension <= MOST_INDEPENDENT or expected > effort * MOST_GRADIENTS:
+        return Nested()
+    rng = np.random.default_rng(seed)
+    outer = _cover(_couplings(density.log_density_gradients, points, rng))
+    found = Nested(gradients=looks)
+    return found if outer is None else found.with_fit(_ProductFit(density, outer, points, rng))
 
 
 def _squares(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
@@ -154,75 +203,93 @@ def _chosen(squares: Array, limit: float) -> Array | None:
         outer[np.flatnonzero(~outer)[np.argmax(own)]] = True
 
 
-class _Fit:
+def _couplings(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
+    """Whether second derivatives are not zero, shape (D, D)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = points.std(axis=0)
+        steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
+        largest = np.zeros(2 * spread.shape)
+        for place in points[rng.choice(len(points), LOOKS)]:
+            _, slopes = gradients(place + steps)
+            second = np.abs((slopes[1:] - slopes[0]) * spread / DIFFERENCE)
+            largest = np.maximum(largest, np.where(np.isfinite(second), second, np.inf))
+    return np.maximum(largest, largest.T) > COUPLED
+
+
+def _cover(coupled: Array) -> Array | None:
+    """The coordinates without which no two are coupled, shape (D,).
+
+    They are taken one by one, always the one that is coupled with most others. None if there are
+    none, too many, or too few others.
+    """
+    left = coupled & ~np.eye(len(coupled), dtype=bool)
+    outer = np.zeros(len(left), bool)
+    while left.any():
+        if outer.sum() == MOST_OUTER:
+            return None
+        most = left.sum(axis=1).argmax()
+        outer[most] = True
+        left[most] = left[:, most] = False
+    return outer if outer.any() and (~outer).sum() >= TIMES * outer.sum() else None
+
+
+class _Fit(ABC):
     """The fit of a base whose outer coordinates are known.
 
     Attributes
     ----------
+    density
+        The target's density.
+    outer : shape (D,)
+        Whether a coordinate is an outer one.
     evaluations
         Log densities without a gradient so far.
-    is_gaussian
-        Whether the inner coordinates are Gaussian given the outer ones.
     log_weights : shape (n,)
         Log weights of the draws by which the base was tried.
     """
 
+    form: ClassVar[str]
+
     def __init__(
         self, density: Density, outer: Array, points: Array, rng: np.random.Generator
     ) -> None:
-        self._density, self._outer, self._points, self._rng = density, outer, points, rng
+        self.density, self.outer = density, outer
+        self._points, self._rng = points, rng
         self._slices = Slices(density.log_density_gradients, outer)
         self._theta = points[:, outer]
-        self._spread = self._theta.std(axis=0)
-        self._places: list[Array] = []
-        self._known: list[Conditional] = []
         self._tried_gradients = 0
-        self.evaluations, self.is_gaussian = 0, False
+        self.evaluations = 0
         self.log_weights = np.zeros(0)
+
+    @abstractmethod
+    def base(self) -> NestedBase | None:
+        """The base; None if there is none that is good enough."""
+
+    @abstractmethod
+    def _log_masses(self, theta: Array) -> Array:
+        """Log masses of the target over the inner coordinates, shape (m,), at m places θ."""
 
     @property
     def gradients(self) -> int:
         """Gradients spent."""
         return self._slices.spent + self._tried_gradients
 
-    def base(self) -> NestedBase | None:
-        """The base; None if there is none that is good enough."""
-        self.is_gaussian = self._fits()
-        if not self.is_gaussian:
-            return None
+    def _marginal(self) -> MixtureBase | None:
+        """A mixture that is near to the marginal density of the outer coordinates."""
         try:
-            marginal = incremental_mixture(
-                self._log_masses, *gaussian_moments(self._theta), self._rng
-            )
+            return incremental_mixture(self._log_masses, *gaussian_moments(self._theta), self._rng)
         except SamplingError:
             return None
-        base = NestedBase(
-            whitening=GaussianBase.from_covariance(*gaussian_moments(self._points)),
-            marginal=marginal,
-            outer=np.flatnonzero(self._outer),
-            places=np.array(self._places),
-            means=np.array([given.mean for given in self._known]),
-            roots=np.array([given.root for given in self._known]),
-            gradients=0.0,
-            lend=self._density.borrow,
-        )
-        return self._tried(base)
 
-    def _fits(self) -> bool:
-        """Whether log densities at draws of the conditional Gaussians are those of Gaussians."""
-        variances = []
-        for place in self._points[self._rng.choice(len(self._points), PLACES)]:
-            theta = place[self._outer]
-            given = self._at(theta)
-            noise = self._rng.standard_normal((ALONG, given.mean.size))
-            x = self._slices.joined(theta, given.mean + noise @ given.root.T)
-            log_q = np.array([given.log_density(e) for e in noise])
-            self.evaluations += ALONG
-            difference = self._density.log_densities(x) - log_q
-            if not np.isfinite(difference).all():
-                return False
-            variances.append(np.var(difference))
-        return bool(np.mean(variances) < GAUSSIAN)
+    def _common(self, marginal: MixtureBase) -> dict[str, Any]:
+        """What bases of each form have."""
+        return {
+            "whitening": GaussianBase.from_covariance(*gaussian_moments(self._points)),
+            "marginal": marginal,
+            "outer": np.flatnonzero(self.outer),
+            "gradients": 0.0,
+            "lend": self.density.borrow,
+        }
 
     def _tried(self, base: NestedBase) -> NestedBase | None:
         """The base with the moments of its draws and its cost; None if it is not good enough.
@@ -231,12 +298,12 @@ class _Fit:
         """
         made = base.valued(self._rng, TRIAL)
         x = base.unwhiten(made.z)
-        log_weights = self._density.log_densities(x) - made.log_density
+        log_weights = self.density.log_densities(x) - made.log_density
         self.log_weights = log_weights
         log_z = float(log_sum_exp(log_weights) - np.log(TRIAL))
         even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
         seen = self._points[self._rng.choice(len(self._points), COMPARED)]
-        log_seen = self._density.log_densities(seen) - base.log_density(seen)
+        log_seen = self.density.log_densities(seen) - base.log_density(seen)
         self._tried_gradients = round(made.gradients * (TRIAL + COMPARED) / TRIAL)
         self.evaluations += TRIAL + COMPARED
         if not even or np.any(log_seen > log_z + BEYOND):
@@ -246,10 +313,62 @@ class _Fit:
         )
         return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
 
+
+class _GaussianFit(_Fit):
+    """A fit with Gaussians of the inner coordinates.
+
+    Attributes
+    ----------
+    is_gaussian
+        Whether the inner coordinates are Gaussian given the outer ones.
+    """
+
+    form = "Gaussian"
+
+    def __init__(
+        self, density: Density, outer: Array, points: Array, rng: np.random.Generator
+    ) -> None:
+        super().__init__(density, outer, points, rng)
+        self._spread = self._theta.std(axis=0)
+        self._places: list[Array] = []
+        self._known: list[Conditional] = []
+        self.is_gaussian = False
+
+    def base(self) -> NestedBase | None:
+        """The base; None if there is none that is good enough."""
+        self.is_gaussian = self._fits()
+        marginal = self._marginal() if self.is_gaussian else None
+        if marginal is None:
+            return None
+        return self._tried(
+            NestedGaussian(
+                **self._common(marginal),
+                places=np.array(self._places),
+                means=np.array([given.mean for given in self._known]),
+                roots=np.array([given.root for given in self._known]),
+            )
+        )
+
+    def _fits(self) -> bool:
+        """Whether log densities at draws of the conditional Gaussians are those of Gaussians."""
+        variances = []
+        for place in self._points[self._rng.choice(len(self._points), PLACES)]:
+            theta = place[self.outer]
+            given = self._at(theta)
+            noise = self._rng.standard_normal((ALONG, given.mean.size))
+            x = self._slices.joined(theta, given.mean + noise @ given.root.T)
+            log_q = np.array([given.log_density(e) for e in noise])
+            self.evaluations += ALONG
+            difference = self.density.log_densities(x) - log_q
+            if not np.isfinite(difference).all():
+                return False
+            variances.append(np.var(difference))
+        return bool(np.mean(variances) < GAUSSIAN)
+
     def _at(self, theta: Array) -> Conditional:
         """The Gaussian at outer coordinates, from the nearest known place."""
         if not self._known:
-            start = Conditional.of_points(self._points[:, ~self._outer])
+            start = Conditional.of_points(self._points[:, ~self.outer])
             distance, near = np.inf, start
         else:
             distances = np.linalg.norm((np.array(self._places) - theta) / self._spread, axis=1)
@@ -264,3 +383,33 @@ class _Fit:
     def _log_masses(self, theta: Array) -> Array:
         log_mass = np.array([self._at(point).log_mass for point in theta])
         return np.where(np.isnan(log_mass), -np.inf, log_mass)
+
+
+class _ProductFit(_Fit):
+    """A fit with independent inner coordinates."""
+
+    form = "independent"
+
+    def base(self) -> NestedBase | None:
+        """The base; None if there is none that is good enough."""
+        marginal = self._marginal()
+        if marginal is None:
+            return None
+        return self._tried(
+            NestedProduct(**self._common(marginal), centre=self._centre, unit=self._unit)
+        )
+
+    @property
+    def _centre(self) -> Array:
+        return np.median(self._points[:, ~self.outer], axis=0)
+
+    @property
+    def _unit(self) -> Array:
+        return self._points[:, ~self.outer].std(axis=0)
+
+    def _log_masses(self, theta: Array) -> Array:
+        log_mass = np.empty(len(theta))
+        given = given_in_batches(self._slices, theta, self._centre, self._unit, fine=ROUGH)
+        for batch, found in given:
+            log_mass[batch] = found.log_mass
+        return log_mass

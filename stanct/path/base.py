@@ -13,7 +13,7 @@ from stanct.arrays import Array
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
-from stanct.path.nested import NestedBase
+from stanct.path.nested import NestedBase, NestedGaussian, NestedProduct
 
 
 class Base(Protocol):
@@ -190,10 +190,15 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
             }
         )
         assert isinstance(marginal, MixtureBase)
-        outer, places, means, roots, gradients = (
-            arrays[f"nested_{name}"] for name in ("outer", "places", "means", "roots", "gradients")
-        )
-        return NestedBase(whitening, marginal, outer, places, means, roots, float(gradients))
+        own = {
+            name.removeprefix("nested_"): array
+            for name, array in arrays.items()
+            if name.startswith("nested_")
+        }
+        gradients = float(own.pop("gradients"))
+        kind = NestedProduct if "unit" in own else NestedGaussian
+        parts: dict[str, Any] = {"whitening": whitening, "marginal": marginal, **own}
+        return kind(gradients=gradients, **parts)
     if "base_weights" not in arrays:
         return whitening
     names = ("weights", "places", "roots")

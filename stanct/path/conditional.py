@@ -90,7 +90,13 @@ class Slices:
         self.spent = 0
 
     def joined(self, theta: Array, inner: Array) -> Array:
-        """The points with these outer and inner coordinates, shapes (k,) and (m, n) to (m, D)."""
+        """The points with these outer and inner coordinates, shape (m, D).
+
+        Parameters
+        ----------
+        theta : shape (k,) or (m, k)
+        inner : shape (m, n)
+        """
         points = np.empty((len(inner), self._outer.size))
         points[:, self._outer], points[:, self._inner] = theta, inner
         return points
@@ -138,17 +144,24 @@ class Slices:
         return Conditional(mean, root, log_det, value)
 
     def _at(self, theta: Array, inner: Array) -> tuple[float, Array]:
-        values, slopes = self._slopes(theta, inner[None])
+        values, slopes = self.slopes(theta, inner[None])
         return float(values[0]), slopes[0]
 
-    def _slopes(self, theta: Array, inner: Array) -> tuple[Array, Array]:
+    def slopes(self, theta: Array, inner: Array) -> tuple[Array, Array]:
+        """Log densities, shape (m,), and their slopes along the inner coordinates, shape (m, n).
+
+        Parameters
+        ----------
+        theta, inner
+            As in `joined`.
+        """
         self.spent += len(inner)
         values, gradients = self._gradients(self.joined(theta, inner))
         return values, gradients[:, self._inner]
 
     def _curvature(self, theta: Array, mean: Array, root: Array, slope: Array) -> Array | None:
         """Minus the second derivatives along the columns of a root; None where there are none."""
-        values, slopes = self._slopes(theta, mean + DIFFERENCE * root.T)
+        values, slopes = self.slopes(theta, mean + DIFFERENCE * root.T)
         curvature = (slope - slopes) @ root / DIFFERENCE
         if not (np.isfinite(values).all() and np.isfinite(curvature).all()):
             return None

@@ -1,29 +1,35 @@
-"""A base in two stages: a mixture for a few coordinates, and a Gaussian of all others given them.
+"""Bases in two stages: a mixture for a few coordinates, and a density of all others given them.
 
 Given their scales and correlations, the effects of a hierarchy, the states of a random walk, and
-the coefficients of a regression often are Gaussian. A density of the few outer coordinates θ, times
-that Gaussian, then nearly is the target, necks included, however narrow they are. This is the
-nested Laplace approximation of Rue, Martino & Chopin (2009), as a proposal that is corrected.
+the coefficients of a regression often are Gaussian. Effects whose data are of other kinds often are
+independent. A density of the few outer coordinates θ, times that Gaussian or that product, then
+nearly is the target, necks included, however narrow they are. This is the nested Laplace
+approximation of Rue, Martino & Chopin (2009), as a proposal that is corrected.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from scipy.special import ndtr
 
 from stanct.arrays import Array
 from stanct.errors import SamplingError
 from stanct.path.conditional import Conditional, Slices
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
+from stanct.path.profiles import FINE, Profiles, profiles
 from stanct.path.whitened import Whitened
 
 _REMEDY = "Use the method 'independence', or another base."
+# Elements of the arrays that a batch of profiles has, about, at each node.
+_BATCH = 2000
 
 
 class Valued(NamedTuple):
@@ -44,12 +50,9 @@ class Valued(NamedTuple):
     gradients: int
 
 
-@dataclass(frozen=True)
-class NestedBase(Whitened):
-    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of outer coordinates θ and inner ones x.
-
-    m(θ) and L(θ) are found anew at each θ, by Newton's method from the nearest of some known
-    places. It costs some n gradients, for n inner coordinates.
+@dataclass(frozen=True, kw_only=True)
+class NestedBase(Whitened, ABC):
+    """The base q(θ) q(x | θ) of k outer coordinates θ and n inner ones x.
 
     Attributes
     ----------
@@ -59,8 +62,6 @@ class NestedBase(Whitened):
         q, a mixture in k dimensions.
     outer : shape (k,)
         Numbers of the outer coordinates among all D.
-    places, means, roots : shapes (K, k), (K, n) and (K, n, n)
-        Known places: θ, and the mean and root of the Gaussian there.
     gradients
         How many gradients a draw costs on average.
     lend
@@ -70,13 +71,30 @@ class NestedBase(Whitened):
     whitening: GaussianBase = field(repr=False)
     marginal: MixtureBase
     outer: Array
-    places: Array = field(repr=False)
-    means: Array = field(repr=False)
-    roots: Array = field(repr=False)
     gradients: float
     lend: Callable[[], AbstractContextManager[Any]] | None = field(
         default=None, repr=False, compare=False
     )
+
+    @abstractmethod
+    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
+        """Inner coordinates, and log q of them given θ.
+
+        Parameters
+        ----------
+        theta : shape (count, k)
+        noise : shape (count, n)
+            Standard normal.
+        """
+
+    @abstractmethod
+    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
+        """log q(x | θ), shape (count,), for shapes (count, k) and (count, n)."""
+
+    @property
+    @abstractmethod
+    def _own_arrays(self) -> dict[str, Array]:
+        """What else the base is made of, by name."""
 
     @property
     def components(self) -> NoReturn:
@@ -90,14 +108,12 @@ class NestedBase(Whitened):
     def valued(self, rng: np.random.Generator, count: int) -> Valued:
         """Independent draws with the density of the base."""
         theta = self.marginal.unwhiten(self.marginal.draw(rng, count))
-        noise = rng.standard_normal((count, self.means.shape[1]))
-        x, log_q = np.empty((count, self.dimension)), self.marginal.log_density(theta)
-        spent = 0
-        for n, (slices, given) in enumerate(self._conditionals(theta)):
-            x[n] = slices.joined(theta[n], (given.mean + given.root @ noise[n])[None])[0]
-            log_q[n] += given.log_density(noise[n])
-            spent = slices.spent
-        return Valued(self.whiten(x), log_q, spent)
+        noise = rng.standard_normal((count, self.dimension - self.outer.size))
+        with self._slices() as slices:
+            inner, log_given = self._made(slices, theta, noise)
+            x = slices.joined(theta, inner)
+            log_q = self.marginal.log_density(theta) + log_given
+            return Valued(self.whiten(x), log_q, slices.spent)
 
     def standardised(self, z: Array) -> Array:
         """The outer coordinates of points, standard normal if z is drawn from the base.
@@ -118,11 +134,9 @@ class NestedBase(Whitened):
         """log q(x), normalised, for x of shape (..., D)."""
         flat = np.reshape(x, (-1, self.dimension))
         theta = flat[:, self.outer]
-        inner = np.delete(flat, self.outer, axis=1)
-        log_q = self.marginal.log_density(theta)
-        for n, (_, given) in enumerate(self._conditionals(theta)):
-            log_q[n] += given.log_density(given.noise(inner[n]))
-        return log_q.reshape(np.shape(x)[:-1])
+        with self._slices() as slices:
+            log_given = self._log_given(slices, theta, np.delete(flat, self.outer, axis=1))
+        return (self.marginal.log_density(theta) + log_given).reshape(np.shape(x)[:-1])
 
     def delta(self, z: Array, log_density: Array) -> Array:
         """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
@@ -135,19 +149,19 @@ class NestedBase(Whitened):
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
     ) -> NoReturn:
-        """Raise `SamplingError`, because draws alone do not tell its conditional Gaussians."""
+        """Raise `SamplingError`, because draws alone do not tell densities given θ."""
         del z, weights, least_shrinkage
         raise SamplingError("A nested base is not refitted.", remedy=_REMEDY)
 
     def arrays(self) -> dict[str, Array]:
         """The arrays of the base by the names under which a run stores them."""
-        names = ("outer", "places", "means", "roots", "gradients")
-        own = {f"nested_{name}": np.asarray(getattr(self, name)) for name in names}
+        own = {"outer": self.outer, "gradients": np.asarray(self.gradients), **self._own_arrays}
+        nested = {f"nested_{name}": array for name, array in own.items()}
         marginal = {f"outer_{name}": array for name, array in self.marginal.arrays().items()}
-        return self.whitening.arrays() | own | marginal
+        return self.whitening.arrays() | nested | marginal
 
-    def _conditionals(self, theta: Array) -> Iterator[tuple[Slices, Conditional]]:
-        """The Gaussian of the inner coordinates at each θ, for `theta` of shape (count, k)."""
+    @contextmanager
+    def _slices(self) -> Iterator[Slices]:
         if self.lend is None:
             raise SamplingError(
                 "A nested base that was read from a file has no program to draw with.",
@@ -156,19 +170,100 @@ class NestedBase(Whitened):
         outer = np.zeros(self.dimension, bool)
         outer[self.outer] = True
         with self.lend() as density:
-            slices = Slices(density.log_density_gradients, outer)
-            for point, nearest in zip(theta, self._nearest(theta), strict=True):
-                yield slices, slices.at(point, self._known(int(nearest)))
+            yield Slices(density.log_density_gradients, outer)
 
-    def _nearest(self, theta: Array) -> Array:
-        """The number of the known place that is nearest to each θ, shape (count,)."""
+
+@dataclass(frozen=True, kw_only=True)
+class NestedGaussian(NestedBase):
+    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ).
+
+    m(θ) and L(θ) are found anew at each θ, by Newton's method from the nearest of some known
+    places. It costs some n gradients, for n inner coordinates.
+
+    Attributes
+    ----------
+    places, means, roots : shapes (K, k), (K, n) and (K, n, n)
+        Known places: θ, and the mean and root of the Gaussian there.
+    """
+
+    places: Array = field(repr=False)
+    means: Array = field(repr=False)
+    roots: Array = field(repr=False)
+
+    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
+        inner, log_q = np.empty_like(noise), np.empty(len(noise))
+        for n, given in enumerate(self._conditionals(slices, theta)):
+            inner[n] = given.mean + given.root @ noise[n]
+            log_q[n] = given.log_density(noise[n])
+        return inner, log_q
+
+    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
+        given = zip(self._conditionals(slices, theta), inner, strict=True)
+        return np.array([one.log_density(one.noise(x)) for one, x in given])
+
+    @property
+    def _own_arrays(self) -> dict[str, Array]:
+        return {name: getattr(self, name) for name in ("places", "means", "roots")}
+
+    def _conditionals(self, slices: Slices, theta: Array) -> Iterator[Conditional]:
+        """The Gaussian of the inner coordinates at each θ, for `theta` of shape (count, k)."""
         known, points = self.marginal.whiten(self.places), self.marginal.whiten(theta)
-        return np.square(points[:, None] - known).sum(axis=-1).argmin(axis=1)
-
-    def _known(self, number: int) -> Conditional:
-        log_det = float(self._log_det_roots[number])
-        return Conditional(self.means[number], self.roots[number], log_det, -np.inf)
+        nearest = np.square(points[:, None] - known).sum(axis=-1).argmin(axis=1)
+        for point, number in zip(theta, nearest, strict=True):
+            log_det = float(self._log_det_roots[number])
+            near = Conditional(self.means[number], self.roots[number], log_det, -np.inf)
+            yield slices.at(point, near)
 
     @cached_property
     def _log_det_roots(self) -> Array:
         return np.linalg.slogdet(self.roots)[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedProduct(NestedBase):
+    """The base q(θ) Π q(x_i | θ) of inner coordinates that are independent given θ.
+
+    Their densities are found anew at each θ; see `stanct.path.profiles`.
+
+    Attributes
+    ----------
+    centre, unit : shape (n,)
+        Where the densities are searched, and the unit of the first mesh.
+    """
+
+    centre: Array = field(repr=False)
+    unit: Array = field(repr=False)
+
+    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
+        inner, log_q = np.empty_like(noise), np.empty(len(noise))
+        for batch, found in given_in_batches(slices, theta, self.centre, self.unit):
+            inner[batch] = found.drawn(ndtr(noise[batch]))
+            log_q[batch] = found.log_density(inner[batch])
+        return inner, log_q
+
+    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
+        log_q = np.empty(len(inner))
+        for batch, found in given_in_batches(slices, theta, self.centre, self.unit):
+            log_q[batch] = found.log_density(inner[batch])
+        return log_q
+
+    @property
+    def _own_arrays(self) -> dict[str, Array]:
+        return {"centre": self.centre, "unit": self.unit}
+
+
+def given_in_batches(
+    slices: Slices, theta: Array, centre: Array, unit: Array, *, fine: float = FINE
+) -> Iterator[tuple[slice, Profiles]]:
+    """The densities of independent inner coordinates at each θ, some θ at a time.
+
+    Parameters
+    ----------
+    theta : shape (count, k)
+    centre, unit, fine
+        As `mean`, `spread` and `fine` of `profiles`.
+    """
+    size = max(_BATCH // centre.size, 1)
+    for start in range(0, len(theta), size):
+        batch = slice(start, start + size)
+        yield batch, profiles(slices.slopes, theta[batch], centre, unit, fine=fine)

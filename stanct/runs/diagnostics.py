@@ -251,7 +251,7 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     ----------
     facts
         A run's provenance: ``"two_stages"`` has log Z, its standard error and the coordinates
-        given which all others are Gaussian.
+        given which all others are Gaussian or independent.
     """
     other = facts.get("two_stages")
     if other is None:

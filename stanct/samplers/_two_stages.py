@@ -2,7 +2,7 @@
 
 Chains of fixed steps hardly enter the narrow necks that scales of a hierarchy make. They do not
 know what they miss, and their log Z is too low by more than its error says. Where all other
-coordinates are Gaussian given a few, independent draws of `stanct.bases.nested` reach the necks,
+coordinates are Gaussian or independent given a few, draws of `stanct.bases.nested` reach the necks,
 and their log Z is another estimate, with an error that holds.
 """
 

@@ -287,7 +287,7 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     return _Step(
         _IN_TWO_STAGES,
         draws,
-        f"all other parameters are Gaussian given {_some(found.outer)}",
+        f"all other parameters are {found.form} given {_some(found.outer)}",
         replace(start, base=lent(base, job.borrow)),
     )
 
