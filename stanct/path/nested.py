@@ -261,7 +261,7 @@ def given_in_batches(
     ----------
     theta : shape (count, k)
     centre, unit, fine
-        As `mean`, `spread` and `fine` of `profiles`.
+        As in `profiles`.
     """
     size = max(_BATCH // centre.size, 1)
     for start in range(0, len(theta), size):

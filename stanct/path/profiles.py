@@ -100,12 +100,13 @@ class Profiles(NamedTuple):
 
 
 def profiles(
-    slopes: Slopes, theta: Array, mean: Array, spread: Array, *, fine: float = FINE
+    slopes: Slopes, theta: Array, centre: Array, unit: Array, *, fine: float = FINE
 ) -> Profiles:
     """The densities of independent coordinates at places θ.
 
-    A mesh around the mean is refined where the log density changes its slope most. Every density
-    is a function of its θ alone. Where the target has no finite density, it is a Gaussian.
+    A mesh around the centre is refined where the log density is farthest from a parabola, and ends
+    move outwards. Every density is a function of its θ alone. It is a Gaussian where the target's
+    is not found.
 
     Parameters
     ----------
@@ -113,18 +114,18 @@ def profiles(
         Log densities, shape (m,), and slopes along the n coordinates, shape (m, n), at m places θ
         and at points of shape (m, n).
     theta : shape (T, k)
-    mean, spread : shape (n,)
-        Where the first mesh is, and its unit.
+    centre, unit : shape (n,)
+        The middle of the first mesh, and its unit.
     fine
         How many nats the log density may be off a parabola, about, over an interval.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        nodes, steep, known = _refined(slopes, theta, mean, spread, fine)
+        nodes, steep, known = _refined(slopes, theta, centre, unit, fine)
         heights = _heights(nodes, steep)
         broken = ~(known & np.isfinite(heights).all(axis=(1, 2)))
         scaled = np.linspace(-LAST, LAST, nodes.shape[-1])
-        nodes[broken] = mean[:, None] + spread[:, None] * scaled
-        steep[broken], heights[broken] = -scaled / spread[:, None], -0.5 * scaled**2
+        nodes[broken] = centre[:, None] + unit[:, None] * scaled
+        steep[broken], heights[broken] = -scaled / unit[:, None], -0.5 * scaled**2
         heights -= heights.max(axis=-1, keepdims=True)
         top = _taken(nodes, heights.argmax(axis=-1)[..., None])[..., 0]
         values, _ = slopes(theta, top)
@@ -139,62 +140,67 @@ def profiles(
 
 
 def _refined(
-    slopes: Slopes, theta: Array, mean: Array, spread: Array, fine: float
+    slopes: Slopes, theta: Array, centre: Array, unit: Array, fine: float
 ) -> tuple[Array, Array, Array]:
     """Nodes and slopes of the log density there, shapes (T, n, K), and whether it is known."""
-    middle = np.broadcast_to(mean, (len(theta), mean.size))[..., None]
-    mesh = _joined(slopes, theta, middle + spread[:, None] * _MESH, middle)
-    nodes, steep = (of[..., :-1] for of in mesh)
+    middle = np.broadcast_to(centre, (len(theta), centre.size))[..., None]
+    nodes, steep = _joined(slopes, theta, middle + unit[:, None] * _MESH, middle)
     step = np.full((len(theta), 1, 2), BEYOND)
     left, done = np.arange(len(theta)), []
     for number in range(ROUNDS + 1):
         order = np.argsort(nodes, axis=-1)
         nodes, steep = (_taken(of, order) for of in (nodes, steep))
-        places, errors, missing = _candidates(nodes, steep)
+        places, errors, lower = _candidates(nodes, steep)
+        lower &= step > LEAST_STEP
         worst = errors.max(axis=(1, 2))
-        coarse = (worst > fine) | (missing & (step > LEAST_STEP)).any(axis=(1, 2))
-        coarse &= number < ROUNDS
+        coarse = ((worst > fine) | lower.any(axis=(1, 2))) & (number < ROUNDS)
         done.append((left[~coarse], nodes[~coarse], steep[~coarse], worst[~coarse] < UNKNOWN))
-        left, nodes, steep, places, errors, missing, step = (
-            of[coarse] for of in (left, nodes, steep, places, errors, missing, step)
-        )
-        if not left.size:
+        if not coarse.any():
             break
+        left, nodes, steep, step = (of[coarse] for of in (left, nodes, steep, step))
+        places, errors, lower = (of[coarse] for of in (places, errors, lower))
         most = np.argpartition(-errors, JOINING, axis=-1)[..., :JOINING]
-        joining, lower = _taken(places, most), missing & (step > LEAST_STEP)
         ends = nodes[..., [0, -1]]
         further = ends + step * np.diff(ends, axis=-1) * np.array([-1.0, 1.0])
         further = np.where(lower, further, ends)[..., : 2 * int(lower.any())]
-        joining = np.concatenate([further, joining], axis=-1)
+        joining = np.concatenate([further, _taken(places, most)], axis=-1)
         more = _joined(slopes, theta[left], joining, nodes[..., :1])
         if further.size:
             reached = (more[0][..., :2] == further).all(axis=1, keepdims=True)
             step = np.where(reached, step, SHORTER * step)
         nodes, steep = (
-            np.concatenate([of, new[..., :-1]], axis=-1)
-            for of, new in zip((nodes, steep), more, strict=True)
+            np.concatenate(pair, axis=-1) for pair in zip((nodes, steep), more, strict=True)
         )
-    many = max(of.shape[-1] for _, of, _, _ in done)
-    all_nodes, all_steep = np.empty((2, *middle.shape[:2], many))
-    known = np.zeros(len(theta), bool)
-    for numbers, at, there, small in done:
-        # Nodes that repeat the last one have no width.
-        fill = [(0, 0), (0, 0), (0, many - at.shape[-1])]
-        all_nodes[numbers], all_steep[numbers] = (
-            np.pad(of, fill, mode="edge") for of in (at, there)
-        )
-        known[numbers] = small
-    return all_nodes, all_steep, known
+    return _gathered(done)
+
+
+def _gathered(done: list[tuple[Array, Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    """Parts of the places in one array each, from their numbers and the parts.
+
+    Nodes are filled up with the last one, so that further intervals have no width.
+    """
+    many = max(nodes.shape[-1] for _, nodes, _, _ in done)
+    order = np.argsort(np.concatenate([numbers for numbers, *_ in done]))
+
+    def filled(of: Array) -> Array:
+        return np.pad(of, [(0, 0), (0, 0), (0, many - of.shape[-1])], mode="edge")
+
+    return (
+        np.concatenate([filled(nodes) for _, nodes, _, _ in done])[order],
+        np.concatenate([filled(steep) for _, _, steep, _ in done])[order],
+        np.concatenate([known for *_, known in done])[order],
+    )
 
 
 def _joined(slopes: Slopes, theta: Array, nodes: Array, other: Array) -> tuple[Array, Array]:
-    """Nodes and slopes, shape (T, n, J + 1); or other ones where the target is not finite."""
+    """Nodes, shape (T, n, J), and slopes there; or other ones where the target is not finite."""
     nodes = np.concatenate([nodes, other], axis=-1)
     count, n, many = nodes.shape
-    values, slope = slopes(np.repeat(theta, many, axis=0), nodes.swapaxes(1, 2).reshape(-1, n))
-    slope = slope.reshape(count, many, n).swapaxes(1, 2)
-    finite = np.isfinite(values).reshape(count, 1, many) & np.isfinite(slope).all(1, keepdims=True)
-    return np.where(finite, nodes, other), np.where(finite, slope, slope[..., -1:])
+    values, steep = slopes(np.repeat(theta, many, axis=0), nodes.swapaxes(1, 2).reshape(-1, n))
+    steep = steep.reshape(count, many, n).swapaxes(1, 2)
+    finite = np.isfinite(values).reshape(count, 1, many) & np.isfinite(steep).all(1, keepdims=True)
+    nodes, steep = np.where(finite, nodes, other), np.where(finite, steep, steep[..., -1:])
+    return nodes[..., :-1], steep[..., :-1]
 
 
 def _candidates(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
