@@ -29,7 +29,7 @@ UNKNOWN = 3.0
 # the range away, and nearer each time the target is not finite there, down to a least share.
 LOW, BEYOND, SHORTER, LEAST_STEP = 12.0, 0.7, 0.3, 0.02
 # Pieces of an interval, on each of which the log density is a straight line.
-PIECES = 4
+PIECES = 3
 # The slopes of the tails are those of the outermost nodes, times this factor.
 FLATTER = 0.5
 # Uniforms nearer to 0 or 1 than this are taken to be that far away.

@@ -48,10 +48,12 @@ TRIAL = 1000
 # their mean. On eight schools, weights up to sixteen times the mean came from a tail that few draws
 # reach, and log Z was low by two errors.
 EVEN, BOUNDED = 0.6, 3.0
-# Draws of a base in two stages cost some D gradients each. All chains together may spend so many on
-# them, and as many on the draws that bridge to the base. They are nearly independent, so that each
-# chain makes between these two numbers, where the user gave none. The bias is learned from fewer.
-NESTED_GRADIENTS, NESTED_DRAWS, NESTED_TRIAL = 100_000, (300, 1000), 250
+# Draws of a base in two stages cost some D gradients each, or some 40 and as much time again for
+# meshes. All chains together may spend so many on them, and as many on the draws that bridge to the
+# base. They are nearly independent, so that each chain makes between these two numbers, where the
+# user gave none. The bias is learned from fewer.
+NESTED_GRADIENTS = {"Gaussian": 100_000, "independent": 60_000}
+NESTED_DRAWS, NESTED_TRIAL = (300, 1000), 250
 # Simulated tempering takes over where half of the width of δ over draws of the base is more than
 # this. On relaxations of Boltzmann machines with 8 to 30 units, joint tempering had the smaller
 # error at equal cost in one case, at 7.6, and in none above 9. On radon and on Poisson counts in a
@@ -279,7 +281,8 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     base = found.base
     if base is None:
         return None
-    affordable = int(NESTED_GRADIENTS * effort_of(job.target) / (job.chains * base.gradients))
+    spent = NESTED_GRADIENTS[found.form] * effort_of(job.target)
+    affordable = int(spent / (job.chains * base.gradients))
     few, many = NESTED_DRAWS
     draws = (
         job.draws if job.plan.draws_given else min(int(np.clip(affordable, few, many)), job.draws)
