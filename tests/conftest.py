@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from browser import FOUND, Browser, chromium
 
+from stanct.bases import modes
+from stanct.bases import search as searching
 from stanct.engines import homes
 from stanct.stan.program import Program
 from stanct.targets.data import StanData, read_data
+from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +45,35 @@ LONGEST = (
 SEED = int(os.environ.get("STANCT_TEST_SEED", "20261121"))
 
 
+def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
+    """Search for the modes of a program once, and not in every run with the same seed.
+
+    It takes longer than most runs of these tests. A search that anything could change is another
+    one. Tests of the search itself call it by its own name.
+    """
+    found: dict[Any, Any] = {}
+
+    def known(gradient: Any, dimension: int, seed: Any, **given: Any) -> Any:
+        density = getattr(gradient, "__self__", None)
+        if not isinstance(density, Density):
+            return search(gradient, dimension, seed, **given)
+        places = tuple(np.asarray(place).tobytes() for place in given["places"])
+        rest = [given[name] for name in ("radius", "reach", "effort")]
+        constants = [(name, v) for name, v in vars(searching).items() if name.isupper()]
+        key = repr(
+            [density.recipe.key, gradient.__func__, given["log_densities"].__func__, seed.state,
+             places, rest, constants]
+        )  # fmt: skip
+        if key not in found:
+            found[key] = search(gradient, dimension, seed, **given)
+        return found[key]
+
+    return known
+
+
+modes.search = remembered(modes.search)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
@@ -49,6 +82,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(SEED)
+
+
+@pytest.fixture(scope="module")
+def uncompared() -> Iterator[None]:
+    """Runs by name are not compared with draws in two stages, which takes longer than short runs
+    do. tests/test_two_stages.py is about the comparison."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stanct.samplers._job.noting_two_stages", lambda run, *_: run)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "stanct"
@@ -20,14 +21,18 @@ def modules(root: Path) -> dict[str, Path]:
     return {module_name(path, root): path for path in sorted((root / PACKAGE).rglob("*.py"))}
 
 
-def imported_names(module: str, path: Path) -> Iterator[str]:
-    """Dotted names that a module imports from the package, by any kind of import statement.
+@cache
+def imported_names(package: str, text: str) -> tuple[str, ...]:
+    """Dotted names that a text imports as a module of a package, by any kind of import statement.
 
     Seen are `import a.b`, `from a import b` and relative forms, at the top level, inside functions
     and classes, under `TYPE_CHECKING`, and calls of `import_module` and `__import__` with a text.
     """
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    return tuple(_imported_names(package, ast.parse(text)))
+
+
+def _imported_names(package: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,7 +55,8 @@ def graph(root: Path) -> dict[str, set[str]]:
     known = modules(root)
     found: dict[str, set[str]] = {name: set() for name in known}
     for name, path in known.items():
-        for imported in imported_names(name, path):
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for imported in imported_names(package, path.read_text(encoding="utf-8")):
             while imported and imported not in known:
                 imported = imported.rpartition(".")[0]
             if imported and imported != name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,16 @@ KINDS = tuple(SHORT)
 
 
 def line_run(method: str, **settings: Any) -> Any:
-    """A short run of one method on `LINE`."""
+    """A short run of one method on `LINE`; one without settings is sampled once."""
+    return _line_run(method, settings) if settings else dataclasses.replace(_plain(method))
+
+
+@cache
+def _plain(method: str) -> Any:
+    return _line_run(method, {})
+
+
+def _line_run(method: str, settings: dict[str, Any]) -> Any:
     target = target_of(LINE.source, LINE.data)
     given: dict[str, Any] = {"seed": SEED, "progress": False} | settings
     return sampled(method, target, **{**SHORT.get(method, {}), **given})

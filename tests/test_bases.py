@@ -141,16 +141,23 @@ SETTINGS = {"threads": 1, "progress": False}
 
 
 @pytest.mark.parametrize(
-    ("method", "draws"), [("ais", 128), ("parallel_tempering", 1000), ("simulated_tempering", 1200)]
+    ("method", "settings"),
+    [
+        ("ais", {"draws": 160, "temperatures": 40}),
+        ("parallel_tempering", {"draws": 1000}),
+        ("simulated_tempering", {"draws": 1200}),
+    ],
 )
-def test_samplers_draw_from_a_mixture(method: str, draws: int, seed: int, tmp_path) -> None:
+def test_samplers_draw_from_a_mixture(
+    method: str, settings: dict[str, int], seed: int, tmp_path
+) -> None:
     case = bimodal()
     parts = [(-8.2, 1.3), (8.3, 3.0), (0.0, 140.0)]
     base = MixtureBase.of(
         [0.24, 0.56, 0.2],
         [GaussianBase(np.array([mean]), np.array([[np.sqrt(v)]])) for mean, v in parts],
     )
-    done = sampled(method, case.target, base=base, seed=seed, draws=draws, **SETTINGS)
+    done = sampled(method, case.target, base=base, seed=seed, **settings, **SETTINGS)
     assert abs(done.evidence.log_z) < 4 * done.evidence.std_error < 0.16
     weight = done.expect(lambda v: (v["x"][..., 0] < 0).astype(float))
     assert abs(weight.value - 0.6) < 4 * weight.std_error < 0.2
@@ -341,8 +348,7 @@ def test_what_messages_recommend_is_accepted(method: str) -> None:
         with pytest.raises(SamplingError, match="would not cross") as refused:
             line_run(method, base="mixture")
         assert all(name in str(refused.value) for name in (*MIXTURE_METHODS, *GAUSSIAN_BASES))
-    settings = {"draws": 32, "warmup": 150} if method in ("simulated_tempering", "auto") else {}
-    assert line_run(method, base="low_rank", **settings).base.dimension == 2
+    assert line_run(method, base="low_rank", draws=32, warmup=150).base.dimension == 2
 
 
 def test_names_of_bases(seed: int, tmp_path, capsys) -> None:

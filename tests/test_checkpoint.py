@@ -27,6 +27,7 @@ from stanct.work import checkpoint
 from stanct.work.checkpoint import CheckpointWarning, Journal, as_recorded, fingerprint
 from stanct.work.execution import executing
 
+pytestmark = pytest.mark.usefixtures("uncompared")
 IDENTITY = {"method": "test", "seed": 3, "settings": {"draws": 10}}
 
 

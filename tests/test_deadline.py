@@ -81,6 +81,7 @@ def enough(method: str, target: Any, **options: Any) -> float:
     return 0.3 + 2 * (time.monotonic() - begun)
 
 
+@pytest.mark.usefixtures("uncompared")
 @pytest.mark.parametrize("method", MANY_DRAWS)
 def test_a_run_ends_in_time_with_honest_errors(target, method: str) -> None:
     limit = enough(method, target)
@@ -101,6 +102,7 @@ def test_a_run_that_is_done_in_time_is_the_same_run(target) -> None:
     assert other.time_limit is None
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_target_se_tells_of_the_time(target) -> None:
     limit = enough("gibbs", target)
     found = run("gibbs", target, target_se=1e-6, max_draws=10**6, max_seconds=limit)
@@ -162,6 +164,7 @@ class Hanging(stanct.Gibbs):
         in_threads(lambda _: RELEASED.wait(), 1, 1)
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_it_bounds_the_escalation(target, monkeypatch: pytest.MonkeyPatch) -> None:
     first = auto._Step(stanct.Gibbs(transitions=1), 20, "test")
     monkeypatch.setattr(auto, "_choice", lambda job, start: first)
@@ -176,6 +179,7 @@ def test_it_bounds_the_escalation(target, monkeypatch: pytest.MonkeyPatch) -> No
     assert "not what follows them, such as a further run" in check.message
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_a_further_run_counts_only_where_it_is_better(target) -> None:
     short, longer = (run("gibbs", target, draws=draws) for draws in (16, 2500))
     assert len(longer.warnings) < len(short.warnings)

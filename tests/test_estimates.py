@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import norm
 
+from stanct.arrays import log_sum_exp
 from stanct.estimates import digits
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import expectation, weighted_quantile
@@ -246,3 +248,22 @@ def test_errors_below_rounding_are_not_written_as_zeros() -> None:
     assert digits.shown(4.2e-7, 8) == "0.00000042"
     assert digits.shown(2e-10, 8) == "below 1e-8"
     assert digits.shown(0.0, 4) == "0.0000"
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4)])
+@pytest.mark.parametrize("holes", ["none", "-inf", "inf", "nan", "all -inf", "equal", "huge"])
+def test_log_sum_exp_is_that_of_scipy(
+    shape: tuple[int, ...], holes: str, rng: np.random.Generator
+) -> None:
+    values = np.asarray(30 * rng.standard_normal(shape))
+    some = rng.random(shape) < 0.3
+    if holes in ("-inf", "inf", "nan"):
+        values = np.where(some, float(holes), values)
+    elif holes != "none":
+        values = np.full(shape, {"all -inf": -np.inf, "equal": 2.0, "huge": 1e300}[holes])
+    for axis in (None, *range(len(shape))):
+        with np.errstate(all="ignore"):
+            wanted = np.asarray(logsumexp(values, axis=axis))
+        found = log_sum_exp(values, axis)
+        np.testing.assert_allclose(found, wanted, rtol=1e-14, strict=True)
+    assert log_sum_exp(values[..., None][..., :0]) == -np.inf

@@ -235,6 +235,7 @@ def test_a_clock_leaves_out_what_it_is_told() -> None:
     assert clock.seconds < 0.2
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_too_little_time_is_told_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
     target = target_of(PROGRAM, {"y": 1.5})
     limit = enough("gibbs", target)

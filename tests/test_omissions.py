@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -36,10 +35,10 @@ def log_z(program: Program, data: dict[str, Any] | None = None) -> float:
     centre, half = (panels[1:] + panels[:-1]) / 2, np.diff(panels) / 2
     x = (centre[:, None] + half[:, None] * NODES).ravel()
     log_w = np.log((half[:, None] * WEIGHTS).ravel())
-    points = np.array(list(itertools.product(x, repeat=density.dimension)))
-    weights = [sum(w) for w in itertools.product(log_w, repeat=density.dimension)]
-    values = [density.log_density(point) for point in points]
-    return float(np.logaddexp.reduce(np.add(values, weights)))
+    axes = [np.ravel(axis) for axis in np.meshgrid(*[x] * density.dimension)]
+    weights = sum(np.ravel(axis) for axis in np.meshgrid(*[log_w] * density.dimension))
+    values = density.log_densities(np.stack(axes, axis=1))
+    return float(np.logaddexp.reduce(values + weights))
 
 
 def value_in_stan(expression: str, data: str = "", values: dict[str, Any] | None = None) -> float:

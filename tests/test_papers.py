@@ -37,15 +37,21 @@ MODULES = (
 )  # fmt: skip
 
 
+IMPORTED: dict[str, ModuleType] = {}
+
+
 @pytest.fixture
 def papers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Import a module of the example, and forget all of them after the test."""
+    """Import a module of the example; other files' tests find none of them, as other examples have
+    modules of the same names."""
     monkeypatch.syspath_prepend(PAPERS)
     for name in MODULES:
         sys.modules.pop(name, None)
+    sys.modules.update(IMPORTED)
     yield importlib.import_module
     for name in MODULES:
-        sys.modules.pop(name, None)
+        if module := sys.modules.pop(name, None):
+            IMPORTED[name] = module
 
 
 def table_of_figures() -> list[list[str]]:
@@ -404,7 +410,9 @@ class Canned:
     ["gs-figure-2", "pe-table-1", "pe-table-2", "pe-figure-4", "pe-figure-5", "pe-figure-7",
      "pe-figure-8", "tact-table-1", "tact-table-1-networks"],
 )  # fmt: skip
-@pytest.mark.parametrize("number", [0, 3, 11, -1])
+@pytest.mark.parametrize(
+    "number", [0, pytest.param(3, marks=LONG), pytest.param(11, marks=LONG), -1]
+)
 def test_figures_of_a_single_part(
     papers: Callable[[str], ModuleType], name: str, number: int, tmp_path: Path
 ) -> None:

@@ -85,11 +85,13 @@ def test_density_is_the_formula(name: str, copies: int, fixed: bool, bias: str) 
     density = load(generate(program, "density"), DATA[name])
     dimension = density.param_unc_num()
     base = base_data(dimension, *BIASES[bias])
+    u = np.random.default_rng(SEED).normal(size=copies) * 2
+    model = pseudo_extended(program, DATA[name], base, copies, special.expit(u) if fixed else None)
     for seed in range(SEED, SEED + 3):
         z, x = point(dimension, copies, base, seed)
-        u = np.random.default_rng(seed).normal(size=copies) * 2
+        if not fixed:
+            u = np.random.default_rng(seed).normal(size=copies) * 2
         beta = special.expit(u)
-        model = pseudo_extended(program, DATA[name], base, copies, beta if fixed else None)
         at = z.ravel() if fixed else np.append(z, u)
         assert model.param_unc_num() == at.size
         log_densities = np.array([density.log_density(row) for row in x]) + AREAS.get(name, 0.0)

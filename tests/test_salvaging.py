@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +38,9 @@ print("begun", flush=True)
 model.sample({"y": 1.5}, stanct.Gibbs(transitions=30), base=base, seed=5, draws=3000, warmup=32,
              checkpoint="here", progress=False)
 """
+
+
+pytestmark = pytest.mark.usefixtures("uncompared")
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,15 @@ def test_a_python_function_is_salvaged_by_its_own_call(tmp_path: Path) -> None:
     assert_same(sampled("gibbs", target, **short, max_seconds=0), done)
 
 
+@pytest.fixture(scope="module")
+def finished(target: ProgramTarget, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a run that ended."""
+    folder = tmp_path_factory.mktemp("finished")
+    short: Any = {"base": BASE, "seed": 5, "draws": 64, "progress": False}
+    sampled("gibbs", target, **short, checkpoint=folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -140,10 +153,9 @@ def test_a_python_function_is_salvaged_by_its_own_call(tmp_path: Path) -> None:
     ],
 )
 def test_a_hostile_call_is_named(
-    target, tmp_path: Path, place: tuple[str, ...], value: Any
+    finished: Path, tmp_path: Path, place: tuple[str, ...], value: Any
 ) -> None:
-    short: Any = {"base": BASE, "seed": 5, "draws": 64, "progress": False}
-    sampled("gibbs", target, **short, checkpoint=tmp_path)
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     assert recorded_call(tmp_path)["target"]["path"] is None
     first = tmp_path / "segment-000000.npz"
     with np.load(first) as stored:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import LONG, target_of
 from scipy.stats import ortho_group
+from targets import TWO_MODES
 
 from stanct import sample
 from stanct.bases.fits import fit_base
@@ -18,6 +20,7 @@ from stanct.bases.search import (
     FEW,
     MOST_DIMENSIONS,
     MOST_GRADIENTS,
+    Search,
     _Counted,
     _Mode,
     _scanned,
@@ -26,7 +29,9 @@ from stanct.bases.search import (
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
+from stanct.work.interrupts import heard
 
 Gradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -259,6 +264,24 @@ def test_the_base_of_known_modes_is_their_mixture(seed: int) -> None:
     exact = np.log(0.7) - np.log(2 * np.pi * 0.25)
     inside = found.base.log_density(np.full(2, 9.0))
     assert inside == pytest.approx(exact + np.log(0.9), abs=0.01)
+
+
+def test_a_search_repeats_itself_in_another_thread(seed: int) -> None:
+    """Tests of whole runs search once for each program and seed."""
+
+    def found(density: Density) -> Search:
+        return search(
+            density.log_density_gradient, 2, seeds(seed), log_densities=density.log_densities
+        )
+
+    target = target_of(TWO_MODES.source)
+    one = found(target.density)
+    with target.density.borrow() as other:
+        again = heard(lambda: found(other))
+    assert len(one.fits) == 2 and replace(one, fits=()) == replace(again, fits=())
+    for fit, same in zip(one.fits, again.fits, strict=True):
+        assert fit.log_evidence == same.log_evidence
+        assert np.array_equal(fit.mean, same.mean) and np.array_equal(fit.points, same.points)
 
 
 def test_a_search_spends_less_where_densities_are_dear() -> None:

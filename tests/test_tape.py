@@ -30,7 +30,7 @@ multiprocessing.Process.start = multiprocessing.process.BaseProcess.start = None
 
 model = stanct.temper("model.stan")
 def run():
-    settings = dict(draws=64, warmup=32, chains=1, seed=1, progress=False)
+    settings = dict(draws=64, warmup=32, chains=1, seed=1, progress=False, base="pathfinder")
     return float(model.sample(method="gibbs", **settings).z.sum()).hex()
 
 {call}

@@ -396,22 +396,32 @@ def _ascend(
         return start + scaled(root, z)
 
     top = start  # the best place so far
+    seen, slope_seen = b"", np.zeros(start.size)
 
-    def descent(z: Array) -> tuple[float, Array]:
-        nonlocal best, top
+    def descent(z: Array) -> float:
+        nonlocal best, top, seen, slope_seen
+        seen, slope_seen = z.tobytes(), np.zeros(z.size)
         place = place_of(z)
         if not np.abs(place - top).max() <= gradient.reach:
-            return 1e300, np.zeros(z.size)
+            return 1e300
         value, slope = gradient(place)
         if not np.isfinite(value):
-            return 1e300, np.zeros(z.size)
+            return 1e300
         if value > best:
             best, top = value, place
-        return -value, -scaled(slope, root)
+        slope_seen = -scaled(slope, root)
+        return -value
+
+    def slope_of(z: Array) -> Array:
+        # L-BFGS asks for it where it has just asked for the value. SciPy's own way to have both at
+        # once takes as long as the log density of a small program.
+        if z.tobytes() != seen:
+            descent(z)
+        return slope_seen
 
     with np.errstate(all="ignore"):
         found = minimize(
-            descent, np.zeros(start.size), jac=True, method="L-BFGS-B",
+            descent, np.zeros(start.size), jac=slope_of, method="L-BFGS-B",
             options={"maxiter": MOST_STEPS, "maxfun": MOST_STEPS, "ftol": 1e-10, "gtol": 1e-5},
         )  # fmt: skip
     place, value = place_of(np.asarray(found.x, float)), -float(found.fun)

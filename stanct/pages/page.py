@@ -17,6 +17,7 @@ from warnings import catch_warnings, filterwarnings
 import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from stanct.drafts import write_whole
@@ -145,6 +146,7 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
     # draws letters that Matplotlib's font lacks.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}), catch_warnings():
         filterwarnings("ignore", "Glyph .* missing from")
+        _lay_out(figure)
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator"))
         )
@@ -157,6 +159,14 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
         svg = svg.replace(colour, variable)
     label = f'<svg role="img" aria-label="{html.escape(alt)}"'
     return Picture(title, caption, Markup(svg.replace("<svg", label, 1)))
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place the parts of a figure as `savefig` would, which draws all of it once more for that."""
+    if (engine := figure.get_layout_engine()) is not None:
+        FigureCanvasSVG(figure)
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def signed(text: str) -> str:

@@ -133,11 +133,14 @@ class Density:
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
         end_if_left_behind()
-        try:
-            value = self._model.log_density(np.ascontiguousarray(x, float))
-        except RuntimeError:
+        x = np.ascontiguousarray(x, float)
+        value = ctypes.c_double()
+        if (
+            self._value(self.handle, True, True, x.ctypes.data, ctypes.addressof(value), None)
+            or not value.value < np.inf
+        ):
             return -np.inf
-        return value + self.constant if value < np.inf else -np.inf
+        return value.value + self.constant
 
     def refusal(self, x: Array) -> str | None:
         """Return what Stan says where it rejects `x`; empty where −φ is not finite without it.
@@ -154,13 +157,15 @@ class Density:
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
         end_if_left_behind()
-        try:
-            value, gradient = self._model.log_density_gradient(np.ascontiguousarray(x, float))
-        except RuntimeError:
+        x = np.ascontiguousarray(x, float)
+        value, gradient = ctypes.c_double(), np.zeros(self.dimension)
+        failed = self._value_and_gradient(
+            self.handle, True, True, x.ctypes.data, ctypes.addressof(value), gradient.ctypes.data,
+            None,
+        )  # fmt: skip
+        if failed or not value.value < np.inf:
             return -np.inf, np.zeros(self.dimension)
-        if not value < np.inf:
-            return -np.inf, np.zeros(self.dimension)
-        return value + self.constant, np.asarray(gradient)
+        return value.value + self.constant, gradient
 
     def log_densities(self, points: Array) -> Array:
         """Return −φ, shape (n,), at the rows of `points`, shape (n, D); −inf where Stan rejects."""

@@ -46,6 +46,9 @@ class Threads(Executor):
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
+        # Every log density asks whether its thread is among them.
+        with suppress(ValueError):
+            _left.remove(threading.current_thread())
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Queue a call; see `concurrent.futures.Executor.submit`."""
@@ -63,10 +66,10 @@ class Threads(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let each thread end after what it is doing; nobody waits for it."""
-        for _ in self._threads:
-            self._tasks.put(None)
         with _lock:
             _left[:] = [thread for thread in {*_left, *self._threads} if thread.is_alive()]
+        for _ in self._threads:
+            self._tasks.put(None)
 
 
 class _Thread(threading.Thread):
@@ -106,7 +109,7 @@ def _end() -> None:
     """
     until = time.monotonic() + GRACE
     with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
-        for thread in _left:
+        for thread in [*_left]:
             thread.join(max(0.0, until - time.monotonic()))
     if not any(thread.is_alive() for thread in _left):
         return
