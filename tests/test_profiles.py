@@ -81,6 +81,15 @@ def test_densities_are_those_of_the_target(found: Profiles) -> None:
             assert float(one.log_density(x[None])[0]) == pytest.approx(exact, abs=0.15)
 
 
+def test_a_density_is_a_function_of_its_place_alone(found: Profiles) -> None:
+    """Other places are refined beside it, some of them more often, with ends that move farther."""
+    for number in range(len(THETA)):
+        alone = profiles.profiles(slopes, THETA[number : number + 1], CENTRE, UNIT)
+        assert alone.log_mass[0] == found.log_mass[number]
+        u = np.random.default_rng(number).random((1, len(SHAPES)))
+        np.testing.assert_array_equal(alone.drawn(u), picked(found, number).drawn(u))
+
+
 def test_each_density_has_mass_one(found: Profiles) -> None:
     for number in range(len(THETA)):
         for k in range(len(SHAPES)):

@@ -33,7 +33,7 @@ LEAST_WEIGHT = 1e-9
 # Stan's L-BFGS may never end, as it did under a lasso whose scale went to exp(-4000): its line
 # search finds no step. One that ends takes at most 1,000 iterations of some 30 evaluations. Time in
 # seconds, and evaluations beyond it, that an ascent may take.
-LONGEST, MOST_EVALUATIONS = 60.0, 100_000
+LONGEST, MOST_EVALUATIONS = 15.0, 100_000
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from stanct.path.whitened import Whitened
 _REMEDY = "Use the method 'independence', or another base."
 # Elements of the arrays that a batch of profiles has, about, at each node.
 _BATCH = 2000
+# Whitened places at which profiles are found are multiples of this.
+_ROUNDED = 2.0**-20
 
 
 class Valued(NamedTuple):
@@ -223,7 +225,8 @@ class NestedGaussian(NestedBase):
 class NestedProduct(NestedBase):
     """The base q(θ) Π q(x_i | θ) of inner coordinates that are independent given θ.
 
-    Their densities are found anew at each θ; see `stanct.path.profiles`.
+    Their densities are found anew at each θ; see `stanct.path.profiles`. θ is rounded for them. A
+    mesh can change where θ changes by nothing but rounding, and with it log q by some hundredths.
 
     Attributes
     ----------
@@ -236,16 +239,20 @@ class NestedProduct(NestedBase):
 
     def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
         inner, log_q = np.empty_like(noise), np.empty(len(noise))
-        for batch, found in given_in_batches(slices, theta, self.centre, self.unit):
+        for batch, found in self._given(slices, theta):
             inner[batch] = found.drawn(ndtr(noise[batch]))
             log_q[batch] = found.log_density(inner[batch])
         return inner, log_q
 
     def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
         log_q = np.empty(len(inner))
-        for batch, found in given_in_batches(slices, theta, self.centre, self.unit):
+        for batch, found in self._given(slices, theta):
             log_q[batch] = found.log_density(inner[batch])
         return log_q
+
+    def _given(self, slices: Slices, theta: Array) -> Iterator[tuple[slice, Profiles]]:
+        at = np.round(self.marginal.whiten(theta) / _ROUNDED) * _ROUNDED
+        return given_in_batches(slices, self.marginal.unwhiten(at), self.centre, self.unit)
 
     @property
     def _own_arrays(self) -> dict[str, Array]:

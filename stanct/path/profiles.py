@@ -213,15 +213,16 @@ def _candidates(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
     """
     start, width, rise = nodes[..., :-1], np.diff(nodes, axis=-1), np.diff(steep, axis=-1)
     heights = _heights(nodes, steep)
-    # Where the slope, taken as a straight line, is zero.
+    # Where the slope, taken as a straight line, is zero. If that is the middle, another part is.
     crossing = -steep[..., :-1] / rise
     peaked = (rise < 0) & (crossing > 0.05) & (crossing < 0.95)
     crossing = np.where(peaked, crossing, 0.5)
+    crossing[np.abs(crossing - 0.5) < 0.02] = 0.4
     tops = heights[..., :-1] + np.where(peaked, 0.5 * steep[..., :-1] * width * crossing, 0.0)
     tops = np.maximum(np.maximum(heights[..., :-1], heights[..., 1:]), tops)
     highest = tops.max(axis=-1, keepdims=True)
-    curvature = np.where(width > 0, rise / width, 0.0)
-    bends = np.abs(np.diff(curvature, axis=-1))
+    bends = np.abs(np.diff(rise / width, axis=-1))
+    bends[~((width[..., 1:] > 0) & (width[..., :-1] > 0))] = 0.0
     bend = np.zeros_like(width)
     bend[..., 1:] += 0.5 * bends
     bend[..., :-1] += 0.5 * bends
@@ -229,8 +230,10 @@ def _candidates(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
         width * np.maximum(COARSER * np.abs(rise), width * bend) * np.exp(0.5 * (tops - highest))
     )
     errors = np.nan_to_num(errors, nan=0.0, posinf=1e300)
+    # Of equal ones, the first is taken, whatever other places are refined beside this one.
+    errors *= 1 - 1e-9 * np.arange(width.shape[-1])
     parts = (0.5, crossing, 0.25, 0.75)
-    shares = (1.0, peaked, 0.25, 0.25)
+    shares = (1.0, peaked, 0.25, 0.2499)
     return (
         np.concatenate([start + part * width for part in parts], axis=-1),
         np.concatenate([errors * share for share in shares], axis=-1),
