@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.integrate import quad
+from scipy.special import logsumexp
 
 from stanct.arrays import Array
 from stanct.path import profiles
@@ -121,6 +122,27 @@ def test_extreme_uniforms_give_finite_draws(found: Profiles) -> None:
     for u in (0.0, 1e-300, 1 - 1e-16, 1.0):
         x = found.drawn(np.full((3, 5), u))
         assert np.isfinite(x).all() and np.isfinite(found.log_density(x)).all()
+
+
+@pytest.mark.parametrize("s", [0.3, 0.05])
+def test_peaks_on_both_sides_of_a_deep_valley(s: float) -> None:
+    """y ~ normal(x², s): peaks at ±√y, hundreds of nats above zero where s is small."""
+    y = np.array([0.5, 2.0, -0.3])
+
+    def squared(theta: Array, x: Array) -> tuple[Array, Array]:
+        off = (y - x**2) / s
+        return (-0.5 * off**2 - 0.5 * (x - theta) ** 2).sum(axis=1), 2 * x * off / s - (x - theta)
+
+    theta = np.array([[0.4]])
+    found = profiles.profiles(squared, theta, np.zeros(3), np.array([0.5, 1.4, 0.2]))
+    grid = np.linspace(-4, 4, 200_001)
+    logs = -0.5 * ((y[:, None] - grid**2) / s) ** 2 - 0.5 * (grid - 0.4) ** 2
+    exact = (logsumexp(logs, axis=1) + np.log(grid[1] - grid[0])).sum()
+    assert found.log_mass[0] == pytest.approx(exact, abs=0.3)
+    right = np.exp(logsumexp(logs[:2, 100_001:], axis=1) - logsumexp(logs[:2], axis=1))
+    uniforms = (np.arange(400) + 0.5) / 400
+    x = np.array([found.drawn(np.full((1, 3), u))[0, :2] for u in uniforms])
+    np.testing.assert_allclose((x > 0).mean(axis=0), right, atol=0.1)
 
 
 def test_a_target_that_is_not_finite_everywhere() -> None:

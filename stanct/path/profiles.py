@@ -18,7 +18,7 @@ from stanct.arrays import Array
 # and how much denser nodes are in the middle.
 SIDE, LAST, BEND = 6, 10.0, 2.5
 # Nodes that join in a round, and the most rounds.
-JOINING, ROUNDS = 6, 12
+JOINING, ROUNDS = 6, 16
 # An interval is fine enough if the log density is so near to a parabola over it, in nats, and, at a
 # share, to a straight line. Less is asked where the density is small, by the square root of its
 # ratio to the largest one.
@@ -218,17 +218,13 @@ def _candidates(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
     peaked = (rise < 0) & (crossing > 0.05) & (crossing < 0.95)
     crossing = np.where(peaked, crossing, 0.5)
     crossing[np.abs(crossing - 0.5) < 0.02] = 0.4
-    tops = heights[..., :-1] + np.where(peaked, 0.5 * steep[..., :-1] * width * crossing, 0.0)
-    tops = np.maximum(np.maximum(heights[..., :-1], heights[..., 1:]), tops)
-    highest = tops.max(axis=-1, keepdims=True)
     bends = np.abs(np.diff(rise / width, axis=-1))
     bends[~((width[..., 1:] > 0) & (width[..., :-1] > 0))] = 0.0
     bend = np.zeros_like(width)
     bend[..., 1:] += 0.5 * bends
     bend[..., :-1] += 0.5 * bends
-    errors = (
-        width * np.maximum(COARSER * np.abs(rise), width * bend) * np.exp(0.5 * (tops - highest))
-    )
+    low = np.minimum(_most(steep, width, heights), 0.0)
+    errors = width * np.maximum(COARSER * np.abs(rise), width * bend) * np.exp(0.5 * low)
     errors = np.nan_to_num(errors, nan=0.0, posinf=1e300)
     # Of equal ones, the first is taken, whatever other places are refined beside this one.
     errors *= 1 - 1e-9 * np.arange(width.shape[-1])
@@ -237,8 +233,27 @@ def _candidates(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
     return (
         np.concatenate([start + part * width for part in parts], axis=-1),
         np.concatenate([errors * share for share in shares], axis=-1),
-        heights[..., [0, -1]] > highest - LOW,
+        heights[..., [0, -1]] > heights.max(axis=-1, keepdims=True) - LOW,
     )
+
+
+def _most(steep: Array, width: Array, heights: Array) -> Array:
+    """How high the log density can be, above the highest node, at or beyond an interval.
+
+    Between nodes, slopes are between those of the nodes. Where a mesh is coarse, heights by
+    straight slopes can be too low by hundreds of nats, and would hide a second peak. All that lies
+    between two peaks decides how high they are beside each other.
+    """
+    right = np.arange(width.shape[-1]) >= heights.argmax(axis=-1)[..., None]
+    up = np.where(right, width * np.maximum(steep[..., 1:], steep[..., :-1]), 0.0)
+    down = np.where(right, 0.0, -width * np.minimum(steep[..., 1:], steep[..., :-1]))
+    ends = np.zeros_like(heights)
+    ends[..., 1:] += np.cumsum(up, axis=-1)
+    ends[..., :-1] += np.cumsum(down[..., ::-1], axis=-1)[..., ::-1]
+    most = np.maximum(ends[..., 1:], ends[..., :-1])
+    above = np.maximum.accumulate(np.where(right, most, -np.inf)[..., ::-1], axis=-1)[..., ::-1]
+    below = np.maximum.accumulate(np.where(right, -np.inf, most), axis=-1)
+    return np.where(right, above, below)
 
 
 def _heights(nodes: Array, steep: Array) -> Array:

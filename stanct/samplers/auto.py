@@ -264,8 +264,11 @@ def _choice(job: Job, start: FittedBase) -> _Step:
 
 
 def _nested(job: Job, start: FittedBase) -> _Step | None:
-    """Independent draws of a base in two stages, if there is one for the target."""
-    if start.points is None or start.tails or not isinstance(job.target, ProgramTarget):
+    """Independent draws of a base in two stages, if there is one for the target.
+
+    Heavy tails of the few outer coordinates are not for its mixture.
+    """
+    if start.points is None or not isinstance(job.target, ProgramTarget):
         return None
     fit = partial(
         find_nested,
@@ -279,7 +282,7 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     job.ledger.evaluations += found.evaluations
     job.lap("base")
     base = found.base
-    if base is None:
+    if base is None or not set(start.tails).isdisjoint(found.outer):
         return None
     spent = NESTED_GRADIENTS[found.form] * effort_of(job.target)
     affordable = int(spent / (job.chains * base.gradients))
