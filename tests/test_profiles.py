@@ -161,10 +161,11 @@ def test_a_target_that_is_not_finite_everywhere() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
-def test_where_nothing_is_finite_the_density_is_a_gaussian(value: float) -> None:
+@pytest.mark.parametrize("slope", [np.nan, 0.0])
+def test_where_nothing_is_finite_the_density_is_a_gaussian(value: float, slope: float) -> None:
     def nowhere(theta: Array, x: Array) -> tuple[Array, Array]:
         del theta
-        return np.full(len(x), value), np.full(x.shape, np.nan)
+        return np.full(len(x), value), np.full(x.shape, slope)
 
     found = profiles.profiles(nowhere, np.zeros((1, 1)), np.ones(2), np.full(2, 3.0))
     assert found.log_mass[0] == -np.inf
@@ -179,7 +180,7 @@ def test_a_peak_that_is_not_found_has_no_mass() -> None:
 
     def spike(theta: Array, x: Array) -> tuple[Array, Array]:
         del theta
-        return -np.abs(x - 0.123).sum(axis=1) * 1e12, -np.sign(x - 0.123) * 1e12
+        return -np.abs(x - 0.123).sum(axis=1) * 1e30, -np.sign(x - 0.123) * 1e30
 
     found = profiles.profiles(spike, np.zeros((1, 1)), np.zeros(1), np.ones(1))
     assert found.log_mass[0] == -np.inf

@@ -15,10 +15,11 @@ import numpy as np
 from stanct.arrays import Array
 
 # Nodes of the first mesh on each side of its middle, where the last one is in standard deviations,
-# and how much denser nodes are in the middle.
+# and how much denser nodes are in the middle. Further ones look for peaks that no pilot has seen.
 SIDE, LAST, BEND = 6, 10.0, 2.5
+FARTHER = 19.0, 36.0, 68.0, 130.0
 # Nodes that join in a round, and the most rounds.
-JOINING, ROUNDS = 6, 16
+JOINING, ROUNDS = 6, 24
 # An interval is fine enough if the log density is so near to a parabola over it, in nats, and, at a
 # share, to a straight line. Less is asked where the density is small, by the square root of its
 # ratio to the largest one.
@@ -122,7 +123,8 @@ def profiles(
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         nodes, steep, known = _refined(slopes, theta, centre, unit, fine)
         heights = _heights(nodes, steep)
-        broken = ~(known & np.isfinite(heights).all(axis=(1, 2)))
+        found = np.isfinite(heights).all(axis=-1) & (np.ptp(nodes, axis=-1) > 0)
+        broken = ~(known & found.all(axis=1))
         scaled = np.linspace(-LAST, LAST, nodes.shape[-1])
         nodes[broken] = centre[:, None] + unit[:, None] * scaled
         steep[broken], heights[broken] = -scaled / unit[:, None], -0.5 * scaled**2
@@ -293,4 +295,5 @@ def _taken(of: Array, numbers: Array) -> Array:
     return np.take_along_axis(of, numbers, axis=-1)
 
 
-_MESH = LAST * np.sinh(BEND * np.arange(-SIDE, SIDE + 1) / SIDE) / np.sinh(BEND)
+_NEAR = LAST * np.sinh(BEND * np.arange(-SIDE, SIDE + 1) / SIDE) / np.sinh(BEND)
+_MESH = np.concatenate([_NEAR, FARTHER, np.negative(FARTHER)])
