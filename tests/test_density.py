@@ -79,6 +79,14 @@ def test_unconstrain_says_what_is_wrong(density: Density) -> None:
         density.unconstrain({"mu": 0.0, "tau": -1.0, "p": [0.2, 0.3, 0.5]})
 
 
+def test_a_point_of_another_size_is_refused(density: Density) -> None:
+    """The engine's C function would read beyond its end."""
+    for size in (density.dimension - 1, density.dimension + 1):
+        for call in (density.log_density, density.log_density_gradient):
+            with pytest.raises(ValueError, match="reshape"):
+                call(np.zeros(size))
+
+
 def test_pickles_and_copies(density: Density) -> None:
     x = np.array([0.1, 0.2, 0.3, 0.4])
     for copy in (pickle.loads(pickle.dumps(density)), Density(density.recipe)):

@@ -169,15 +169,22 @@ def _squares(gradients: Gradients, points: Array, rng: np.random.Generator) -> A
     return squares
 
 
+def _steps(spread: Array) -> Array:
+    """No step, and one along each coordinate, shape (D + 1, D)."""
+    return np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
+
+
+def _second_derivatives(gradients: Gradients, place: Array, spread: Array) -> Array:
+    """Second derivatives in units of `spread`, by forward differences, shape (D, D)."""
+    _, slopes = gradients(place + _steps(spread))
+    return (slopes[1:] - slopes[0]) * spread / DIFFERENCE
+
+
 def _third_derivatives(gradients: Gradients, place: Array, spread: Array) -> Array:
     """Third derivatives in units of `spread`, by forward differences, shape (D, D, D)."""
-    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
-
-    def second(x: Array) -> Array:
-        _, slopes = gradients(x + steps)
-        return (slopes[1:] - slopes[0]) * spread / DIFFERENCE
-
-    moved = np.array([second(place + step) for step in steps])
+    moved = np.array(
+        [_second_derivatives(gradients, place + step, spread) for step in _steps(spread)]
+    )
     return (moved[1:] - moved[0]) / DIFFERENCE
 
 
@@ -204,14 +211,12 @@ def _chosen(squares: Array, limit: float) -> Array | None:
 
 
 def _couplings(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
-    """Whether second derivatives are not zero, shape (D, D)."""
+    """Whether second derivatives are not zero at some of the points, shape (D, D)."""
     with np.errstate(over="ignore", invalid="ignore"):
         spread = points.std(axis=0)
-        steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
         largest = np.zeros(2 * spread.shape)
         for place in points[rng.choice(len(points), LOOKS)]:
-            _, slopes = gradients(place + steps)
-            second = np.abs((slopes[1:] - slopes[0]) * spread / DIFFERENCE)
+            second = np.abs(_second_derivatives(gradients, place, spread))
             largest = np.maximum(largest, np.where(np.isfinite(second), second, np.inf))
     return np.maximum(largest, largest.T) > COUPLED
 

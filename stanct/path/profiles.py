@@ -2,7 +2,8 @@
 
 Given its scales, the effects of a hierarchy often are independent, one for each group. Then one
 gradient tells the slopes of all their log densities, each at a place of its own. Some 40 gradients
-give all of these densities, of any shape, for any number of effects.
+give all of these densities, for any number of effects. Tails, kinks and second peaks are followed,
+as far as the first mesh meets them.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Density:
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
         end_if_left_behind()
-        x = np.ascontiguousarray(x, float)
+        x = np.ascontiguousarray(x, float).reshape(self.dimension)
         value = ctypes.c_double()
         if (
             self._value(self.handle, True, True, x.ctypes.data, ctypes.addressof(value), None)
@@ -157,7 +157,7 @@ class Density:
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
         end_if_left_behind()
-        x = np.ascontiguousarray(x, float)
+        x = np.ascontiguousarray(x, float).reshape(self.dimension)
         value, gradient = ctypes.c_double(), np.zeros(self.dimension)
         failed = self._value_and_gradient(
             self.handle, True, True, x.ctypes.data, ctypes.addressof(value), gradient.ctypes.data,
