@@ -228,6 +228,26 @@ def test_records_name_no_code(name: str) -> None:
     assert set(sys.modules) == before
 
 
+def test_records_are_found_while_other_threads_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaded modules are not gone through: another thread may add one meanwhile."""
+
+    class Growing(dict):
+        def __iter__(self):
+            raise RuntimeError("dictionary changed size during iteration")
+
+        keys = values = items = __iter__
+
+    base = GaussianBase.from_covariance(np.zeros(2), np.eye(2))
+    arrays: list[np.ndarray] = []
+    tree = checkpoint.encode(base, arrays)
+    checkpoint._record.cache_clear()
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "modules", Growing(sys.modules))
+        again = checkpoint.decode(tree, arrays)
+    assert isinstance(again, GaussianBase)
+    assert np.array_equal(again.mean, base.mean)
+
+
 @pytest.mark.parametrize(
     "tree",
     [

@@ -354,10 +354,10 @@ def _record(named: str) -> Any:
     A checkpoint is not trusted: its names are looked up, and nothing is imported or called.
     """
     _check_class(named)
-    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "stanct"]:
-        for kind in vars(module).values():
-            if isinstance(kind, type) and _name(kind) == named and _is_record(kind):
-                return kind
+    module, _, name = named.partition(":")
+    kind = vars(sys.modules[module]).get(name) if module in sys.modules else None
+    if isinstance(kind, type) and _name(kind) == named and _is_record(kind):
+        return kind
     raise CheckpointError(f"A checkpoint names {named!r}, which is no record of stanct's.")
 
 
