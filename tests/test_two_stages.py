@@ -11,11 +11,13 @@ from conftest import LONG
 from sampled import sampled
 from states import STATES, log_z_of_states, states
 from test_nested import TWO_MODES
+from test_ridges import BANANA
 
 import stanct
+from stanct.bases.nested import Nested
 from stanct.errors import LostExecutorError
 from stanct.runs.diagnostics import BELOW
-from stanct.samplers import _two_stages
+from stanct.samplers import _two_stages, auto
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.work.ledger import Ledger
 from stanct.work.workers import ExecutorWarning
@@ -83,6 +85,22 @@ def test_a_lost_executor_ends_the_comparison_alone(run: Any) -> None:
     with pytest.warns(ExecutorWarning, match="The workers were lost"):
         kept = noting_two_stages(run, target, ledger, np.random.SeedSequence(0), lost)
     assert kept is run and ledger.gradients == 0
+
+
+def test_the_default_is_compared_with_a_base_that_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a base misses mass, so that its log Z is a lower bound."""
+    refused = Nested(outer=("x",), log_weights=np.tile([2.0, 1.0], 100))
+    monkeypatch.setattr(auto, "find_nested", lambda *_, **__: refused)
+    target = stanct.temper(BANANA).target({})
+    found: Any = sampled("auto", target, **{**SHORT, "draws": 200}, max_gradients=0)
+    other = found.provenance["two_stages"]
+    assert other["refused"] and other["log_z"] == pytest.approx(np.log((np.e + np.e**2) / 2))
+    (check,) = [check for check in found.diagnostics if check.name == "two_stages"]
+    assert not check.passed
+    assert "which miss mass" in check.message
+    assert "default" not in check.remedy
 
 
 @LONG

@@ -250,23 +250,26 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     Parameters
     ----------
     facts
-        A run's provenance: ``"two_stages"`` has log Z, its standard error and the coordinates
-        given which all others are Gaussian or independent.
+        A run's provenance: ``"two_stages"`` has log Z, its standard error, the coordinates given
+        which all others are Gaussian or independent, and whether the base misses mass, so that the
+        default did not use it.
     """
     other = facts.get("two_stages")
     if other is None:
         return ()
     error = float(np.hypot(evidence.std_error, other["std_error"]))
     below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
+    refused = other.get("refused", False)
     found = check(
         "two_stages",
         below,
         BELOW,
         below <= BELOW,
-        f"log Z of draws in two stages is {other['log_z']:.3f} ± {other['std_error']:.3f}"
+        f"log Z of draws in two stages{', which miss mass,' if refused else ''} is "
+        f"{other['log_z']:.3f} ± {other['std_error']:.3f}"
         + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
-        f"The run misses necks along {first_few(other['given'])}. Use the default method, which "
-        "draws in two stages.",
+        f"The run misses necks along {first_few(other['given'])}. "
+        + (MORE if refused else "Use the default method, which draws in two stages."),
     )
     return (found,)
 

@@ -187,6 +187,7 @@ PROVENANCE: dict[str, Rule] = {
         "log_z": Needed(REAL),
         "std_error": Needed(REAL),
         "given": Needed(Many(TEXT)),
+        "refused": FLAG,
     },
     "tails": Many(TEXT),
     "endless": Many(TEXT),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -80,13 +80,29 @@ def noting_two_stages(
         return run
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
-    notes = {}
-    if found.base is not None:
-        log_z, error = log_mean_weight(found.log_weights[:, None])
-        notes["two_stages"] = {
-            "log_z": float(log_z[0]), "std_error": float(error[0]), "given": list(found.outer)
-        }  # fmt: skip
-    return replace(run, provenance={**run.provenance, **ledger.record(), **notes})
+    noted = {**ledger.record(), **two_stages_note(found)}
+    return replace(run, provenance={**run.provenance, **noted})
+
+
+def two_stages_note(found: Nested) -> dict[str, Any]:
+    """What draws in two stages tell about log Z, for provenance; empty where there are none.
+
+    A base that was refused tells too, because it misses mass and does not invent any. Its log Z
+    often is too low, and hardly ever too high by more than its error says.
+    """
+    if not found.log_weights.size:
+        return {}
+    log_z, error = log_mean_weight(found.log_weights[:, None])
+    if not np.isfinite([log_z[0], error[0]]).all():
+        return {}
+    return {
+        "two_stages": {
+            "log_z": float(log_z[0]),
+            "std_error": float(error[0]),
+            "given": list(found.outer),
+            "refused": found.base is None,
+        }
+    }
 
 
 def _found(

@@ -32,6 +32,7 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
+from stanct.samplers._two_stages import two_stages_note
 from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
 from stanct.samplers.parallel_tempering import ParallelTempering
@@ -266,7 +267,8 @@ def _choice(job: Job, start: FittedBase) -> _Step:
 def _nested(job: Job, start: FittedBase) -> _Step | None:
     """Independent draws of a base in two stages, if there is one for the target.
 
-    Heavy tails of the few outer coordinates are not for its mixture.
+    Heavy tails of the few outer coordinates are not for its mixture. What a base tells that is not
+    good enough is noted, and the run's log Z is compared with it.
     """
     if start.points is None or not isinstance(job.target, ProgramTarget):
         return None
@@ -283,6 +285,7 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     job.lap("base")
     base = found.base
     if base is None or not set(start.tails).isdisjoint(found.outer):
+        job.ledger.found |= two_stages_note(found)
         return None
     spent = NESTED_GRADIENTS[found.form] * effort_of(job.target)
     affordable = int(spent / (job.chains * base.gradients))
