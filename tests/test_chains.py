@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import LONG, ROOT
+from targets import LINE
 
 import stanct
 from stanct.engines.cmdstan import CmdStan
@@ -67,9 +68,9 @@ def test_only_a_funnel_has_short_steps(
     shared: dict[str, Any] = {"warmup": 200, "progress": False, "seed": seed, "engine": engine}
     found = factors_of(funnel.sample(data, method, draws=1000, **shared))
     assert set(SHORT_STEPS) <= found, found
-    program = "parameters { vector[5] x; } model { x ~ normal(0, [1, 2, 3, 4, 5]'); }"
-    easy = stanct.TemperedModel(Program.from_source(program, name="model"))
-    assert factors_of(easy.sample(None, method, draws=300, **shared)) == {1.0}
+    # tests/test_cmdstan.py compiles the first of its tempered programs, too.
+    easy = stanct.TemperedModel(Program.from_source(LINE.source, name="model"))
+    assert factors_of(easy.sample(LINE.data, method, draws=300, **shared)) == {1.0}
 
 
 def test_compiled_kernels_halve_steps_in_a_funnel_instead(seed: int) -> None:

@@ -141,15 +141,24 @@ def test_a_folder_that_is_not_a_run_is_refused_before_any_work(
     assert "not overwritten" in capsys.readouterr().err
 
 
+OFTEN = """
+import sys
+from stanct.work import progress
+progress.EVERY = 1.0
+from stanct.cli import main
+sys.exit(main())
+"""
+
+
 @LONG
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "stanct", "evidence", str(model)]
+    command = [sys.executable, "-c", OFTEN, "evidence", str(model)]
     command += [str(tmp_path / "counts.data.json"), "--json", "--draws", "2000000", "--seed", "1"]
     command += ["--save", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    # Off a terminal a line says every ten seconds how many draws are done.
+    # Off a terminal a line says every so many seconds how many draws are done.
     seen = []
     while not seen or not re.match(r"joint: \d{3,} of \d+ draws", seen[-1]):
         seen.append(process.stderr.readline())

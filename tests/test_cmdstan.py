@@ -25,7 +25,7 @@ from stanct.bases.fits import fit_base
 from stanct.bases.modes import FitSeeds, find_modes
 from stanct.cli import main
 from stanct.engines import cmdstan, homes, opencl
-from stanct.engines.cache import CACHE_VARIABLE
+from stanct.engines.cache import CACHE_VARIABLE, kept
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
 from stanct.engines.homes import Home
@@ -504,14 +504,25 @@ inline double doubled(double x, std::ostream*) { return 2 * x; }
 def test_functions_of_a_user_header(
     cmdstan_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cmdstanpy as it is: C++ beside the program, which has no parameters that NUTS could move."""
+    """cmdstanpy as it is: C++ beside the program, which has no parameters that NUTS could move.
+
+    It is compiled anew for another makefile of the CmdStan.
+    """
     monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
-    program, header = tmp_path / "external.stan", tmp_path / "functions.hpp"
+    program = tmp_path / "external.stan"
     program.write_text(EXTERNAL)
     with pytest.raises(ValueError, match="doubled"):
         cmdstanpy.CmdStanModel(stan_file=program)
-    header.write_text(HEADER)
-    model = cmdstanpy.CmdStanModel(stan_file=program, user_header=header)
+
+    def build(folder: Path) -> None:
+        program, header = folder / "external.stan", folder / "functions.hpp"
+        program.write_text(EXTERNAL)
+        header.write_text(HEADER)
+        cmdstanpy.CmdStanModel(stan_file=program, user_header=header)
+
+    makefile = (cmdstan_home.path / "makefile").read_text(encoding="utf-8")
+    told = [EXTERNAL, HEADER, str(cmdstan_home.path), cmdstan_home.version, makefile]
+    model = cmdstanpy.CmdStanModel(exe_file=kept(told, "external", build))
     fit = model.sample(chains=1, iter_warmup=20, iter_sampling=50, show_progress=False)
     half, whole = fit.stan_variable("half"), fit.stan_variable("whole")
     np.testing.assert_allclose(whole, 2 * half, rtol=1e-7)  # 8 digits, as of CmdStan 2.37

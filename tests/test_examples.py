@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +27,8 @@ from stanct.samplers import METHODS
 pytestmark = LONG
 
 
-def run(script: str, *arguments: str, cwd: Path) -> str:
+def command(script: str, *arguments: str, cwd: Path) -> str:
+    """What a script prints that runs in a process of its own."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / script), *arguments],
         cwd=cwd,
@@ -35,8 +40,34 @@ def run(script: str, *arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+def run(script: str, *arguments: str, cwd: Path) -> str:
+    """What a script prints that starts no processes: it runs in this one, where all is imported."""
+    path, out = ROOT / "examples" / script, io.StringIO()
+    neighbours = [file.stem for file in path.parent.glob("*.py")]
+    others = {name: sys.modules.pop(name) for name in neighbours if name in sys.modules}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        warnings.catch_warnings(),
+        np.errstate(),
+    ):
+        warnings.simplefilter("ignore")
+        patch.chdir(cwd)
+        patch.syspath_prepend(path.parent)
+        patch.setattr(sys, "argv", [str(path), *arguments])
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            assert not end.code, (end.code, out.getvalue())
+        finally:
+            for name in neighbours:
+                sys.modules.pop(name, None)
+            sys.modules.update(others)
+    return out.getvalue()
+
+
 def test_the_kernel_benchmark_describes_itself(tmp_path: Path) -> None:
-    out = run("benchmark_kernels/run.py", "--help", cwd=tmp_path)
+    out = command("benchmark_kernels/run.py", "--help", cwd=tmp_path)
     assert "[model] [data]" in out and "its data as JSON" in out
 
 
@@ -127,7 +158,8 @@ def test_logistic_in_short(tmp_path: Path) -> None:
 
 def test_perceptron_in_short(tmp_path: Path) -> None:
     """The output says that the images are synthetic, and Adam learns them."""
-    out = run("tact_mlp/run.py", "--quick", "--data", str(tmp_path), cwd=tmp_path)
+    arguments = ("--quick", "--workers", "1", "--data", str(tmp_path))
+    out = command("tact_mlp/run.py", *arguments, cwd=tmp_path)
     assert "SYNTHETIC" in out
     learned = re.search(r"^Adam +([\d.]+)", out, flags=re.M)
     assert learned is not None and float(learned[1]) > 30, out
@@ -253,12 +285,16 @@ def test_table_of_errors_in_short(tmp_path: Path) -> None:
     assert "dynesty" in out
 
 
-def test_scale_in_short(tmp_path: Path) -> None:
-    """More workers are less busy, and all methods draw on threads what they draw alone."""
-    out = run("scale/run.py", "--workers", "10", "1000", "--tours", "100", cwd=tmp_path)
+def test_scale_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More workers are less busy, and all methods draw on threads what they draw alone.
+
+    tests/test_execution.py is about comparisons with draws in two stages on threads.
+    """
+    out = command("scale/run.py", "--workers", "10", "1000", "--tours", "100", cwd=tmp_path)
     rows = re.findall(r"^\| ([\d,]+) \| (\d+)% \| (\d+)% \|$", out, flags=re.M)
     few, many = ([int(share) for share in row[1:]] for row in rows)
     assert 100 >= few[0] > 2 * many[0] and few[1] >= many[1] > 0, out
+    monkeypatch.setattr("stanct.samplers._job.noting_two_stages", lambda run, *_: run)
     same = run("scale/same.py", "--executor", "threads:2", cwd=tmp_path)
     assert same.count("the same") == len(METHODS) and "DIFFERENT" not in same, same
 

@@ -79,12 +79,12 @@ class Outcome:
 def images(data: Path, rows: int | None) -> Images:
     """Load the images, once per process.
 
-    With `rows` only that many are used, or synthetic images if Fashion-MNIST is missing.
+    With `rows` only that many are used, of synthetic images if Fashion-MNIST is missing.
     """
     if rows is None:
         return fashion(data)
     there = (data / "train-images-idx3-ubyte.gz").is_file()
-    return few(fashion(data), rows) if there else synthetic(0)
+    return few(fashion(data) if there else synthetic(0), rows)
 
 
 def carry_out(job: Job) -> Outcome:
