@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import LONG, ROOT, target_of
+from scipy.special import betaln, logsumexp
+from scipy.stats import multivariate_normal
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
 from stanct.bases import modes
 from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import FittedBase
+from stanct.bases.local import LocalFit
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
 from stanct.pages.report import searched
@@ -227,6 +231,59 @@ def test_a_long_way_to_many_modes_is_taken_by_simulated_tempering(seed: int) -> 
     assert run.gradients < 1_000_000 and not run.warnings
     assert run.evidence.std_error < 0.1
     assert abs(run.evidence.log_z - exact.log_z) < 4 * run.evidence.std_error
+
+
+# Six effects, each near zero or not, from nine observations.
+SPIKES_AND_SLABS = """
+data { int n; matrix[n, 6] X; vector[n] y; }
+parameters { vector[6] b; real<lower=0, upper=1> w; }
+model {
+  w ~ beta(1, 1);
+  for (j in 1:6) target += log_mix(w, normal_lpdf(b[j] | 0, 2), normal_lpdf(b[j] | 0, 0.03));
+  y ~ normal(X * b, 1.2);
+}
+"""
+DESIGN = np.array([
+    [-0.4, 0.4, -0.8, 1.5, 0.7, -1.3], [-1.2, -0.8, -0.3, 0.1, -0.3, -0.1],
+    [1.2, 0.1, 0.2, 1.0, 0.0, 0.8], [-0.2, -1.0, -1.4, -0.9, 0.5, -0.7],
+    [-0.4, -0.3, 0.3, 0.3, -2.8, 0.0], [-0.2, 0.3, 0.4, 0.2, 1.1, -0.6],
+    [-1.2, 0.2, -0.5, -1.0, -0.6, -1.3], [0.7, 1.1, -0.7, -0.6, -0.4, 1.2],
+    [-0.4, -1.0, 0.8, -0.5, 0.0, 0.3],
+])  # fmt: skip
+RESPONSE = np.array([-0.4, -0.5, 1.8, -2.0, 0.4, 0.8, -3.5, -0.3, -1.2])
+
+
+def log_z_of_spikes_and_slabs() -> float:
+    """A sum over the 64 ways to choose the effects near zero."""
+    terms = []
+    for slab in itertools.product((0, 1), repeat=6):
+        variance = np.where(slab, 4.0, 0.03**2)
+        covariance = (DESIGN * variance) @ DESIGN.T + 1.2**2 * np.eye(9)
+        prior = betaln(1 + sum(slab), 7 - sum(slab))
+        terms.append(prior + multivariate_normal(cov=covariance).logpdf(RESPONSE))
+    return float(logsumexp(terms))
+
+
+@LONG
+def test_modes_that_pilots_enclose_count_as_measured(seed: int) -> None:
+    """There are some twenty, and eight pilots. One Gaussian around all gives errors above .08."""
+    data = {"n": 9, "X": DESIGN, "y": RESPONSE}
+    run = default_run(Exact(SPIKES_AND_SLABS, data, 0.0, {}), seed)
+    assert run.provenance["survey"]["complete"] and isinstance(run.base, MixtureBase)
+    assert not run.warnings and run.evidence.std_error < 0.04
+    assert abs(run.evidence.log_z - log_z_of_spikes_and_slabs()) < 4 * run.evidence.std_error
+
+
+@pytest.mark.parametrize(("log_evidence", "outside"), [(-5.0, 0.0067), (-1.0, 0.269)])
+def test_modes_beyond_the_pilots_count_by_their_mass(
+    log_evidence: float, outside: float, rng: np.random.Generator
+) -> None:
+    noise = rng.standard_normal((400, 3))
+    pilot = LocalFit(np.zeros(3), np.eye(3), 0.0, noise)
+    near = LocalFit(np.ones(3), 0.01 * np.eye(3), 0.0, 1 + 0.1 * noise)
+    far = LocalFit(np.full(3, 9.0), np.eye(3), log_evidence, 9 + noise)
+    assert modes._outside([(near, 5), (far, 3)], [pilot]) == pytest.approx(outside, abs=1e-3)
+    assert modes._outside([(near, 5), (far, 3)], [pilot, far]) == 0
 
 
 def test_modes_as_a_result(seed: int) -> None:

@@ -21,6 +21,9 @@ from stanct.targets.protocols import BatchDensity, SampledDensity
 # mode. Two fits of one mode must not count its evidence twice.
 SAME_MODE = 2.0
 
+# A fit encloses another one if the mean square of its points, in standard deviations, is smaller.
+ENCLOSED = 3.0
+
 # Variances of a fit that differ by this factor are those of a ridge.
 FLAT = 1e6
 # Curvatures that are smaller than this, relative to the largest, are lifted.
@@ -162,9 +165,19 @@ def explains(one: LocalFit, other: LocalFit) -> bool:
 
     The mean square of whitened coordinates is 1 for the Gaussian's own draws.
     """
+    squares = _squares(one, other)
+    return bool(np.mean(np.median(squares, axis=1)) < 1.0 and squares.mean() < 2.0)
+
+
+def encloses(one: LocalFit, other: LocalFit) -> bool:
+    """Whether another fit's points lie among those of one Gaussian, or a little outside."""
+    return bool(_squares(one, other).mean() < ENCLOSED)
+
+
+def _squares(one: LocalFit, other: LocalFit) -> Array:
+    """Squares of another fit's points in coordinates in which one Gaussian is standard normal."""
     scale = np.linalg.cholesky(one.covariance)
-    z = solve_triangular(scale, (other.points - one.mean).T, lower=True)
-    return bool(np.mean(np.median(np.square(z), axis=1)) < 1.0 and np.square(z).mean() < 2.0)
+    return np.square(solve_triangular(scale, (other.points - one.mean).T, lower=True))
 
 
 def is_flat(fit: LocalFit) -> bool:
