@@ -301,6 +301,14 @@ class TestAveraging:
         least = np.sqrt(np.square(weighted.probability * alone).sum())
         assert least < weighted.average("s2").std_error < 10 * least
 
+    def test_failed_checks_of_a_model_stay_beside_the_average(self, weighted: Comparison) -> None:
+        first, *rest = weighted.runs
+        more = {"log_z": 1e3, "std_error": 0.1, "given": ["s2"]}
+        low = dataclasses.replace(first, provenance={**first.provenance, "two_stages": more})
+        found = dataclasses.replace(weighted, runs=(low, *rest)).average("s2")
+        assert "two_stages" in found.warnings
+        assert "two_stages" not in weighted.average("s2").warnings
+
     def test_averaged_draws(self, weighted: Comparison) -> None:
         found = weighted.draws(3000, seed=2)
         assert set(found) == {"s2", "model"}

@@ -101,6 +101,8 @@ def test_the_default_is_compared_with_a_base_that_was_refused(
     assert not check.passed
     assert "which miss mass" in check.message
     assert "default" not in check.remedy
+    assert "two_stages" in found.expect("x").warnings
+    assert "two_stages" in repr(found.expect("x", beta=0.5))
 
 
 @LONG

@@ -26,6 +26,8 @@ class Expectation:
     effective_tours : shape of one draw of the quantity
         Effective number of tours that make up the error (`Tours.effective`); None where the chains
         do not regenerate.
+    failed
+        Checks of the run that failed.
     """
 
     value: Array
@@ -33,12 +35,16 @@ class Expectation:
     effective_size: Array
     beta: float
     effective_tours: Array | None = None
+    failed: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """``("few_tours",)`` where hardly more than one stretch of the chains makes up an error."""
+        """The run's failed checks, and ``"few_tours"`` where it is about this average.
+
+        Then hardly more than one stretch of the chains makes up an error.
+        """
         few = self.effective_tours is not None and np.any(self.effective_tours < FEWEST_TOURS)
-        return ("few_tours",) if few else ()
+        return tuple(dict.fromkeys([*self.failed, *(["few_tours"] if few else [])]))
 
     def __repr__(self) -> str:
         doubt = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""

@@ -43,7 +43,8 @@ def averaged(
     by_models = log_z_errors.reshape(share.shape) * (values - mean)
     variance = np.square(share * errors) + np.square(share * by_models)
     size = 1 / (np.square(share) / sizes).sum(axis=0)
-    return Expectation(mean, np.sqrt(variance.sum(axis=0)), size, 1.0)
+    failed = tuple(dict.fromkeys(name for one in found for name in one.warnings))
+    return Expectation(mean, np.sqrt(variance.sum(axis=0)), size, 1.0, failed=failed)
 
 
 def averaged_draws(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,8 @@ class CopyRun(Run):
             The variable does not exist, or the result's shape does not begin with
             (chains, draws × N).
         """
-        return weighted.expect(*self.rows, quantity, copies=self.copies)
+        found = weighted.expect(*self.rows, quantity, copies=self.copies)
+        return replace(found, failed=self.warnings)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles and effective size of every scalar.

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -228,7 +228,7 @@ class Run(ABC):
         StanctError
             The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
-        return weighted.expect(*self.rows, quantity)
+        return replace(weighted.expect(*self.rows, quantity), failed=self.warnings)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles and effective size of every scalar.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -246,9 +246,10 @@ class TemperedRun(EvidenceRun):
         StanctError
             The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
-        return weighted.expect(
+        found = weighted.expect(
             self.variables, self._row_weights(beta), quantity, beta, tours=self._row_tours
         )
+        return replace(found, failed=self.warnings)
 
     def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
         """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
