@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib
 import importlib.util
@@ -30,7 +31,8 @@ from stanct.path.bias import PowerBias
 PAPERS = ROOT / "examples" / "papers"
 README = (PAPERS / "README.md").read_text(encoding="utf-8")
 MODULES = (
-    "run", "parts", "common", "betancourt", "graham_storkey", "nemeth", "luo", "ladders", "walkers",
+    "run", "parts", "common", "betancourt", "boltzmann_errors", "graham_storkey", "nemeth", "luo",
+    "ladders", "walkers",
     "relaxations", "decoders", "radon_evidence", "decoder_chains", "decoder_nets",
     "decoder_training", "networks", "network_table", "plane_copies", "copy_costs", "gobbo",
     "horseshoes",
@@ -149,8 +151,11 @@ def test_a_wrong_name_or_executor_is_refused(
     with pytest.raises(SystemExit):
         main(["gs-figure-99"])
     assert "not 'gs-figure-99'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([])
+    assert "error: give a name; --list prints them all" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="no executor 'cluster'"):
-        main(["amc-figure-5", "--executor", "cluster", "--out", str(tmp_path)])
+        main(["amc-figure-6", "--executor", "cluster", "--out", str(tmp_path)])
 
 
 @pytest.mark.parametrize(
@@ -316,7 +321,8 @@ def test_an_interrupted_part_is_not_kept(
         pytest.importorskip("distributed")
     (tmp_path / "slow_part.py").write_text(SLOW_PART, encoding="utf-8")
     (tmp_path / "slow.py").write_text(SLOW_FIGURE, encoding="utf-8")
-    command = [sys.executable, "slow.py", str(tmp_path), "--executor", executor, "--workers", "2"]
+    command = [sys.executable, "slow.py", str(tmp_path), "--executor", executor]
+    command += [] if executor == "serial" else ["--workers", "2"]
     path = os.pathsep.join([str(PAPERS), str(tmp_path)])
     running = subprocess.Popen(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE,
@@ -362,6 +368,126 @@ def test_wrong_options_are_refused_before_any_work(
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("amc-figure-1 --repeats 7 --data {folder} --workers 5 --only NOTHING",
+         "amc-figure-1 takes no --only and no --workers and no --repeats and no --data; "
+         "--workers needs --executor processes or dask"),
+        ("amc-figure-1 --seed 3 --resume", "amc-figure-1 takes no --resume and no --seed"),
+        ("amc-figure-6 --repeats 2", "amc-figure-6 takes no --repeats"),
+        ("amc-figure-6 --lengths 2", "amc-figure-6 takes no --lengths"),
+        ("gs-figure-6 --executor dask", "gs-figure-6 takes no --executor"),
+        ("amc-figure-6 --executor dask:h:1 --workers 2",
+         "--workers needs --executor processes or dask"),
+    ],
+)  # fmt: skip
+def test_options_that_mean_nothing_for_a_figure_are_refused(
+    papers: Callable[[str], ModuleType],
+    options: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = options.format(folder=tmp_path).split()
+    with pytest.raises(SystemExit) as refused:
+        papers("run").main([*given, "--quick", "--out", str(tmp_path / "out")])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert refused.value.code == 2 and line.endswith(f": error: {said}")
+    assert not (tmp_path / "out").exists()
+
+
+class StoppedError(Exception):
+    """Raised in place of work."""
+
+
+class Asked:
+    """Work that notes what a figure asks of it, and ends when it comes to its parts."""
+
+    quick, seed, repeats = True, 1, None
+
+    def __init__(self) -> None:
+        self.of: set[str] = set()
+
+    def times(self, full: int, quick: int = 1) -> int:
+        self.of.add("repeats")
+        return min(full, quick)
+
+    def judged(self, *_: str) -> str:
+        return ""
+
+    def __getattr__(self, name: str) -> Any:
+        self.of.add(name)
+        if name == "parts":
+            raise StoppedError
+        return () if name == "lengths" else None
+
+
+def test_figures_take_the_options_that_they_ask_for(
+    papers: Callable[[str], ModuleType],
+) -> None:
+    """The list of each is complete, and has no other."""
+    for name, item in papers("run").ITEMS.items():
+        work = Asked()
+        with contextlib.suppress(StoppedError):
+            item.make(work)
+        assert work.of == set(item.takes), name
+
+
+def test_one_kind_of_part_alone(papers: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    """Of a figure with two kinds of parts, `only` may leave out all of either kind."""
+    file, jobs = tmp_path / "parts", [{"value": 2.0, "seed": 1}]
+    some = papers("parts").Parts(file, None, ("square",))
+    ((first,), other) = some.kinds((square, jobs), (cube, jobs))
+    assert first["square"] == 4.0 and other == [None]
+    other, ((second,)) = (
+        papers("parts").Parts(file, None, ("cube",)).kinds((cube, jobs), (square, jobs))
+    )
+    assert other[0]["cube"] == 8.0 and second["square"] == 4.0
+    with pytest.raises(SystemExit, match="--only leaves out every part"):
+        papers("parts").Parts(tmp_path / "none", None, ("root",)).kinds((square, jobs))
+
+
+def test_how_well_an_rmse_is_known(papers: Callable[[str], ModuleType]) -> None:
+    """From the number of runs: of pairs of RMSEs with the same truth, nine in ten agree or more."""
+    nemeth, rng = papers("nemeth"), np.random.default_rng(4)
+    for runs in (4, 20):
+        known, low, high = nemeth.agreeing(runs)
+        errors = np.sqrt(np.mean(np.square(rng.standard_normal((20_000, runs))), axis=1))
+        theirs = np.sqrt(np.mean(np.square(rng.standard_normal((20_000, 20))), axis=1))
+        assert known == pytest.approx(errors.std(), rel=0.06)
+        inside = np.mean((errors / theirs > low) & (errors / theirs < high))
+        assert 0.91 < inside < 0.975, runs
+    row = dict.fromkeys(nemeth.MOMENTS, 1.0) | {f"paper {m}": 1.0 for m in nemeth.MOMENTS}
+    rows = [row | {"method": "HMC", "scenario": "a", "runs": runs} for runs in (4, 20)]
+    told = "".join(nemeth.words_of_table_1(rows))
+    assert "RMSE of 4 runs is known to 35%" in told and "from 0.46 to 2.17 agree" in told
+    assert "RMSE of 20 runs is known to 16%" in told and "from 0.64 to 1.56 agree" in told
+    assert "20 runs" not in "".join(nemeth.words_of_table_1(rows[:1])).partition("the paper")[0]
+
+
+def test_words_of_small_numbers(papers: Callable[[str], ModuleType]) -> None:
+    """One repetition on one system; the draws that weighted ones count as; means of a course."""
+    errors = papers("boltzmann_errors")
+    assert errors.longest_runs([], 1, 1).startswith("1 repetition in all, on 1 system. ")
+    assert errors.longest_runs([], 20, 10).startswith("20 repetitions in all, on 10 systems. ")
+    effective = papers("betancourt").effective_draws
+    assert effective({"theta_log_weights": [0.0, 0.0, -np.inf]}) == pytest.approx(2.0)
+    course = [(float(k), float(k % 4)) for k in range(1, 9)]
+    np.testing.assert_allclose(papers("radon_evidence").thousands(course), [[4, 1.5], [8, 1.5]])
+
+
+def test_no_point_is_cut_off(papers: Callable[[str], ModuleType]) -> None:
+    """Far points of the horseshoes' pictures, on the axis that is logarithmic beyond ±.1."""
+    horseshoes = papers("horseshoes")
+    gaps = {("prostate", "shared 5", 0.75): [-3.9, -0.2, 0.01]}
+    row = {"data": "prostate", "method": "shared 5", "β": 0.75, "less HMC": -1.4,
+           "standard error of that": 1.2}  # fmt: skip
+    (axes,) = horseshoes.differences([row], gaps).axes
+    low, high = axes.get_ylim()
+    assert low < -4.2 and high > 0.05
+
+
 @pytest.mark.parametrize("line", ["garbage", "[1]", '{"part": "a"}'])
 def test_a_line_that_is_no_part_is_named(
     papers: Callable[[str], ModuleType], line: str, tmp_path: Path
@@ -373,19 +499,18 @@ def test_a_line_that_is_no_part_is_named(
     assert kept.read_text(encoding="utf-8") == line + "\n"
 
 
-WITHOUT_PARTS = {"amc-figure-1", "amc-figure-5", "gs-figure-6", "gs-figure-7"}
-
-
 def test_words_that_no_part_has_are_refused_before_any_work(
     papers: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
     run = papers("run")
-    for name in set(run.ITEMS) - WITHOUT_PARTS:
+    for name, item in run.ITEMS.items():
+        if "parts" not in item.takes:
+            continue
         options = [name, "--only", "no such word", "--out", str(tmp_path)]
         with pytest.raises(SystemExit, match="--only leaves out"):
             run.main([*options, "--quick"])
         with pytest.raises(SystemExit, match="--only leaves out"):
-            run.main([*options, "--data", str(tmp_path)])
+            run.main([*options, *(["--data", str(tmp_path)] if "data" in item.takes else [])])
     assert not [file for file in tmp_path.iterdir() if file.stat().st_size]
 
 
@@ -410,6 +535,9 @@ class Canned:
     def all(self, _: object, jobs: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
         number = self.number % len(jobs)
         return [canned(job) if k == number else None for k, job in enumerate(jobs)]
+
+    def kinds(self, *wanted: tuple[object, list[dict[str, Any]]]) -> list[Any]:
+        return [self.all(*pair) for pair in wanted]
 
 
 @pytest.mark.parametrize(
@@ -475,6 +603,11 @@ def test_the_key_of_a_part_holds_what_it_calls(papers: Callable[[str], ModuleTyp
 def square(value: float, seed: int) -> dict[str, Any]:
     """A part for the next test."""
     return {"square": np.float64(value**2), "draws": np.random.default_rng(seed).random(3)}
+
+
+def cube(value: float, seed: int) -> dict[str, Any]:
+    """Another part."""
+    return {"cube": value**3, "seed": seed}
 
 
 def test_parts_do_not_depend_on_the_worker(
@@ -745,7 +878,7 @@ def test_every_pair_of_methods_is_compared(papers: Callable[[str], ModuleType]) 
         | {f"{key} SE": 0.1 for key in ("log_z", "mean", "covariance")}
         for (name, cost), error in errors.items()
     ]
-    beside_others = papers("graham_storkey").beside_others
+    beside_others = papers("boltzmann_errors").beside_others
     told = beside_others(rows, "gradients")
     assert "joint is behind parallel tempering for log Z" in told
     assert "parallel tempering is ahead of AIS for log Z" in told

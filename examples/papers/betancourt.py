@@ -7,6 +7,7 @@ were not at hand, so which panel stands in which figure follows from their conte
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -440,8 +441,9 @@ def figure_9(work: Work) -> Made:
         f"exact sd away from the exact mean, where {exact_tails():.0%} is exact. With momenta "
         f"resampled every 3 units of time {fresh['lost when heating']:.0%} are lost, log Z is "
         f"{fresh['log Z']:.2f} ± {fresh['standard error']:.2f}, and the weighted θ has mean "
-        f"{fresh['mean of θ']:.4f} and sd {fresh['sd of θ']:.4f}. That log Z is "
-        f"{abs(fresh['log Z'] - log_z(1.0)) / fresh['standard error']:.1f} standard errors off."
+        f"{fresh['mean of θ']:.4f} and sd {fresh['sd of θ']:.4f}, from "
+        f"{len(found[-1]['theta'])} arrivals that count as "
+        f"{effective_draws(found[-1]):.0f}. {beside_exact(halves[1])}"
     )
     verdict = (
         " This is the metastability of the paper: no trajectory from the prior reaches a part of "
@@ -451,6 +453,24 @@ def figure_9(work: Work) -> Made:
         "whereas the paper resamples the momentum alone."
     )
     return Made(rows, figure, work.judged(says, verdict))
+
+
+def beside_exact(rows: Sequence[dict[str, Any]]) -> str:
+    """log Z at each duration, and how many standard errors it is above or below the exact one."""
+    told = []
+    for row in rows:
+        score = (row["log Z"] - float(log_z(1.0))) / row["standard error"]
+        told.append(f"{row['log Z']:.2f} ({score:+.1f}) at duration {row['duration']:g}")
+    return (
+        "log Z with fresh momenta, and in brackets how many standard errors it is above the exact "
+        f"value, is {', '.join(told)}."
+    )
+
+
+def effective_draws(made: dict[str, Any]) -> float:
+    """The effective number of weighted arrivals, by their weights alone."""
+    weights = relative(made)
+    return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
 def relative(made: dict[str, Any]) -> np.ndarray:
@@ -482,10 +502,17 @@ def weighted_mean(made: dict[str, Any]) -> float:
 
 
 ITEMS = (
-    Item("amc-figure-1", "Betancourt, Figure 1: level sets with one mode and with two", figure_1),
-    Item("amc-figure-5", "Betancourt, Figure 5: the path, and three ladders on it", figure_5),
+    Item(
+        "amc-figure-1", "Betancourt, Figure 1: level sets with one mode and with two", figure_1, ()
+    ),
+    Item("amc-figure-5", "Betancourt, Figure 5: the path, and three ladders on it", figure_5, ()),
     Item("amc-figure-6", "Betancourt, Figure 6: simulated annealing on three ladders", figure_6),
-    Item("amc-figure-7", "Betancourt, Figure 7: simulated tempering on three ladders", figure_7),
+    Item(
+        "amc-figure-7",
+        "Betancourt, Figure 7: simulated tempering on three ladders",
+        figure_7,
+        ("parts", "repeats"),
+    ),
     Item("amc-figure-8", "Betancourt, Figure 8: adiabatic trajectories and log Z", figure_8),
     Item("amc-figure-9", "Betancourt, Figure 9: heat, resample, cool; hysteresis", figure_9),
 )

@@ -42,6 +42,8 @@ class Work:
         Repetitions instead of the figure's own number; None for that.
     data
         Folder with data that the package does not have; None without it.
+    lengths
+        Lengths of chains instead of the figure's own; empty for those.
     """
 
     quick: bool
@@ -49,6 +51,7 @@ class Work:
     parts: Parts
     repeats: int | None = None
     data: Path | None = None
+    lengths: tuple[int, ...] = ()
 
     def times(self, full: int, quick: int = 1) -> int:
         """The number of repetitions."""
@@ -71,11 +74,19 @@ class Made:
 
 @dataclass(frozen=True)
 class Item:
-    """A figure or a table of a paper, and the function that makes it."""
+    """A figure or a table of a paper, and the function that makes it.
+
+    Attributes
+    ----------
+    takes
+        Which options of the command line mean something for it: "parts" for those about parts and
+        their seeds, "repeats", "data" and "lengths".
+    """
 
     name: str
     title: str
     make: Callable[[Work], Made]
+    takes: tuple[str, ...] = ("parts",)
 
 
 def seeds(seed: int, count: int) -> list[int]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from boltzmann_errors import (
+    LADDER,
+    MEASURES,
+    METHODS,
+    beside_the_paper,
+    errors_by_cost,
+    longest_runs,
+    mean_errors,
+)
 from common import (
     BLUE,
     EXAMPLES,
-    GREEN,
     INK,
     ORANGE,
-    PURPLE,
-    QUIET,
     RED,
     Item,
     Made,
@@ -25,7 +29,6 @@ from common import (
     panels,
     present,
     seeds,
-    short_numbers,
     titled,
 )
 from decoders import figure_4, figure_6, figure_7
@@ -41,12 +44,6 @@ from stanct.engines.embedded import Nuts, run_nuts
 from stanct.estimates.arviz_bridge import effective_size
 
 X = np.linspace(-90, 90, 9001)
-METHODS = {
-    "hmc": QUIET, "ais": RED, "simulated_tempering": ORANGE, "parallel_tempering": GREEN,
-    "gibbs": BLUE, "joint": PURPLE,
-}  # fmt: skip
-LADDER = "simulated tempering, 1,001 rungs"
-MEASURES = {"log_z": "log Z", "mean": "E[x]", "covariance": "Cov[x]"}
 
 
 def base_of_the_paper() -> stanct.GaussianBase:
@@ -328,7 +325,7 @@ def ladder_run(number: int, repeat: int, length: int, seed: int) -> dict[str, An
 def figure_2(work: Work) -> Made:
     """Errors on Boltzmann machine relaxations against gradients and against processor time."""
     numbers = (-1,) if work.quick else tuple(range(10))
-    lengths = (1,) if work.quick else (1, 3, 10)
+    lengths = work.lengths or ((1,) if work.quick else (1, 3, 10))
     temperatures = (100,) if work.quick else (1000, 5000, 10_000)
     jobs = [
         {"number": number, "repeat": repeat, "method": method, "length": length, "seed": work.seed}
@@ -343,94 +340,12 @@ def figure_2(work: Work) -> Made:
         for number in numbers
         for length in lengths
     ]
-    found = present(work.parts.all(boltzmann_run, jobs))
-    found += [{**r, "method": LADDER} for r in present(work.parts.all(ladder_run, ladders))]
-    figure, axes = panels(2, 3, (10.5, 6.0), sharey="col")
-    rows = []
-    colours = METHODS | {LADDER: INK}
-    for method in colours:
-        for length in sorted({r["length"] for r in found if r["method"] == method}):
-            mine = [r for r in found if r["method"] == method and r["length"] == length]
-            values = np.array([[r[key] for key in MEASURES] for r in mine], float)
-            error = (
-                values.std(axis=0, ddof=1) / np.sqrt(len(mine)) if len(mine) > 1 else 0 * values[0]
-            )
-            cost = np.mean([[r["gradients"], r["cpu"]] for r in mine], axis=0)
-            rows.append({"method": method, "length": length, "runs": len(mine),
-                         "gradients": cost[0], "CPU s": cost[1]}
-                        | dict(zip(MEASURES, values.mean(axis=0), strict=True))
-                        | {f"{k} SE": e for k, e in zip(MEASURES, error, strict=True)})  # fmt: skip
-    for column, (key, label) in enumerate(MEASURES.items()):
-        for row, cost in enumerate(("gradients", "CPU s")):
-            for method, colour in colours.items():
-                line = [r for r in rows if r["method"] == method and np.isfinite(r[key])]
-                x, y, e = (np.array([r[k] for r in line]) for k in (cost, key, f"{key} SE"))
-                axes[row, column].errorbar(
-                    x,
-                    y,
-                    3 * e,
-                    fmt="o-",
-                    ms=3.5,
-                    lw=1.2,
-                    color=colour,
-                    elinewidth=0.7,
-                    label=method.replace("_", " "),
-                )
-            axes[row, column].set(xscale="log", yscale="log")
-            axes[row, column].axhline(1, color=INK, lw=0.6, ls=":")
-            short_numbers(axes[row, column])
-            titled(axes[row, column], label if not row else "", cost,
-                   "mean error relative to the base's" if not column else "")  # fmt: skip
-    handles, labels = axes[0, 1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
-    longest = {r["method"]: r for r in rows}
-    says = (
-        f"{len({(r['system'], r['repeat']) for r in found})} repetitions in all, on "
-        f"{len({r['system'] for r in found})} systems. Mean errors of log Z, E[x] and Cov[x] of "
-        "the longest runs, relative to the base's: "
-        + "; ".join(f"{m.replace('_', ' ')} {r['log_z']:.2f}, {r['mean']:.2f}, "
-                    f"{r['covariance']:.2f} ({r['gradients'] / 1e6:.1f} M gradients)"
-                    for m, r in longest.items()).replace("nan", "none")
-        + ". Above 1 an estimate is farther from the truth than the base. Bars are three standard "
-        "errors over systems and repetitions."
-    )  # fmt: skip
-    verdict = (
-        " In the paper both continuous methods are ahead of AIS and of simulated tempering, for "
-        "equal run times. Here, by two standard errors and at about equal numbers of gradients, "
-        + beside_others(rows, "gradients")
-        + ". In about equal processor times, "
-        + beside_others(rows, "CPU s")
-        + ". Simulated tempering with 1,001 rungs is that of the authors' notebook. It draws its "
-        "rung from all of them, as Gibbs draws β, and does not learn a pseudo-prior. The other has "
-        "fewer rungs, and learns one. Our AIS has 32 particles, and that of the notebook 500 with "
-        "a single step at each temperature. The base is that of the notebook, which has no other."
-    )
-    return Made(rows, figure, work.judged(says, verdict))
-
-
-def beside_others(rows: Sequence[dict[str, Any]], cost: str) -> str:
-    """Which methods of these rows are ahead of which others at about equal cost.
-
-    Of two methods, the longest runs are compared that both can afford. A method is ahead, or
-    behind, if its mean error differs by more than two standard errors.
-    """
-    told = []
-    names = ("Gibbs", "joint", "parallel tempering", "simulated tempering", LADDER, "AIS")
-    for ours, theirs in itertools.combinations(names, 2):
-        pair = [
-            [r for r in rows if r["method"].replace("_", " ") == name.lower()]
-            for name in (ours, theirs)
-        ]
-        if not all(pair):
-            continue
-        budget = min(max(r[cost] for r in one) for one in pair)
-        first, second = (min(one, key=lambda r: abs(np.log(r[cost] / budget))) for one in pair)
-        for place, sign in (("ahead of", 1), ("behind", -1)):
-            labels = [label for key, label in MEASURES.items() if sign * (second[key] - first[key])
-                      > 2 * np.hypot(first[f"{key} SE"], second[f"{key} SE"])]  # fmt: skip
-            if labels:
-                told.append(f"{ours} is {place} {theirs} for {' and '.join(labels)}")
-    return "; ".join(told) or "no method is ahead of another in any of the three"
+    made, on_ladders = work.parts.kinds((boltzmann_run, jobs), (ladder_run, ladders))
+    found = present(made) + [{**r, "method": LADDER} for r in present(on_ladders)]
+    rows = mean_errors(found)
+    runs = len({(r["system"], r["repeat"]) for r in found})
+    says = longest_runs(rows, runs, len({r["system"] for r in found}))
+    return Made(rows, errors_by_cost(rows), work.judged(says, beside_the_paper(rows)))
 
 
 def relaxation_draws(units: int, count: int, seed: int) -> dict[str, Any]:
@@ -477,11 +392,31 @@ def figure_5(work: Work) -> Made:
 
 ITEMS = (
     Item("gs-figure-1", "Graham & Storkey, Figure 1: two modes on the line", figure_1),
-    Item("gs-figure-2", "Graham & Storkey, Figure 2: Boltzmann machine relaxations", figure_2),
+    Item(
+        "gs-figure-2",
+        "Graham & Storkey, Figure 2: Boltzmann machine relaxations",
+        figure_2,
+        ("parts", "repeats", "lengths"),
+    ),
     Item("gs-figure-3", "Graham & Storkey, Figure 3: evidence of the radon model", figure_3),
-    Item("gs-figure-4", "Graham & Storkey, Figure 4: evidence of a decoder's images", figure_4),
+    Item(
+        "gs-figure-4",
+        "Graham & Storkey, Figure 4: evidence of a decoder's images",
+        figure_4,
+        ("parts", "repeats", "data"),
+    ),
     Item("gs-figure-5", "Graham & Storkey, Figure 5: exact draws of a relaxation", figure_5),
-    Item("gs-figure-6", "Graham & Storkey, Figure 6: images that a decoder generates", figure_6),
-    Item("gs-figure-7", "Graham & Storkey, Figure 7: images of the second decoder", figure_7),
+    Item(
+        "gs-figure-6",
+        "Graham & Storkey, Figure 6: images that a decoder generates",
+        figure_6,
+        ("repeats", "data"),
+    ),
+    Item(
+        "gs-figure-7",
+        "Graham & Storkey, Figure 7: images of the second decoder",
+        figure_7,
+        ("repeats", "data"),
+    ),
     Item("gs-bounds", "Graham & Storkey, (23), (40), (43): bounds on p(β)", bounds),
 )

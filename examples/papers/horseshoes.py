@@ -208,6 +208,7 @@ def differences(rows: Sequence[dict[str, Any]], gaps: Gaps) -> Figure:
             one.set_yscale("symlog", linthresh=0.1)
             ticks = (-3, -1, -0.3, -0.1, 0, 0.1, 0.3)
             one.set_yticks(ticks, [f"{t:g}" for t in ticks])
+            one.margins(y=0.08)  # in logs Matplotlib leaves points on the edge
         labels = [
             called(r["method"]) + ("\n" + str(r["β"]).replace("estimated", "est.")) for r in mine
         ]

@@ -352,6 +352,16 @@ ITEMS = (
     Item("tact-figure-1", "Luo et al., Figure 1: three modes on the line under noise", figure_1),
     Item("tact-figure-2", "Luo et al., Figure 2: needles and rings under noise", figure_2),
     Item("tact-figure-3", "Luo et al., Figure 3: the coupling λ(ξ) and the bias", figure_3),
-    Item("tact-table-1", "Luo et al., Table 1: a perceptron and permuted labels", table_1),
-    Item("tact-table-1-networks", "Luo et al., Table 1: LSTM and CNN", table_1_networks),
+    Item(
+        "tact-table-1",
+        "Luo et al., Table 1: a perceptron and permuted labels",
+        table_1,
+        ("parts", "repeats", "data"),
+    ),
+    Item(
+        "tact-table-1-networks",
+        "Luo et al., Table 1: LSTM and CNN",
+        table_1_networks,
+        ("parts", "repeats", "data"),
+    ),
 )

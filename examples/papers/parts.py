@@ -183,11 +183,33 @@ class Parts:
         KeyboardInterrupt
             A signal came. The parts that were under way are not kept.
         """
-        keys = self._keys(function, jobs)
+        return self.kinds((function, jobs))[0]
+
+    def kinds(
+        self, *wanted: tuple[Callable[..., Result], Sequence[Job]]
+    ) -> list[list[Result | None]]:
+        """What `all` returns, of several functions. It is refused if every job of all is left out.
+
+        Raises
+        ------
+        SystemExit, KeyboardInterrupt
+            As `all`.
+        """
+        found = self._kept()
+        keys = [self._keys(*pair) for pair in wanted]
+        if not any(key in found or self._wanted(key) for own in keys for key in own):
+            raise SystemExit(f"--only leaves out every part. A key looks like this: {keys[0][0]}")
+        return [
+            self._results(function, jobs, own)
+            for (function, jobs), own in zip(wanted, keys, strict=True)
+        ]
+
+    def _results(
+        self, function: Callable[..., Result], jobs: Sequence[Job], keys: Sequence[str]
+    ) -> list[Result | None]:
+        """Make what is missing of one function, and read the rest."""
         found = self._kept()
         left = [k for k, key in enumerate(keys) if key not in found and self._wanted(key)]
-        if not left and not any(key in found for key in keys):
-            raise SystemExit(f"--only leaves out every part. A key looks like this: {keys[0]}")
         bar = tqdm(total=len(left), unit="part", leave=False, disable=None)
         with bar:
             for k, (text, seconds) in self._made(function, jobs, left):

@@ -337,7 +337,9 @@ def _words_of_figure_4(rows: list[dict[str, Any]], draws: int) -> tuple[str, str
     found = [min((r for r in every if r["method"] == name), key=lambda r: r["log MSE"])
              for name in dict.fromkeys(r["method"] for r in every)]  # fmt: skip
     says += " The best fixed β: "
-    says += ", ".join(told(r, f"{r['method']}, β = {r['β']:g}") for r in found) + "."
+    says += ", ".join(
+        told(r, f"{r['method']}, β = {r['β']:g}, {r['runs']} runs") for r in found
+    ) + "."  # fmt: skip
     verdict = (
         f" Bars are two standard errors. {MACHINE} “Code” "
         "are the bounds of β in the authors' code, .1 and .9, with the density as it stands. It is "

@@ -80,13 +80,35 @@ def prepared(folder: Path) -> str:
     return "" if os.access(folder, os.W_OK) else f"the folder {folder} cannot be written to"
 
 
+def foreign(item: Item, options: argparse.Namespace) -> list[str]:
+    """What is wrong with options that mean nothing for a figure, or with each other."""
+    parts = {
+        "--only": options.only, "--resume": options.resume, "--seed": options.seed is not None,
+        "--executor": options.executor != "serial", "--workers": options.workers is not None,
+    }  # fmt: skip
+    wanted = {"parts": parts, "repeats": {"--repeats": options.repeats is not None},
+              "data": {"--data": options.data is not None},
+              "lengths": {"--lengths": options.lengths}}  # fmt: skip
+    given = [
+        option for kind, own in wanted.items() if kind not in item.takes
+        for option, used in own.items() if used
+    ]  # fmt: skip
+    wrong = [f"{item.name} takes no {' and no '.join(given)}"] if given else []
+    if options.workers is not None and options.executor not in ("processes", "dask"):
+        wrong.append("--workers needs --executor processes or dask")
+    return wrong
+
+
 def make(item: Item, options: argparse.Namespace, signals: Signals) -> None:
     """Make one figure and say what was written, and how long it took."""
     started = time.perf_counter()
     kept = kept_in(item, options)
     with executor(options.executor, options.workers) as chosen:
         parts = Parts(kept, chosen, tuple(options.only), signals=signals, anew=not options.resume)
-        work = Work(options.quick, options.seed, parts, options.repeats, options.data)
+        work = Work(
+            options.quick, options.seed, parts, options.repeats, options.data,
+            tuple(options.lengths),
+        )  # fmt: skip
         made = item.make(work)
     write(made, options.out, item.name)
     spent = sum(parts.seconds.values())
@@ -105,15 +127,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="the short form, seconds")
     parser.add_argument("--resume", action="store_true", help="go on with finished parts")
     parser.add_argument("--executor", default="serial", help=EXECUTORS)
-    parser.add_argument("--workers", type=whole(1), default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=whole(1), help="processes of the executor")
     parser.add_argument(
         "--repeats", type=whole(1), help="repetitions instead of the paper's number"
     )
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="WORD", help="only parts whose key has a WORD"
     )
+    parser.add_argument(
+        "--lengths", nargs="+", type=whole(1), default=[], metavar="LENGTH",
+        help="lengths of the chains of gs-figure-2, in its shortest",
+    )  # fmt: skip
     parser.add_argument("--data", type=Path, help="folder of data that are not in the package")
-    parser.add_argument("--seed", type=whole(0), default=1)
+    parser.add_argument("--seed", type=whole(0), help="1 without it")
     parser.add_argument("--out", type=Path, default=Path("papers_out"), help="folder of the files")
     options = parser.parse_args(arguments)
     if options.list:
@@ -121,13 +147,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for item in ITEMS.values():
             print(f"{item.name:<{width}}  {item.title}")
         return
+    if options.name is None:
+        parser.error("give a name; --list prints them all")
     if options.name not in ITEMS:
         parser.error(f"give one of the names that --list prints, not {options.name!r}")
     if options.data is not None and not options.data.is_dir():
         parser.error(f"argument --data: there is no folder {options.data}")
+    item = ITEMS[options.name]
+    if useless := foreign(item, options):
+        parser.exit(2, f"{parser.prog}: error: {'; '.join(useless)}\n")
+    options.seed = 1 if options.seed is None else options.seed
+    options.workers = options.workers or os.cpu_count() or 1
     if wrong := prepared(options.out):
         parser.error(f"argument --out: {wrong}")
-    item = ITEMS[options.name]
     with Signals() as signals:
         try:
             make(item, options, signals)
