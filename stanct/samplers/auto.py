@@ -285,7 +285,7 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     job.lap("base")
     base = found.base
     if base is None or not set(start.tails).isdisjoint(found.outer):
-        job.ledger.found |= two_stages_note(found)
+        job.ledger.found |= two_stages_note(replace(found, base=None))
         return None
     spent = NESTED_GRADIENTS[found.form] * effort_of(job.target)
     affordable = int(spent / (job.chains * base.gradients))
