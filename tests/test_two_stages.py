@@ -106,9 +106,12 @@ def test_the_default_is_compared_with_a_base_that_was_refused(
 
 
 @LONG
-def test_other_targets_have_no_such_log_z() -> None:
-    found = sampled("gibbs", stanct.temper(TWO_MODES).target(), **SHORT)
-    assert "two_stages" not in found.provenance
+def test_a_base_that_misses_a_mode_fails_nothing() -> None:
+    """It has one of two halves, and log Z is above its own."""
+    found: Any = sampled("gibbs", stanct.temper(TWO_MODES).target(), **SHORT)
+    other = found.provenance["two_stages"]
+    assert other["refused"] and abs(other["log_z"] - np.log(0.5)) < 4 * other["std_error"] < 0.1
+    assert "two_stages" not in found.warnings
 
 
 def test_a_fit_is_compared(run: Any) -> None:
