@@ -68,7 +68,7 @@ def test_only_a_funnel_has_short_steps(
     shared: dict[str, Any] = {"warmup": 200, "progress": False, "seed": seed, "engine": engine}
     found = factors_of(funnel.sample(data, method, draws=1000, **shared))
     assert set(SHORT_STEPS) <= found, found
-    # tests/test_cmdstan.py compiles the first of its tempered programs, too.
+    # tests/test_cmdstan.py compiles a tempered form of this program, too.
     easy = stanct.TemperedModel(Program.from_source(LINE.source, name="model"))
     assert factors_of(easy.sample(LINE.data, method, draws=300, **shared)) == {1.0}
 

@@ -373,7 +373,9 @@ def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:
     # In many dimensions a mode that was reached only once stands for many. Of Boltzmann machines
     # with 28 units, mixtures of all that were found lacked up to two thirds of the mass.
     likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
-    all_measured = len(known) <= most_pilots(dimension) or _outside(known, fits) < LEFT_OUT
+    all_measured = (
+        len(known) <= most_pilots(dimension) or _outside([fit for fit, _ in known], fits) < LEFT_OUT
+    )
     peaks = (
         fit
         for fit, _ in known
@@ -391,15 +393,15 @@ def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:
     )
 
 
-def _outside(known: Sequence[tuple[LocalFit, int]], fits: Sequence[LocalFit]) -> float:
+def _outside(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> float:
     """Share of the mass of known modes, by their curvature, that no fit of a pilot encloses.
 
     Where a chain moves between modes, one fit encloses many.
     """
-    enclosed = [any(encloses(one, fit) for one in fits) for fit, _ in known]
-    mass = np.array([fit.log_evidence for fit, _ in known])
-    mass = np.exp(mass - mass.max())
-    return float(mass[~np.array(enclosed)].sum() / mass.sum())
+    left_out = [not any(encloses(one, fit) for one in fits) for fit in known]
+    log_mass = np.array([fit.log_evidence for fit in known])
+    mass = np.exp(log_mass - log_mass.max())
+    return float(mass[left_out].sum() / mass.sum())
 
 
 def _around(place: Array, fits: list[LocalFit]) -> LocalFit:

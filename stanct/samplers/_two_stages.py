@@ -87,8 +87,8 @@ def noting_two_stages(
 def two_stages_note(found: Nested) -> dict[str, Any]:
     """What draws in two stages tell about log Z, for provenance; empty where there are none.
 
-    A base that was refused tells too, because it misses mass and does not invent any. Its log Z
-    often is too low, and hardly ever too high by more than its error says.
+    A base that was refused tells something, too. It misses mass and invents none, so that its log Z
+    is too low, or right within its error.
     """
     if not found.log_weights.size:
         return {}
