@@ -6,9 +6,10 @@ import argparse
 import ast
 import importlib
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,6 +27,7 @@ from stanct.model import TemperedModel, temper
 from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
 from stanct.options import Options
 from stanct.runs import comparison
+from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.forecast import promise
 from stanct.runs.loading import load
@@ -276,7 +278,7 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
             return _written(run, options, done)
     except (KeyboardInterrupt, SystemExit) as stop:
         if "printed" not in done and isinstance(run, EvidenceRun):
-            say(json.dumps(asdict(run.evidence)) if options.json else str(run.evidence))
+            say(json.dumps(_in_json(asdict(run.evidence))) if options.json else str(run.evidence))
         kept = f"is in {options.save}" if "saved" in done else "is not saved"
         stop.add_note(f"The run was finished, and {kept}.")
         raise
@@ -348,11 +350,10 @@ def _timing(run: Run, began: float, sampled: float) -> str:
 
 
 def _record(run: Run) -> dict[str, Any]:
-    """Return the JSON object of `stanct evidence --json`; NaN, which JSON lacks, becomes null."""
+    """Return the JSON object of `stanct evidence --json`."""
     evidence = asdict(run.evidence) if isinstance(run, EvidenceRun) else {}
-    known = {k: None if v != v else v for k, v in evidence.items()}
-    return {
-        **known,
+    record = {
+        **evidence,
         "warnings": list(run.warnings),
         "sampler": run.method,
         "engine": run.engine,
@@ -363,7 +364,19 @@ def _record(run: Run) -> dict[str, Any]:
         "draws": run.draws,
         "kept_draws": run.z.shape[1],
         "omissions": run.provenance["omissions"],
+        "steps": run.provenance.get("steps", []),
+        "confirmed": run.provenance.get("confirmed"),
     }
+    return {name: _in_json(value) for name, value in record.items()}
+
+
+def _in_json(value: Any) -> Any:
+    """The value with null for numbers that JSON lacks: NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {name: _in_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _in_words(run: Run) -> Iterator[str]:
@@ -381,6 +394,7 @@ def _in_words(run: Run) -> Iterator[str]:
         f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
         f"seed {run.settings['seed']}\n"
+        + "".join(f"  {sentence}\n" for sentence in decisions(run.provenance))
     )
     small = [
         name

@@ -17,12 +17,14 @@ from stanct.bases import modes
 from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit
+from stanct.estimates.digits import log_z_in_words
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
 from stanct.pages.report import searched
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
+from stanct.runs.decisions import decisions
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import auto, independence
 from stanct.targets.program_target import ProgramTarget
@@ -106,6 +108,8 @@ def test_it_says_what_was_asked_and_done(seed: int) -> None:
     (step,) = run.provenance["steps"]
     assert "weights of the base's draws" in step["because"]
     assert step["failed"] == [] and step["log_z"] == run.evidence.log_z
+    (told,) = decisions(run.provenance)
+    assert told == f"The default took independence, because {step['because']}."
     again = stanct.sample(
         target_of(LINE.source, LINE.data), stanct.Auto(), seed=seed, draws=600, progress=False
     )
@@ -137,6 +141,9 @@ def test_few_tours_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch)
     steps = more.provenance["steps"]
     assert [step["draws"] for step in steps] == [200, 800] and steps[0]["failed"] == []
     assert steps[1]["because"] == f"the error of log Z rests on {tours:.1f} effective tours"
+    told = list(decisions(more.provenance))
+    assert len(told) == 2 and told[1].endswith(f"tempering, because {steps[1]['because']}.")
+    assert enough.evidence.in_words in told[1]
     spent = stanct.Auto(max_gradients=enough.gradients)
     assert len(default_run(TWO_MODES, seed, method=spent, draws=200).provenance["steps"]) == 1
 
@@ -172,6 +179,13 @@ def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     wrong = {**other, "log_z": other["log_z"] - 4 * (other["std_error"] + 0.01)}
     told = replace(run, provenance={**run.provenance, "confirmed": wrong})
     assert "confirmed" in told.warnings
+    *_, sentence = decisions(run.provenance)
+    found = log_z_in_words(other["log_z"], other["std_error"])
+    assert sentence.startswith("By simulated_tempering, ") and found in sentence
+    assert str(run.report()).count(found.replace("-", "−")) == 1
+    failing = {**run.provenance, "confirmed": {**other, "failed": ["rhat"]}}
+    assert [*decisions(failing)][-1].endswith("(failed checks: rhat).")
+    assert [*decisions({})] == []
 
 
 def test_a_base_that_fails_alone_is_tempered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,20 @@ def test_evidence_json(
     assert isinstance(saved, stanct.EvidenceRun) and saved.evidence.log_z == found["log_z"]
 
 
+def test_json_has_null_for_what_it_lacks(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One chain has no error between chains."""
+    data = str(model.with_name("counts.data.json"))
+    arguments = ["evidence", str(model), data, "--json", "--quiet", "--chains", "1"]
+    assert main([*arguments, "--draws", "100", "--seed", "1"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["between_error"] is None and found["confirmed"] is None
+    (step,) = found["steps"]
+    assert step["method"] == found["sampler"]
+    unknown = {"confirmed": {"log_z": -np.inf, "std_error": np.nan}, "chains": (1.5, np.inf)}
+    plain = {"confirmed": {"log_z": None, "std_error": None}, "chains": [1.5, None]}
+    assert commands._in_json(unknown) == plain
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_method_without_evidence_says_so(
     model: Path, capsys: pytest.CaptureFixture[str], as_json: bool
@@ -75,7 +89,7 @@ def test_evidence_for_people(model: Path, capsys: pytest.CaptureFixture[str]) ->
     captured = capsys.readouterr()
     assert status == 0
     assert captured.out.startswith("log Z = -")
-    assert "engine embedded, seed 1" in captured.out
+    assert "engine embedded, seed 1\n  The default took " in captured.out
     assert "std_error" in captured.out and "\nr " in captured.out
     assert "%|" not in captured.err  # no progress bar
 

@@ -24,6 +24,12 @@ def shown(error: float, places: int) -> str:
     return f"{error:.{places}f}"
 
 
+def log_z_in_words(log_z: float, error: float) -> str:
+    """The estimate ± its standard error, with at least two digits of the error."""
+    places = decimals(error)
+    return f"log Z = {log_z:.{places}f} ± {shown(error, places)}"
+
+
 def in_line(values: Array, digits: int) -> str:
     """The first and the last of some numbers in one line."""
     form = {"float_kind": lambda value: f"{value:.{digits}g}"}

@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.estimates.digits import decimals, shown
+from stanct.estimates.digits import decimals, log_z_in_words, shown
 from stanct.estimates.tail import Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
@@ -98,8 +98,7 @@ class Evidence:
     @property
     def in_words(self) -> str:
         """log Z ± standard error, with at least two digits of the error."""
-        places = decimals(self.std_error)
-        return f"log Z = {self.log_z:.{places}f} ± {shown(self.std_error, places)}"
+        return log_z_in_words(self.log_z, self.std_error)
 
     @property
     def _interval_in_words(self) -> str:

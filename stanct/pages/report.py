@@ -12,6 +12,7 @@ from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, s
 from stanct.pages.panels import panels_of
 from stanct.pages.reproduction import command_line, data_file, python_lines
 from stanct.plots.canvas import chain_colour
+from stanct.runs.decisions import decisions
 from stanct.runs.diagnostics import Check, failures
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
@@ -71,6 +72,7 @@ def report_page(run: Run) -> HtmlPage:
         checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
         verdict=" ".join(filter(None, (verdict(run.diagnostics), searched(run)))),
         remedies=remedies(run.diagnostics),
+        decisions=list(decisions(run.provenance)),
         facts=_facts(run, evidence),
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
         summary=_summary_table(run),

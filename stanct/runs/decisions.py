@@ -1,0 +1,41 @@
+"""What the default did and why, and what a second method found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stanct.estimates.digits import log_z_in_words
+
+
+def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
+    """One sentence for each step of the default, and one for the method that confirms it.
+
+    Parameters
+    ----------
+    provenance
+        A run's. ``"steps"`` are those of the default, and ``"confirmed"`` is what the second method
+        found. A run of a method by name has neither.
+    """
+    before: Mapping[str, Any] = {}
+    for step in provenance.get("steps", ()):
+        if not before:
+            yield f"The default took {step['method']}, because {step['because']}."
+        else:
+            yield (
+                f"It found {_estimate(before)}. Then it made {step['draws']} draws of each chain "
+                f"by {step['method']}, because {step['because']}."
+            )
+        before = step
+    if confirmed := provenance.get("confirmed"):
+        failed = ", ".join(confirmed.get("failed", ()))
+        yield (
+            f"By {confirmed['method']}, which shares the program and the data alone, "
+            f"{_estimate(confirmed)}{f' (failed checks: {failed})' if failed else ''}."
+        )
+
+
+def _estimate(found: Mapping[str, Any]) -> str:
+    if "log_z" not in found:
+        return "no estimate"
+    return log_z_in_words(found["log_z"], found["std_error"])
