@@ -320,7 +320,7 @@ def test_modes_as_a_result(seed: int) -> None:
     survey = run.provenance["survey"]
     label = "spikes inside a mode are found if narrower by at most"
     assert run.facts()[label] == survey["finest"] > 2
-    sentence = f"up to {survey['finest']:.2g} times narrower"
+    sentence = f"up to {float(format(survey['finest'], '.2g')):g} times narrower"
     assert sentence in searched(run)
     blind, old = (
         replace(run, provenance={**run.provenance, "survey": changed})

@@ -121,7 +121,7 @@ def _finest(ratio: float | None) -> str:
         return "Spikes inside a mode were not looked for."
     return (
         "A spike inside a mode, with as much mass and up to "
-        f"{ratio:.2g} times narrower, is found with a probability of 95%."
+        f"{float(f'{ratio:.2g}'):g} times narrower, is found with a probability of 95%."
     )
 
 
