@@ -59,8 +59,7 @@ def test_json_has_null_for_what_it_lacks(model: Path, capsys: pytest.CaptureFixt
     assert main([*arguments, "--draws", "100", "--seed", "1"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found["between_error"] is None and found["confirmed"] is None
-    (step,) = found["steps"]
-    assert step["method"] == found["sampler"]
+    assert found["sampler"] in [step["method"] for step in found["steps"]]
     unknown = {"confirmed": {"log_z": -np.inf, "std_error": np.nan}, "chains": (1.5, np.inf)}
     plain = {"confirmed": {"log_z": None, "std_error": None}, "chains": [1.5, None]}
     assert commands._in_json(unknown) == plain
