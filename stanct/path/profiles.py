@@ -147,12 +147,10 @@ def _refined(
 ) -> tuple[Array, Array, Array]:
     """Nodes and slopes of the log density there, shapes (T, n, K), and whether it is known."""
     middle = np.broadcast_to(centre, (len(theta), centre.size))[..., None]
-    nodes, steep = _joined(slopes, theta, middle + unit[:, None] * _MESH, middle)
+    nodes, steep = _ordered(*_joined(slopes, theta, middle + unit[:, None] * _MESH, middle))
     step = np.full((len(theta), 1, 2), BEYOND)
     left, done = np.arange(len(theta)), []
     for number in range(ROUNDS + 1):
-        order = np.argsort(nodes, axis=-1)
-        nodes, steep = (_taken(of, order) for of in (nodes, steep))
         places, errors, lower = _candidates(nodes, steep)
         lower &= step > LEAST_STEP
         worst = errors.max(axis=(1, 2))
@@ -160,21 +158,43 @@ def _refined(
         done.append((left[~coarse], nodes[~coarse], steep[~coarse], worst[~coarse] < UNKNOWN))
         if not coarse.any():
             break
-        left, nodes, steep, step = (of[coarse] for of in (left, nodes, steep, step))
-        places, errors, lower = (of[coarse] for of in (places, errors, lower))
-        most = np.argpartition(-errors, JOINING, axis=-1)[..., :JOINING]
-        ends = nodes[..., [0, -1]]
-        further = ends + step * np.diff(ends, axis=-1) * np.array([-1.0, 1.0])
-        further = np.where(lower, further, ends)[..., : 2 * int(lower.any())]
-        joining = np.concatenate([further, _taken(places, most)], axis=-1)
-        more = _joined(slopes, theta[left], joining, nodes[..., :1])
-        if further.size:
-            reached = (more[0][..., :2] == further).all(axis=1, keepdims=True)
-            step = np.where(reached, step, SHORTER * step)
-        nodes, steep = (
-            np.concatenate(pair, axis=-1) for pair in zip((nodes, steep), more, strict=True)
+        left = left[coarse]
+        joining, beyond = _joining(
+            nodes[coarse], step[coarse], places[coarse], errors[coarse], lower[coarse]
+        )
+        more = _joined(slopes, theta[left], joining, nodes[coarse, :, :1])
+        step = _shortened(step[coarse], joining, more[0], beyond)
+        nodes, steep = _ordered(
+            np.concatenate([nodes[coarse], more[0]], axis=-1),
+            np.concatenate([steep[coarse], more[1]], axis=-1),
         )
     return _gathered(done)
+
+
+def _joining(
+    nodes: Array, step: Array, places: Array, errors: Array, lower: Array
+) -> tuple[Array, bool]:
+    """Places for more nodes, shape (T, n, J), and whether the first two are beyond the ends."""
+    most = np.argpartition(-errors, JOINING, axis=-1)[..., :JOINING]
+    joining = _taken(places, most)
+    if not lower.any():
+        return joining, False
+    ends = nodes[..., [0, -1]]
+    further = ends + step * np.diff(ends, axis=-1) * np.array([-1.0, 1.0])
+    return np.concatenate([np.where(lower, further, ends), joining], axis=-1), True
+
+
+def _shortened(step: Array, joining: Array, joined: Array, beyond: bool) -> Array:
+    """Steps beyond the ends, shorter where the target was not finite there."""
+    if not beyond:
+        return step
+    reached = (joined[..., :2] == joining[..., :2]).all(axis=1, keepdims=True)
+    return np.where(reached, step, SHORTER * step)
+
+
+def _ordered(nodes: Array, steep: Array) -> tuple[Array, Array]:
+    order = np.argsort(nodes, axis=-1)
+    return _taken(nodes, order), _taken(steep, order)
 
 
 def _gathered(done: list[tuple[Array, Array, Array, Array]]) -> tuple[Array, Array, Array]:
