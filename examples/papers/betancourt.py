@@ -112,8 +112,8 @@ def figure_5(work: Work) -> Made:
     titled(axes[0, 2], "(c) KL(π$_i$ ‖ π$_{i+1}$)", "rung i", "nats")
     first = {name: next(r for r in rows if r["ladder"] == name) for name in LADDERS}
     says = (
-        f"The first of 25 even steps is {first['25 even']['KL to the next']:.1f} nats, that of 100 "
-        f"even ones {first['100 even']['KL to the next']:.1f}, and each of the 25 equal ones "
+        f"The first step of 25 even rungs is {first['25 even']['KL to the next']:.1f} nats, that "
+        f"of 100 even ones {first['100 even']['KL to the next']:.1f}, and each of 25 equal ones "
         f"{first['25 of equal KL']['KL to the next']:.3f}. Half of the equal rungs lie below "
         f"β = {LADDERS['25 of equal KL'][12]:.3f}. As in the paper, nearly all of the path happens "
         "near the prior, where even ladders have no rungs."
