@@ -145,6 +145,16 @@ def test_peaks_on_both_sides_of_a_deep_valley(s: float) -> None:
     np.testing.assert_allclose((x > 0).mean(axis=0), right, atol=0.1)
 
 
+def test_a_bound_is_approached_in_shorter_and_shorter_steps() -> None:
+    """A flat density ends at ±3, between the first mesh's last finite node, 1.9, and its next."""
+
+    def flat(_: Array, x: Array) -> tuple[Array, Array]:
+        return np.where(np.abs(x[:, 0]) < 3, 0.0, -np.inf), np.zeros_like(x)
+
+    found = profiles.profiles(flat, np.zeros((1, 1)), np.zeros(1), np.full(1, 0.1))
+    assert 2.6 < found.nodes.max() < 3 and -3 < found.nodes.min() < -2.6
+
+
 def test_a_target_that_is_not_finite_everywhere() -> None:
     """A beta density on the logit scale, beyond whose 3 the program overflows."""
 

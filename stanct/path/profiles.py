@@ -158,15 +158,13 @@ def _refined(
         done.append((left[~coarse], nodes[~coarse], steep[~coarse], worst[~coarse] < UNKNOWN))
         if not coarse.any():
             break
-        left = left[coarse]
-        joining, beyond = _joining(
-            nodes[coarse], step[coarse], places[coarse], errors[coarse], lower[coarse]
-        )
-        more = _joined(slopes, theta[left], joining, nodes[coarse, :, :1])
-        step = _shortened(step[coarse], joining, more[0], beyond)
+        left, nodes, steep, step = left[coarse], nodes[coarse], steep[coarse], step[coarse]
+        joining, beyond = _joining(nodes, step, places[coarse], errors[coarse], lower[coarse])
+        joined, its_steep = _joined(slopes, theta[left], joining, nodes[..., :1])
+        if beyond:
+            step = _shortened(step, joining, joined)
         nodes, steep = _ordered(
-            np.concatenate([nodes[coarse], more[0]], axis=-1),
-            np.concatenate([steep[coarse], more[1]], axis=-1),
+            np.concatenate([nodes, joined], axis=-1), np.concatenate([steep, its_steep], axis=-1)
         )
     return _gathered(done)
 
@@ -184,15 +182,14 @@ def _joining(
     return np.concatenate([np.where(lower, further, ends), joining], axis=-1), True
 
 
-def _shortened(step: Array, joining: Array, joined: Array, beyond: bool) -> Array:
+def _shortened(step: Array, joining: Array, joined: Array) -> Array:
     """Steps beyond the ends, shorter where the target was not finite there."""
-    if not beyond:
-        return step
     reached = (joined[..., :2] == joining[..., :2]).all(axis=1, keepdims=True)
     return np.where(reached, step, SHORTER * step)
 
 
 def _ordered(nodes: Array, steep: Array) -> tuple[Array, Array]:
+    """Nodes in ascending order, with their slopes."""
     order = np.argsort(nodes, axis=-1)
     return _taken(nodes, order), _taken(steep, order)
 

@@ -23,15 +23,15 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             yield f"The default took {step['method']}, because {step['because']}."
         else:
             yield (
-                f"It found {_estimate(before)}. Then it made {step['draws']} draws of each chain "
-                f"by {step['method']}, because {step['because']}."
+                f"It found {_estimate(before)}. Then it took {step['method']} for up to "
+                f"{step['draws']} draws of each chain, because {step['because']}."
             )
         before = step
     if confirmed := provenance.get("confirmed"):
         failed = ", ".join(confirmed.get("failed", ()))
         yield (
-            f"By {confirmed['method']}, which shares the program and the data alone, "
-            f"{_estimate(confirmed)}{f' (failed checks: {failed})' if failed else ''}."
+            f"A second method, {confirmed['method']}, found {_estimate(confirmed)}"
+            f"{f' (failed checks: {failed})' if failed else ''}."
         )
 
 
