@@ -14,12 +14,12 @@ import pytest
 from test_cmdstan import SOURCE, compiler
 from test_cmdstan import home as home  # a fixture
 
+from stanct import compiling
 from stanct.engines import cache
 from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.homes import Home
 from stanct.errors import EngineError
-from stanct.kernels import compiling
 from stanct.resources import _is_private
 
 

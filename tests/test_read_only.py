@@ -19,7 +19,7 @@ IMPORT = """
 import numpy as np
 import stanct
 from stanct.estimates.arviz_bridge import effective_size
-from stanct.kernels import compiling
+from stanct import compiling
 assert compiling.FOLDER is None and "site" in stanct.__file__, stanct.__file__
 assert effective_size(np.random.default_rng(1).standard_normal((4, 100))) > 100
 """

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 from numba import typeof
 
-from stanct.kernels import compiling
+from stanct import compiling
 from stanct.kernels.densities import make_extended
 from stanct.kernels.evaluation import make_scratch
 from stanct.kernels.extended import evaluate_extended

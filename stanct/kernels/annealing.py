@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import borrowed, compiled
+from stanct.compiling import borrowed, compiled
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, REJECTED, State, delta_of
 from stanct.kernels.hmc import Mover, tempered_move

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import borrowed, compiled, inlined
+from stanct.compiling import borrowed, compiled, inlined
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, delta_of, evaluate
 from stanct.kernels.hmc import Phase

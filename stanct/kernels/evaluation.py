@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import borrowed, compiled, inlined, summed
+from stanct.compiling import borrowed, compiled, inlined, summed
 from stanct.kernels.densities import Problem
 
 OK, REJECTED, DIVERGED = 0, 1, 2

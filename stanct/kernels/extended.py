@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import borrowed, compiled, inlined, summed
+from stanct.compiling import borrowed, compiled, inlined, summed
 from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import HALF_LOG_2PI, OK, Scratch, evaluated
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import compiled
+from stanct.compiling import compiled
 
 # The least β that is no atom.
 SMALLEST = 1e-300

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import compiled
+from stanct.compiling import compiled
 
 
 class Potential(NamedTuple):

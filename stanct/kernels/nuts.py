@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.compiling import borrowed, compiled, inlined, part, summed
 from stanct.engines.embedded import STATISTICS
-from stanct.kernels.compiling import borrowed, compiled, inlined, part, summed
 from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import Scratch
 from stanct.kernels.extended import evaluate_extended, evaluated_extended

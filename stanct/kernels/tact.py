@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import borrowed, compiled
+from stanct.compiling import borrowed, compiled
 from stanct.kernels.noisy import Potential, Reading, energy_at
 
 # Biases of the tempering variable.

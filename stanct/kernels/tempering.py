@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.kernels.compiling import borrowed, compiled
+from stanct.compiling import borrowed, compiled
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
 from stanct.kernels.hmc import Mover, refresh, step_at, tempered_move

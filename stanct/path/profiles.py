@@ -14,28 +14,33 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.meshes import (
+    JOINING,
+    climbed,
+    in_pieces,
+    log_densities,
+    masses,
+    merged,
+    quantiles,
+    wanted,
+)
 
 # Nodes of the first mesh on each side of its middle, where the last one is in standard deviations,
 # and how much denser nodes are in the middle. Further ones look for peaks that no pilot has seen.
 SIDE, LAST, BEND = 6, 10.0, 2.5
 FARTHER = 19.0, 36.0, 68.0, 130.0
-# Nodes that join in a round, and the most rounds.
-JOINING, ROUNDS = 6, 24
-# An interval is fine enough if the log density is so near to a parabola over it, in nats, and, at a
-# share, to a straight line. Less is asked where the density is small, by the square root of its
-# ratio to the largest one.
-FINE, COARSER = 0.25, 0.25
+# The most rounds.
+ROUNDS = 24
+# An interval is fine enough if the log density is so near to a parabola over it, in nats. Less is
+# asked where the density is small, by the square root of its ratio to the largest one.
+FINE = 0.25
 # Where the distance is larger in the end, the density is unknown.
 UNKNOWN = 3.0
-# The outermost nodes lie so many nats below the highest one. Others join beyond them, this share of
-# the range away, and nearer each time the target is not finite there, down to a least share.
-LOW, BEYOND, SHORTER, LEAST_STEP = 12.0, 0.7, 0.3, 0.02
-# Pieces of an interval, on each of which the log density is a straight line.
-PIECES = 3
+# Nodes join beyond ends that are not low enough, this share of the range away, and nearer each time
+# the target is not finite there, down to a least share.
+BEYOND, SHORTER, LEAST_STEP = 0.7, 0.3, 0.02
 # The slopes of the tails are those of the outermost nodes, times this factor.
 FLATTER = 0.5
-# Uniforms nearer to 0 or 1 than this are taken to be that far away.
-SMALLEST = 1e-16
 
 Slopes = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -63,42 +68,16 @@ class Profiles(NamedTuple):
 
     def drawn(self, uniforms: Array) -> Array:
         """The quantiles at uniforms, both of shape (T, n)."""
-        u = np.clip(uniforms, SMALLEST, 1 - SMALLEST)[..., None] * self.upto[..., -1:]
-        last = self.upto.shape[-1] - 1
-        piece = np.minimum((self.upto < u).sum(axis=-1, keepdims=True), last)
-        over = _taken(self.upto, piece)
-        under = np.where(piece > 0, _taken(self.upto, np.maximum(piece - 1, 0)), 0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            part = (u - under) / (over - under)
-            part = np.clip(part, SMALLEST, 1 - SMALLEST)
-            start, width, _, rise = self._piece(np.clip(piece - 1, 0, last - 2))
-            # Where the density rises, the piece is turned, so that exponentials do not overflow.
-            turned = np.where(rise > 0, 1 - part, part)
-            along = np.log1p(turned * np.expm1(-np.abs(rise))) / -np.abs(rise)
-            along = np.where(np.abs(rise) < 1e-9, turned, along)
-            x = start + width * np.where(rise > 0, 1 - along, along)
-            below = self.nodes[..., :1] + np.log(part) / self.rates[..., :1]
-            above = self.nodes[..., -1:] - np.log1p(-part) / self.rates[..., 1:]
-        return np.where(piece == 0, below, np.where(piece == last, above, x))[..., 0]
+        flat = quantiles(*self._rows(), _rows(self.upto), np.ravel(uniforms))
+        return flat.reshape(np.shape(uniforms))
 
     def log_density(self, x: Array) -> Array:
         """The sum of the n log densities, shape (T,), at x of shape (T, n)."""
-        x = x[..., None]
-        count = self.nodes.shape[-1]
-        number = (self.nodes <= x).sum(axis=-1, keepdims=True)
-        start, width, log_start, rise = self._piece(np.clip(number - 1, 0, count - 2))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            inside = log_start + rise * ((x - start) / width)
-        below = self.log_tops[..., :1] - self.rates[..., :1] * (self.nodes[..., :1] - x)
-        above = self.log_tops[..., -1:] - self.rates[..., 1:] * (x - self.nodes[..., -1:])
-        logs = np.where(number == 0, below, np.where(number == count, above, inside))
-        return logs[..., 0].sum(axis=-1)
+        return log_densities(*self._rows(), np.ravel(x)).reshape(np.shape(x)).sum(axis=-1)
 
-    def _piece(self, number: Array) -> tuple[Array, Array, Array, Array]:
-        """Start, width, log density at the start and rise of pieces, each of shape (T, n, 1)."""
-        start, log_start = _taken(self.nodes, number), _taken(self.log_tops, number)
-        width = _taken(self.nodes, number + 1) - start
-        return start, width, log_start, _taken(self.log_tops, number + 1) - log_start
+    def _rows(self) -> tuple[Array, Array, Array]:
+        """Nodes, log densities and rates, one row for each density."""
+        return _rows(self.nodes), _rows(self.log_tops), _rows(self.rates)
 
 
 def profiles(
@@ -123,19 +102,20 @@ def profiles(
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         nodes, steep, known = _refined(slopes, theta, centre, unit, fine)
-        heights = _heights(nodes, steep)
+        heights = climbed(_rows(nodes), _rows(steep)).reshape(nodes.shape)
         found = np.isfinite(heights).all(axis=-1) & (np.ptp(nodes, axis=-1) > 0)
         broken = ~(known & found.all(axis=1))
         scaled = np.linspace(-LAST, LAST, nodes.shape[-1])
         nodes[broken] = centre[:, None] + unit[:, None] * scaled
         steep[broken], heights[broken] = -scaled / unit[:, None], -0.5 * scaled**2
         heights -= heights.max(axis=-1, keepdims=True)
-        top = _taken(nodes, heights.argmax(axis=-1)[..., None])[..., 0]
+        top = np.take_along_axis(nodes, heights.argmax(axis=-1)[..., None], axis=-1)[..., 0]
         values, _ = slopes(theta, top)
         rates = FLATTER * np.stack([steep[..., 0], -steep[..., -1]], axis=-1)
         rates = np.maximum(rates, 1 / np.ptp(nodes, axis=-1)[..., None])
-        nodes, heights = _in_pieces(nodes, steep, heights)
-        upto = _upto(nodes, heights, rates)
+        pieces = in_pieces(_rows(nodes), _rows(steep), _rows(heights))
+        upto = masses(*pieces, _rows(rates))
+        nodes, heights, upto = (each.reshape(*top.shape, -1) for each in (*pieces, upto))
         log_total = np.log(upto[..., -1])
         log_mass = np.where(broken, -np.inf, values + log_total.sum(axis=-1))
     log_mass[np.isnan(log_mass)] = -np.inf
@@ -147,39 +127,35 @@ def _refined(
 ) -> tuple[Array, Array, Array]:
     """Nodes and slopes of the log density there, shapes (T, n, K), and whether it is known."""
     middle = np.broadcast_to(centre, (len(theta), centre.size))[..., None]
-    nodes, steep = _ordered(*_joined(slopes, theta, middle + unit[:, None] * _MESH, middle))
+    first, steep = _joined(slopes, theta, middle + unit[:, None] * _MESH, middle)
+    nodes, steep = _merged(first[..., :1], steep[..., :1], first[..., 1:], steep[..., 1:])
     step = np.full((len(theta), 1, 2), BEYOND)
     left, done = np.arange(len(theta)), []
     for number in range(ROUNDS + 1):
-        places, errors, lower = _candidates(nodes, steep)
-        lower &= step > LEAST_STEP
-        worst = errors.max(axis=(1, 2))
+        places, worst, lower = wanted(_rows(nodes), _rows(steep))
+        worst = worst.reshape(-1, centre.size).max(axis=1)
+        lower = lower.reshape(-1, centre.size, 2) & (step > LEAST_STEP)
         coarse = ((worst > fine) | lower.any(axis=(1, 2))) & (number < ROUNDS)
         done.append((left[~coarse], nodes[~coarse], steep[~coarse], worst[~coarse] < UNKNOWN))
         if not coarse.any():
             break
         left, nodes, steep, step = left[coarse], nodes[coarse], steep[coarse], step[coarse]
-        joining, beyond = _joining(nodes, step, places[coarse], errors[coarse], lower[coarse])
+        joining = places.reshape(-1, centre.size, JOINING)[coarse]
+        lower = lower[coarse]
+        if beyond := bool(lower.any()):
+            joining = np.concatenate([_beyond(nodes, step, lower), joining], axis=-1)
         joined, its_steep = _joined(slopes, theta[left], joining, nodes[..., :1])
         if beyond:
             step = _shortened(step, joining, joined)
-        nodes, steep = _ordered(
-            np.concatenate([nodes, joined], axis=-1), np.concatenate([steep, its_steep], axis=-1)
-        )
+        nodes, steep = _merged(nodes, steep, joined, its_steep)
     return _gathered(done)
 
 
-def _joining(
-    nodes: Array, step: Array, places: Array, errors: Array, lower: Array
-) -> tuple[Array, bool]:
-    """Places for more nodes, shape (T, n, J), and whether the first two are beyond the ends."""
-    most = np.argpartition(-errors, JOINING, axis=-1)[..., :JOINING]
-    joining = _taken(places, most)
-    if not lower.any():
-        return joining, False
+def _beyond(nodes: Array, step: Array, lower: Array) -> Array:
+    """Places beyond both ends, shape (T, n, 2), or the ends themselves if they are low enough."""
     ends = nodes[..., [0, -1]]
     further = ends + step * np.diff(ends, axis=-1) * np.array([-1.0, 1.0])
-    return np.concatenate([np.where(lower, further, ends), joining], axis=-1), True
+    return np.where(lower, further, ends)
 
 
 def _shortened(step: Array, joining: Array, joined: Array) -> Array:
@@ -188,10 +164,11 @@ def _shortened(step: Array, joining: Array, joined: Array) -> Array:
     return np.where(reached, step, SHORTER * step)
 
 
-def _ordered(nodes: Array, steep: Array) -> tuple[Array, Array]:
-    """Nodes in ascending order, with their slopes."""
-    order = np.argsort(nodes, axis=-1)
-    return _taken(nodes, order), _taken(steep, order)
+def _merged(nodes: Array, steep: Array, joined: Array, its_steep: Array) -> tuple[Array, Array]:
+    """All nodes in ascending order, and the slopes there, shapes (T, n, K)."""
+    both = merged(_rows(nodes), _rows(steep), _rows(joined), _rows(its_steep))
+    all_nodes, all_steep = (each.reshape(*nodes.shape[:-1], -1) for each in both)
+    return all_nodes, all_steep
 
 
 def _gathered(done: list[tuple[Array, Array, Array, Array]]) -> tuple[Array, Array, Array]:
@@ -223,94 +200,9 @@ def _joined(slopes: Slopes, theta: Array, nodes: Array, other: Array) -> tuple[A
     return nodes[..., :-1], steep[..., :-1]
 
 
-def _candidates(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
-    """Places for more nodes, how much each is needed, and whether ends are not low enough.
-
-    Returns
-    -------
-    tuple of Array
-        Shapes (T, n, 4 (K − 1)), the same, in nats, and (T, n, 2).
-    """
-    start, width, rise = nodes[..., :-1], np.diff(nodes, axis=-1), np.diff(steep, axis=-1)
-    heights = _heights(nodes, steep)
-    # Where the slope, taken as a straight line, is zero. If that is the middle, another part is.
-    crossing = -steep[..., :-1] / rise
-    peaked = (rise < 0) & (crossing > 0.05) & (crossing < 0.95)
-    crossing = np.where(peaked, crossing, 0.5)
-    crossing[np.abs(crossing - 0.5) < 0.02] = 0.4
-    bends = np.abs(np.diff(rise / width, axis=-1))
-    bends[~((width[..., 1:] > 0) & (width[..., :-1] > 0))] = 0.0
-    bend = np.zeros_like(width)
-    bend[..., 1:] += 0.5 * bends
-    bend[..., :-1] += 0.5 * bends
-    low = np.minimum(_most(steep, width, heights), 0.0)
-    errors = width * np.maximum(COARSER * np.abs(rise), width * bend) * np.exp(0.5 * low)
-    errors = np.nan_to_num(errors, nan=0.0, posinf=1e300)
-    # Of equal ones, the first is taken, whatever other places are refined beside this one.
-    errors *= 1 - 1e-9 * np.arange(width.shape[-1])
-    parts = (0.5, crossing, 0.25, 0.75)
-    shares = (1.0, peaked, 0.25, 0.2499)
-    return (
-        np.concatenate([start + part * width for part in parts], axis=-1),
-        np.concatenate([errors * share for share in shares], axis=-1),
-        heights[..., [0, -1]] > heights.max(axis=-1, keepdims=True) - LOW,
-    )
-
-
-def _most(steep: Array, width: Array, heights: Array) -> Array:
-    """How high the log density can be, above the highest node, at or beyond an interval.
-
-    Between nodes, slopes are between those of the nodes. Where a mesh is coarse, heights by
-    straight slopes can be too low by hundreds of nats, and would hide a second peak. All that lies
-    between two peaks decides how high they are beside each other.
-    """
-    right = np.arange(width.shape[-1]) >= heights.argmax(axis=-1)[..., None]
-    up = np.where(right, width * np.maximum(steep[..., 1:], steep[..., :-1]), 0.0)
-    down = np.where(right, 0.0, -width * np.minimum(steep[..., 1:], steep[..., :-1]))
-    ends = np.zeros_like(heights)
-    ends[..., 1:] += np.cumsum(up, axis=-1)
-    ends[..., :-1] += np.cumsum(down[..., ::-1], axis=-1)[..., ::-1]
-    most = np.maximum(ends[..., 1:], ends[..., :-1])
-    above = np.maximum.accumulate(np.where(right, most, -np.inf)[..., ::-1], axis=-1)[..., ::-1]
-    below = np.maximum.accumulate(np.where(right, -np.inf, most), axis=-1)
-    return np.where(right, above, below)
-
-
-def _heights(nodes: Array, steep: Array) -> Array:
-    """Log densities at nodes, relative to the first one, where slopes are straight in between."""
-    rises = 0.5 * (steep[..., 1:] + steep[..., :-1]) * np.diff(nodes, axis=-1)
-    return np.concatenate([np.zeros((*nodes.shape[:-1], 1)), np.cumsum(rises, axis=-1)], axis=-1)
-
-
-def _in_pieces(nodes: Array, steep: Array, heights: Array) -> tuple[Array, Array]:
-    """Ends of pieces, and the log densities there."""
-    part = np.arange(PIECES) / PIECES
-    width = np.diff(nodes, axis=-1)[..., None]
-    first, rise = steep[..., :-1, None], np.diff(steep, axis=-1)[..., None]
-    within = nodes[..., :-1, None] + width * part
-    tops = heights[..., :-1, None] + width * (first * part + 0.5 * rise * part**2)
-    flat = (*nodes.shape[:-1], -1)
-    return (
-        np.concatenate([within.reshape(flat), nodes[..., -1:]], axis=-1),
-        np.concatenate([tops.reshape(flat), heights[..., -1:]], axis=-1),
-    )
-
-
-def _upto(nodes: Array, log_tops: Array, rates: Array) -> Array:
-    """Masses of the lower tail and all pieces, added up, shape (T, n, K + 1)."""
-    upto = np.empty((*nodes.shape[:-1], nodes.shape[-1] + 1))
-    rise = np.abs(np.diff(log_tops, axis=-1))
-    tops = np.exp(log_tops)
-    highest = np.maximum(tops[..., 1:], tops[..., :-1])
-    # (1 − exp(−r)) / r, to r² / 6 where r is small.
-    mean = np.where(rise < 1e-3, 1 - 0.5 * rise, -np.expm1(-rise) / np.maximum(rise, 1e-3))
-    upto[..., [0, -1]] = tops[..., [0, -1]] / rates
-    upto[..., 1:-1] = np.diff(nodes, axis=-1) * highest * mean
-    return np.cumsum(upto, axis=-1, out=upto)
-
-
-def _taken(of: Array, numbers: Array) -> Array:
-    return np.take_along_axis(of, numbers, axis=-1)
+def _rows(of: Array) -> Array:
+    """One row for each density, in order in memory."""
+    return np.ascontiguousarray(of).reshape(-1, of.shape[-1])
 
 
 _NEAR = LAST * np.sinh(BEND * np.arange(-SIDE, SIDE + 1) / SIDE) / np.sinh(BEND)

@@ -2,7 +2,8 @@
 
 numba keys its disk cache by the file of the called function. It does not notice a change in another
 file whose code or records were compiled in, and would run the old machine code. Here one key covers
-the text of every file of the package, so a change in any of them recompiles all loops.
+the text of every file with loops, `kernels/` and `meshes`, and of this one. A change in any of them
+recompiles all.
 
 The environment variable `NUMBA_CACHE_DIR` chooses the cache folder, as elsewhere in numba. The
 default is the user's cache folder. If the folder cannot be written, or another user could have
@@ -39,13 +40,18 @@ from stanct.resources import exposed, make_own_folder
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
+# What the key covers beside the files in `kernels/`.
+_OTHERS = "compiling.py", "meshes.py"
 
 
 def source_key() -> str | None:
-    """Return a digest of the package's files and the compiler's version; None without source."""
+    """Return a digest of the files with loops and the compiler's version; None without source."""
     digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}".encode())
+    package = resources.files("stanct")
     files = [
-        file for file in resources.files("stanct.kernels").iterdir() if file.name.endswith(".py")
+        file
+        for file in (*(package / "kernels").iterdir(), *(package / name for name in _OTHERS))
+        if file.name.endswith(".py") and file.is_file()
     ]
     for file in sorted(files, key=lambda file: file.name):
         text = file.read_bytes()
