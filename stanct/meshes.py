@@ -35,7 +35,7 @@ def _climb(nodes: Array, steep: Array, heights: Array) -> bool:
     for k in range(1, nodes.size):
         mean = 0.5 * (steep[k] + steep[k - 1])
         heights[k] = heights[k - 1] + mean * (nodes[k] - nodes[k - 1])
-    return np.isfinite(heights).all()
+    return bool(np.isfinite(heights).all())
 
 
 @part
