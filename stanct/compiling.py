@@ -219,7 +219,7 @@ _NEVER_A_VALUE: Any = {"no_cfunc_wrapper": True}
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function to run without the interpreter's lock, and cache its machine code.
 
-    Only for functions of this package: the cache key covers no other file.
+    Only for functions in `kernels/` and `meshes`: the cache key covers no other file.
     """
     dispatcher: Any = numba.njit(nogil=True, **_NEVER_A_VALUE)(function)
     if FOLDER is not None:

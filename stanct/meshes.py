@@ -13,8 +13,7 @@ from stanct.compiling import compiled, part
 
 # Nodes that may join in a round.
 JOINING = 6
-# An interval is fine enough if the log density is so near to a straight line over it, as a share of
-# what a parabola may be off.
+# How much a distance of the log density from a straight line counts, beside one from a parabola.
 COARSER = 0.25
 # The outermost nodes lie so many nats below the highest one.
 LOW = 12.0
@@ -22,7 +21,7 @@ LOW = 12.0
 PIECES = 3
 # Uniforms nearer to 0 or 1 than this are taken to be that far away.
 SMALLEST = 1e-16
-# Of an interval's candidates the middle comes first, then the peak, and then the quarters.
+# The middle of an interval and its peak have its whole need, and its quarters these shares.
 _QUARTERS = 0.25, 0.2499
 # Of equal needs the first is taken, whatever other places are refined beside this one.
 _EARLIER = 1e-9
@@ -108,7 +107,7 @@ def _set_needs(nodes: Array, steep: Array, most: Array, needs: Array) -> None:
 
 @compiled
 def wanted(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
-    """Places for more nodes, how much the neediest is needed, and whether ends are not low enough.
+    """Places for more nodes, the need of the neediest, and whether ends are not low enough.
 
     Parameters
     ----------
@@ -117,8 +116,8 @@ def wanted(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
     Returns
     -------
     tuple of Array
-        Shapes (R, JOINING), (R,), in nats, and (R, 2). Nothing is wanted where heights are not
-        finite.
+        Shapes (R, JOINING), (R,), in nats, and (R, 2). A row whose heights are not finite has no
+        needs.
     """
     rows, count = nodes.shape
     places, worst = np.empty((rows, JOINING)), np.zeros(rows)
@@ -211,6 +210,7 @@ def masses(nodes: Array, log_tops: Array, rates: Array) -> Array:
         for k in range(count - 1):
             rise = abs(log_tops[row, k + 1] - log_tops[row, k])
             after = np.exp(log_tops[row, k + 1])
+            # The mean of an exponential; where both ends are near, theirs, right to r² / 12.
             mean = abs(after - top) / rise if rise > 1e-3 else 0.5 * (after + top)
             upto[row, k + 1] = upto[row, k] + (nodes[row, k + 1] - nodes[row, k]) * mean
             top = after

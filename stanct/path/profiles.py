@@ -29,7 +29,7 @@ from stanct.meshes import (
 # and how much denser nodes are in the middle. Further ones look for peaks that no pilot has seen.
 SIDE, LAST, BEND = 6, 10.0, 2.5
 FARTHER = 19.0, 36.0, 68.0, 130.0
-# The most rounds.
+# The most rounds in which nodes join.
 ROUNDS = 24
 # An interval is fine enough if the log density is so near to a parabola over it, in nats. Less is
 # asked where the density is small, by the square root of its ratio to the largest one.
@@ -68,14 +68,14 @@ class Profiles(NamedTuple):
 
     def drawn(self, uniforms: Array) -> Array:
         """The quantiles at uniforms, both of shape (T, n)."""
-        flat = quantiles(*self._rows(), _rows(self.upto), np.ravel(uniforms))
+        flat = quantiles(*self._pieces(), _rows(self.upto), np.ravel(uniforms))
         return flat.reshape(np.shape(uniforms))
 
     def log_density(self, x: Array) -> Array:
         """The sum of the n log densities, shape (T,), at x of shape (T, n)."""
-        return log_densities(*self._rows(), np.ravel(x)).reshape(np.shape(x)).sum(axis=-1)
+        return log_densities(*self._pieces(), np.ravel(x)).reshape(np.shape(x)).sum(axis=-1)
 
-    def _rows(self) -> tuple[Array, Array, Array]:
+    def _pieces(self) -> tuple[Array, Array, Array]:
         """Nodes, log densities and rates, one row for each density."""
         return _rows(self.nodes), _rows(self.log_tops), _rows(self.rates)
 
