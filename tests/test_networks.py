@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -134,7 +134,7 @@ def epoch_and_whole() -> Any:
     rows, labels = rng.standard_normal((128, 784)), rng.integers(10, size=128)
     known = images.Images("noise", rows, labels, rows, labels)
     z = rng.standard_normal(networks.count_of(network))
-    estimate = networks.posterior(network, known, 0.0)
+    estimate = networks.posterior(network, known, 0.0, networks.alone(network, rows))
     first, second = estimate(z, rng), estimate(z, rng)
     whole = np.asarray(
         networks.likelihood(network)(np.concatenate([z, np.arange(128), labels]), rows)
@@ -154,6 +154,46 @@ def test_batches_of_an_epoch_are_all_images(elsewhere: Callable[..., Any]) -> No
     assert mean[0] == pytest.approx(whole[0], rel=1e-6)
     np.testing.assert_allclose(mean[1], whole[1], atol=2e-4)
     assert accuracies[0] == accuracies[1]
+
+
+def runs_together(failing: bool) -> Any:
+    """What three runs of different lengths get from common calls, and by calls of their own."""
+    networks, rng = module("networks"), np.random.default_rng(4)
+    network, rows = networks.NETWORKS["CNN"], rng.standard_normal((30, 784)).astype(np.float32)
+    together = networks.Together(network, rows, 3)
+    if failing:
+        together._function = None
+    asked = [[np.concatenate([rng.standard_normal(networks.count_of(network)),
+                              rng.integers(30, size=networks.BATCH),
+                              rng.integers(10, size=networks.BATCH)]).astype(np.float32)
+              for _ in range(length)] for length in (1, 3, 2)]  # fmt: skip
+
+    def run(k: int) -> Any:
+        try:
+            with together.seat(k) as call:
+                return [call(given) for given in asked[k]]
+        except TypeError:
+            return "failed"
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(run, range(3)))
+    call = networks.alone(network, rows)
+    return found, [[call(given) for given in own] for own in asked], together._calls
+
+
+@NEEDS_JAX
+def test_runs_that_share_calls_get_what_they_ask_for(elsewhere: Callable[..., Any]) -> None:
+    """There are as many calls as the longest run needs, and a run that ends holds up none."""
+    found, alone, calls = elsewhere(runs_together, False)
+    assert [len(own) for own in found] == [1, 3, 2]
+    for own, theirs in zip(found, alone, strict=True):
+        np.testing.assert_allclose(own, theirs, rtol=1e-5, atol=1e-4)
+    assert calls == 3
+
+
+@NEEDS_JAX
+def test_a_common_call_that_fails_ends_all_its_runs(elsewhere: Callable[..., Any]) -> None:
+    assert elsewhere(runs_together, True)[0] == ["failed"] * 3
 
 
 def test_optimisers_ascend_at_their_rates() -> None:

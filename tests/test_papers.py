@@ -514,8 +514,11 @@ def test_words_that_no_part_has_are_refused_before_any_work(
     assert not [file for file in tmp_path.iterdir() if file.stat().st_size]
 
 
-def canned(job: dict[str, Any]) -> dict[str, Any]:
+def canned(job: dict[str, Any]) -> Any:
     """What the part of a job could be, with numbers that mean nothing."""
+    job = dict(job)
+    if methods := job.pop("methods", None):
+        return [canned(job | {"method": method}) for method in methods]
     numbers = dict.fromkeys(
         ("gradients", "cpu", "seconds", "log_z", "mean", "covariance", "cost", "accuracy",
          "log_predictive"), 1.5,
@@ -532,7 +535,7 @@ class Canned:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def all(self, _: object, jobs: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    def all(self, _: object, jobs: list[dict[str, Any]]) -> list[Any]:
         number = self.number % len(jobs)
         return [canned(job) if k == number else None for k, job in enumerate(jobs)]
 
@@ -594,8 +597,15 @@ def test_the_key_of_a_part_holds_what_it_calls(papers: Callable[[str], ModuleTyp
     assert not mixture & {"temper", "sample", "default_rng"}
     machines = named(papers("graham_storkey").boltzmann_run)
     assert {"boltzmann_run", "system", "base_for", "sampled"} <= machines
-    table = named(papers("network_table").network_run)
-    assert {"Recurrent", "Convolutional", "likelihood", "adam", "momentum_sgd"} <= table
+    table = named(papers("network_table").network_runs)
+    assert {
+        "network_run",
+        "Recurrent",
+        "Convolutional",
+        "likelihood",
+        "adam",
+        "momentum_sgd",
+    } <= table
     script = (ROOT / "examples/boltzmann/run.py").read_text(encoding="utf-8")
     assert script in texts(papers("graham_storkey").boltzmann_run)
 

@@ -6,15 +6,18 @@ The optimisers are those of `examples/tact_mlp`. Weights are sampled as z = weig
 prior is standard normal.
 
 JAX is imported where a network is first used, so that other figures do without it. It takes a GPU
-where it finds one. Several processes may share the GPU, so that none reserves its memory.
+where it finds one. Several processes may share the GPU, so that none reserves its memory. A batch
+of 64 images keeps a GPU busy for a small part of a call, so that there several runs share a call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +37,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 Layers = Sequence[Any]
 Estimate = Callable[[np.ndarray, np.random.Generator], tuple[float, np.ndarray]]
+# From weights, places and labels, shape (D + 2 n,), to log likelihood and gradient, shape (1 + D,).
+Call = Callable[[np.ndarray], np.ndarray]
 
 
 def jax_is_here() -> None:
@@ -81,6 +86,20 @@ class Recurrent:
         return hidden @ out + out_bias
 
 
+def convolved(images: Any, filters: Any) -> Any:
+    """Images of shape (n, h, w, c) through filters of shape (3, 3, c, f), with zeros around them.
+
+    It is one product of matrices. JAX's own convolution is slow on a GPU where each of several runs
+    has filters of its own.
+    """
+    import jax.numpy as jnp
+
+    _, height, width, _ = images.shape
+    wider = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    shifted = [wider[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+    return jnp.concatenate(shifted, axis=3) @ filters.reshape(-1, filters.shape[3])
+
+
 class Convolutional:
     """Twice sixteen 3 × 3 filters, ReLU and pooling of 2 × 2, a layer of 100 with ReLU, scores."""
 
@@ -97,10 +116,7 @@ class Convolutional:
         first, bias, second, offset, wide, wide_bias, out, out_bias = layers
         images = rows.reshape(-1, SIDE, SIDE, 1)
         for filters, shift in ((first, bias), (second, offset)):
-            images = jax.lax.conv_general_dilated(
-                images, filters, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )
-            images = jax.nn.relu(images + shift)
+            images = jax.nn.relu(convolved(images, filters) + shift)
             n, height, width, channels = images.shape
             blocks = images.reshape(n, height // 2, 2, width // 2, 2, channels)
             images = blocks.max(axis=(2, 4))
@@ -168,15 +184,84 @@ def probabilities(network: Recurrent | Convolutional) -> Callable[[Any, Any], An
     return jax.jit(lambda z, rows: jax.nn.softmax(scores_of(network, z, rows)))
 
 
-def posterior(network: Recurrent | Convolutional, images: Any, permuted: float) -> Estimate:
-    """An estimate of the log posterior in z and its gradient from batches.
+class Together:
+    """Log likelihoods of several runs, each in a thread of its own, by one call for all.
 
-    Epochs and permuted labels are those of `examples/tact_mlp`.
+    A call is made when every run waits for it. Runs that have ended are left in it, with what they
+    last asked for, because another number of runs would be compiled anew.
     """
+
+    def __init__(self, network: Recurrent | Convolutional, images: Any, runs: int) -> None:
+        import jax
+
+        self._function = jax.jit(jax.vmap(likelihood(network), (0, None)))
+        self._images = images
+        self._given = np.zeros((runs, count_of(network) + 2 * BATCH), np.float32)
+        self._found: np.ndarray | BaseException = self._given
+        self._calls, self._left, self._waiting = 0, runs, 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def seat(self, run: int) -> Iterator[Call]:
+        """What run number `run` calls, until it ends. Every run must take its seat."""
+        try:
+            yield functools.partial(self._answer, run)
+        finally:
+            with self._changed:
+                self._left -= 1
+                self._call_if_all_wait()
+
+    def _answer(self, run: int, given: np.ndarray) -> np.ndarray:
+        with self._changed:
+            self._given[run] = given
+            self._waiting += 1
+            call = self._calls
+            self._call_if_all_wait()
+            self._changed.wait_for(lambda: self._calls > call)
+            if isinstance(self._found, BaseException):
+                raise self._found
+            return self._found[run]
+
+    def _call_if_all_wait(self) -> None:
+        if not 0 < self._left == self._waiting:
+            return
+        try:
+            self._found = np.asarray(self._function(self._given, self._images))
+        except BaseException as failure:  # every run must hear of it, or it would wait forever
+            self._found = failure
+        self._calls, self._waiting = self._calls + 1, 0
+        self._changed.notify_all()
+
+
+def on_gpu() -> bool:
+    """Whether JAX computes on a GPU. On a processor a common call is no faster than several."""
     import jax
 
-    count, compiled = len(images.train_labels), likelihood(network)
-    placed = jax.device_put(np.asarray(images.train, np.float32))
+    return jax.default_backend() != "cpu"
+
+
+def placed(images: Any) -> Any:
+    """The training images on JAX's device."""
+    import jax
+
+    return jax.device_put(np.asarray(images.train, np.float32))
+
+
+def alone(network: Recurrent | Convolutional, images: Any) -> Call:
+    """The log likelihood and its gradient by a call for each."""
+    compiled = likelihood(network)
+    return lambda given: np.asarray(compiled(given, images))
+
+
+def posterior(
+    network: Recurrent | Convolutional, images: Any, permuted: float, call: Call
+) -> Estimate:
+    """An estimate of the log posterior in z and its gradient from batches.
+
+    Epochs and permuted labels are those of `examples/tact_mlp`. `call` is from `Together` or
+    `alone`.
+    """
+    count = len(images.train_labels)
     # The batches are places of images, in place of the images.
     batches = example("tact_mlp", "network").NoisyPosterior(
         replace(images, train=np.arange(count)), permuted, BATCH
@@ -184,7 +269,7 @@ def posterior(network: Recurrent | Convolutional, images: Any, permuted: float) 
 
     def estimate(z: np.ndarray, rng: np.random.Generator) -> tuple[float, np.ndarray]:
         given = np.concatenate([z, *batches._next(rng)], dtype=np.float32, casting="unsafe")
-        found = np.asarray(compiled(given, placed)).astype(float)
+        found = call(given).astype(float)
         found *= count / BATCH
         return found[0] - 0.5 * float(z @ z), found[1:] - z
 
