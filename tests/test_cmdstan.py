@@ -435,7 +435,8 @@ def test_time_of_a_trajectory(engine: CmdStan) -> None:
     ("name", "kind"),
     [
         ("beta_binomial", "joint"),
-        *(pytest.param(name, "joint", marks=LONG) for name in MODELS if name != "beta_binomial"),
+        pytest.param("boltzmann", "joint", marks=LONG),
+        pytest.param("decoder", "joint", marks=LONG),
         pytest.param("radon", "pseudo_extended", marks=LONG),
         pytest.param("radon", "powers", marks=LONG),
     ],
