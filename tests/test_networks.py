@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -156,13 +156,15 @@ def test_batches_of_an_epoch_are_all_images(elsewhere: Callable[..., Any]) -> No
     assert accuracies[0] == accuracies[1]
 
 
-def runs_together(failing: bool) -> Any:
+def runs_together(end: str = "") -> Any:
     """What three runs of different lengths get from common calls, and by calls of their own."""
     networks, rng = module("networks"), np.random.default_rng(4)
     network, rows = networks.NETWORKS["CNN"], rng.standard_normal((30, 784)).astype(np.float32)
     together = networks.Together(network, rows, 3)
-    if failing:
+    if end == "failing":
         together._function = None
+    elif end == "stopped":
+        together.stop()
     asked = [[np.concatenate([rng.standard_normal(networks.count_of(network)),
                               rng.integers(30, size=networks.BATCH),
                               rng.integers(10, size=networks.BATCH)]).astype(np.float32)
@@ -172,28 +174,33 @@ def runs_together(failing: bool) -> Any:
         try:
             with together.seat(k) as call:
                 return [call(given) for given in asked[k]]
-        except TypeError:
-            return "failed"
+        except CancelledError:
+            return "cancelled"
 
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(run, range(3)))
     call = networks.alone(network, rows)
-    return found, [[call(given) for given in own] for own in asked], together._calls
+    why = type(together.failure).__name__
+    return found, [[call(given) for given in own] for own in asked], together._calls, why
 
 
 @NEEDS_JAX
 def test_runs_that_share_calls_get_what_they_ask_for(elsewhere: Callable[..., Any]) -> None:
     """There are as many calls as the longest run needs, and a run that ends holds up none."""
-    found, alone, calls = elsewhere(runs_together, False)
+    found, alone, calls, why = elsewhere(runs_together)
     assert [len(own) for own in found] == [1, 3, 2]
     for own, theirs in zip(found, alone, strict=True):
         np.testing.assert_allclose(own, theirs, rtol=1e-5, atol=1e-4)
-    assert calls == 3
+    assert calls == 3 and why == "NoneType"
 
 
 @NEEDS_JAX
-def test_a_common_call_that_fails_ends_all_its_runs(elsewhere: Callable[..., Any]) -> None:
-    assert elsewhere(runs_together, True)[0] == ["failed"] * 3
+@pytest.mark.parametrize(("end", "why"), [("failing", "TypeError"), ("stopped", "CancelledError")])
+def test_all_runs_hear_of_a_failed_call_and_of_the_end(
+    elsewhere: Callable[..., Any], end: str, why: str
+) -> None:
+    found, *_, told = elsewhere(runs_together, end)
+    assert (found, told) == (["cancelled"] * 3, why)
 
 
 def test_optimisers_ascend_at_their_rates() -> None:

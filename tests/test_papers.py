@@ -599,7 +599,7 @@ def test_the_key_of_a_part_holds_what_it_calls(papers: Callable[[str], ModuleTyp
     assert {"boltzmann_run", "system", "base_for", "sampled"} <= machines
     table = named(papers("network_table").network_runs)
     assert {
-        "network_run",
+        "drawn",
         "Recurrent",
         "Convolutional",
         "likelihood",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,7 @@ PAPER = {
         "TACT-HMC, T ≤ 9": (78.93, 74.88, 73.22),
     },
 }
+Drawn = tuple[dict[str, Any], np.ndarray]
 METHODS = (*PAPER["RNN"], "TACT-HMC, T ≤ 1.02")
 # Epochs of the full form; the quick one has 14 of a thousand images, two hundred gradients.
 EPOCHS, QUICK_EPOCHS = 20, 14
@@ -66,34 +68,57 @@ def network_runs(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Part: test accuracies of one network by several methods at one share of permuted labels.
 
-    On a GPU the methods run side by side.
+    On a GPU the methods run side by side. A sampler's prediction is the mean over its draws.
     """
     asked_for(folder)
     jax_is_here()
     images = example("tact_mlp").images(Path(folder), rows)
     net = NETWORKS[network]
     train = placed(images)
-    if not on_gpu():
+    if on_gpu():
+        runs = side_by_side(
+            Together(net, train, len(methods)), methods,
+            lambda method, call: drawn(network, method, permuted, seed, epochs, images, call),
+        )  # fmt: skip
+    else:
         call = alone(net, train)
-        return [network_run(network, method, permuted, seed, epochs, images, call)
-                for method in methods]  # fmt: skip
-    together = Together(net, train, len(methods))
+        runs = [drawn(network, method, permuted, seed, epochs, images, call) for method in methods]
+    return [found | {"accuracy": 100 * accuracy(net, draws, images) if len(draws) else np.nan}
+            for found, draws in runs]  # fmt: skip
 
-    def seated(run: int) -> dict[str, Any]:
-        with together.seat(run) as call:
-            return network_run(network, methods[run], permuted, seed, epochs, images, call)
+
+def side_by_side(
+    together: Together, methods: Sequence[str], run: Callable[[str, Call], Drawn]
+) -> list[Drawn]:
+    """The runs of all methods, in threads that share their calls.
+
+    The sampler takes a call that fails for a point that is rejected, so that a failure is raised
+    here when all runs are over.
+    """
+
+    def seated(number: int) -> Drawn:
+        with together.seat(number) as call:
+            return run(methods[number], call)
 
     with ThreadPoolExecutor(len(methods)) as pool:
-        return list(pool.map(seated, range(len(methods))))
+        try:
+            runs = [pool.submit(seated, number) for number in range(len(methods))]
+            made = [one.result() for one in runs]
+        except BaseException:  # Ctrl-C, too, and a thread that cannot start
+            together.stop()
+            raise
+    if together.failure:
+        raise together.failure
+    return made
 
 
-def network_run(
+def drawn(
     network: str, method: str, permuted: float, seed: int, epochs: int, images: Any, call: Call
-) -> dict[str, Any]:
-    """Test accuracy of one network by one method.
+) -> Drawn:
+    """What is told of one run, and its draws or the optimiser's end, shape (draws, D).
 
-    A sampler's prediction is the mean over twenty of its draws, or over all of fewer than forty.
-    The accuracy is NaN if its chain was never at temperature 1 in the second half.
+    Of a sampler's draws there are 20 to 30, or all of fewer than forty. There are none if its chain
+    was never at temperature 1 in the second half.
     """
     mlp, net = example("tact_mlp"), NETWORKS[network]
     estimate = posterior(net, images, permuted, call)
@@ -105,8 +130,7 @@ def network_run(
                              "images": images.label, "weights": dimension, "gradients": steps,
                              "warnings": []}  # fmt: skip
     if method in mlp.OPTIMISERS:
-        draws = mlp.OPTIMISERS[method](estimate, start, steps, count, rng, SD)[None]
-        return found | {"accuracy": 100 * accuracy(net, draws, images)}
+        return found, mlp.OPTIMISERS[method](estimate, start, steps, count, rng, SD)[None]
     known = mlp.SAMPLERS[method]
     # A step moves the weights as far as those of the first layer there. Steps are those for all
     # sixty thousand images; a posterior of fewer is that much wider.
@@ -120,9 +144,8 @@ def network_run(
             chains=1, warmup=LOOKS // 2 - SETTLE, draws=LOOKS // 2, seed=seed, progress=False,
         )  # fmt: skip
     except stanct.SamplingError as failure:
-        return found | {"accuracy": np.nan, "warnings": [str(failure)]}
-    draws = run.z[0][:: max(1, run.draws // AVERAGED)]
-    return found | {"accuracy": 100 * accuracy(net, draws, images), "warnings": run.warnings}
+        return found | {"warnings": [str(failure)]}, np.zeros((0, dimension))
+    return found | {"warnings": run.warnings}, run.z[0][:: max(1, run.draws // AVERAGED)]
 
 
 def table_1_networks(work: Work) -> Made:

@@ -18,6 +18,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any
 
@@ -189,6 +190,11 @@ class Together:
 
     A call is made when every run waits for it. Runs that have ended are left in it, with what they
     last asked for, because another number of runs would be compiled anew.
+
+    Attributes
+    ----------
+    failure
+        Why calls fail from now on, all with `CancelledError`; None while they do not.
     """
 
     def __init__(self, network: Recurrent | Convolutional, images: Any, runs: int) -> None:
@@ -197,7 +203,8 @@ class Together:
         self._function = jax.jit(jax.vmap(likelihood(network), (0, None)))
         self._images = images
         self._given = np.zeros((runs, count_of(network) + 2 * BATCH), np.float32)
-        self._found: np.ndarray | BaseException = self._given
+        self._found = self._given
+        self.failure: BaseException | None = None
         self._calls, self._left, self._waiting = 0, runs, 0
         self._changed = threading.Condition()
 
@@ -211,25 +218,34 @@ class Together:
                 self._left -= 1
                 self._call_if_all_wait()
 
+    def stop(self) -> None:
+        """Let every run end at its next call."""
+        with self._changed:
+            self._fail(CancelledError())
+
     def _answer(self, run: int, given: np.ndarray) -> np.ndarray:
         with self._changed:
             self._given[run] = given
             self._waiting += 1
             call = self._calls
             self._call_if_all_wait()
-            self._changed.wait_for(lambda: self._calls > call)
-            if isinstance(self._found, BaseException):
-                raise self._found
+            self._changed.wait_for(lambda: self._calls > call or self.failure)
+            if self.failure:
+                raise CancelledError
             return self._found[run]
 
     def _call_if_all_wait(self) -> None:
-        if not 0 < self._left == self._waiting:
+        if self.failure or not 0 < self._left == self._waiting:
             return
         try:
             self._found = np.asarray(self._function(self._given, self._images))
         except BaseException as failure:  # every run must hear of it, or it would wait forever
-            self._found = failure
+            self._fail(failure)
         self._calls, self._waiting = self._calls + 1, 0
+        self._changed.notify_all()
+
+    def _fail(self, failure: BaseException) -> None:
+        self.failure = failure
         self._changed.notify_all()
 
 
