@@ -203,6 +203,34 @@ def test_all_runs_hear_of_a_failed_call_and_of_the_end(
     assert (found, told) == (["cancelled"] * 3, why)
 
 
+def failure_of_a_table() -> str:
+    """What is raised where the common call of an optimiser and of something else fails."""
+    networks, table = module("networks"), module("network_table")
+    network, rows = networks.NETWORKS["CNN"], np.zeros((30, 784), np.float32)
+    together = networks.Together(network, rows, 2)
+    together._function = None
+    given = np.zeros(networks.count_of(network) + 2 * networks.BATCH, np.float32)
+
+    def run(method: str, call: Callable[[np.ndarray], np.ndarray]) -> Any:
+        try:
+            return {}, call(given)
+        except CancelledError:
+            if method == "optimiser":
+                raise
+            return {}, given  # as a sampler that takes it for a rejected point
+
+    try:
+        table.side_by_side(together, ["optimiser", "sampler"], run)
+    except BaseException as failure:
+        return type(failure).__name__
+    return "nothing"
+
+
+@NEEDS_JAX
+def test_a_table_tells_why_a_common_call_failed(elsewhere: Callable[..., Any]) -> None:
+    assert elsewhere(failure_of_a_table) == "TypeError"
+
+
 def test_optimisers_ascend_at_their_rates() -> None:
     """Adam moves a weight by .001 a step; momentum SGD arrives at the top of a parabola."""
     networks, rng = module("networks"), np.random.default_rng(1)

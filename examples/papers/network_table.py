@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,13 +103,13 @@ def side_by_side(
     with ThreadPoolExecutor(len(methods)) as pool:
         try:
             runs = [pool.submit(seated, number) for number in range(len(methods))]
-            made = [one.result() for one in runs]
+            wait(runs, return_when=FIRST_EXCEPTION)
         except BaseException:  # Ctrl-C, too, and a thread that cannot start
             together.stop()
             raise
     if together.failure:
         raise together.failure
-    return made
+    return [one.result() for one in runs]
 
 
 def drawn(

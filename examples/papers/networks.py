@@ -245,7 +245,7 @@ class Together:
         self._changed.notify_all()
 
     def _fail(self, failure: BaseException) -> None:
-        self.failure = failure
+        self.failure = self.failure or failure
         self._changed.notify_all()
 
 
