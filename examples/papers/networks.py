@@ -250,7 +250,7 @@ class Together:
 
 
 def on_gpu() -> bool:
-    """Whether JAX computes on a GPU. On a processor a common call is no faster than several."""
+    """Whether JAX has a GPU or the like. On a CPU a common call is no faster than several."""
     import jax
 
     return jax.default_backend() != "cpu"
