@@ -5,6 +5,7 @@ What imports JAX runs in a process of its own, because JAX warns of every fork t
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import multiprocessing
@@ -164,7 +165,7 @@ def runs_together(end: str = "") -> Any:
     if end == "failing":
         together._function = None
     elif end == "stopped":
-        together.stop()
+        together.stop(KeyboardInterrupt())
     asked = [[np.concatenate([rng.standard_normal(networks.count_of(network)),
                               rng.integers(30, size=networks.BATCH),
                               rng.integers(10, size=networks.BATCH)]).astype(np.float32)
@@ -195,7 +196,9 @@ def test_runs_that_share_calls_get_what_they_ask_for(elsewhere: Callable[..., An
 
 
 @NEEDS_JAX
-@pytest.mark.parametrize(("end", "why"), [("failing", "TypeError"), ("stopped", "CancelledError")])
+@pytest.mark.parametrize(
+    ("end", "why"), [("failing", "TypeError"), ("stopped", "KeyboardInterrupt")]
+)
 def test_all_runs_hear_of_a_failed_call_and_of_the_end(
     elsewhere: Callable[..., Any], end: str, why: str
 ) -> None:
@@ -203,32 +206,41 @@ def test_all_runs_hear_of_a_failed_call_and_of_the_end(
     assert (found, told) == (["cancelled"] * 3, why)
 
 
-def failure_of_a_table() -> str:
-    """What is raised where the common call of an optimiser and of something else fails."""
+def failure_of_a_table(own: bool) -> tuple[str, int]:
+    """What is raised where an optimiser fails by itself, or with the common call, after how many.
+
+    The other run takes a failed call for a rejected point, as a sampler does.
+    """
     networks, table = module("networks"), module("network_table")
     network, rows = networks.NETWORKS["CNN"], np.zeros((30, 784), np.float32)
     together = networks.Together(network, rows, 2)
-    together._function = None
+    together._function = (lambda given, _: given) if own else None
     given = np.zeros(networks.count_of(network) + 2 * networks.BATCH, np.float32)
 
     def run(method: str, call: Callable[[np.ndarray], np.ndarray]) -> Any:
-        try:
-            return {}, call(given)
-        except CancelledError:
-            if method == "optimiser":
-                raise
-            return {}, given  # as a sampler that takes it for a rejected point
+        if method == "optimiser":
+            return {}, int("no number") if own else call(given)
+        for _ in range(20_000):
+            with contextlib.suppress(CancelledError):
+                call(given)
+                continue
+            break
+        return {}, given
 
     try:
         table.side_by_side(together, ["optimiser", "sampler"], run)
     except BaseException as failure:
-        return type(failure).__name__
-    return "nothing"
+        return type(failure).__name__, together._calls
+    return "nothing", together._calls
 
 
 @NEEDS_JAX
-def test_a_table_tells_why_a_common_call_failed(elsewhere: Callable[..., Any]) -> None:
-    assert elsewhere(failure_of_a_table) == "TypeError"
+@pytest.mark.parametrize(("own", "why"), [(False, "TypeError"), (True, "ValueError")])
+def test_a_table_tells_why_a_run_failed_and_ends_the_others(
+    elsewhere: Callable[..., Any], own: bool, why: str
+) -> None:
+    told, calls = elsewhere(failure_of_a_table, own)
+    assert told == why and calls < 20_000
 
 
 def test_optimisers_ascend_at_their_rates() -> None:

@@ -598,14 +598,7 @@ def test_the_key_of_a_part_holds_what_it_calls(papers: Callable[[str], ModuleTyp
     machines = named(papers("graham_storkey").boltzmann_run)
     assert {"boltzmann_run", "system", "base_for", "sampled"} <= machines
     table = named(papers("network_table").network_runs)
-    assert {
-        "drawn",
-        "Recurrent",
-        "Convolutional",
-        "likelihood",
-        "adam",
-        "momentum_sgd",
-    } <= table
+    assert {"drawn", "Recurrent", "Convolutional", "likelihood", "adam", "momentum_sgd"} <= table
     script = (ROOT / "examples/boltzmann/run.py").read_text(encoding="utf-8")
     assert script in texts(papers("graham_storkey").boltzmann_run)
 

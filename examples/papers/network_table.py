@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,15 @@ PAPER = {
         "TACT-HMC, T ≤ 9": (78.93, 74.88, 73.22),
     },
 }
-Drawn = tuple[dict[str, Any], np.ndarray]
 METHODS = (*PAPER["RNN"], "TACT-HMC, T ≤ 1.02")
 # Epochs of the full form; the quick one has 14 of a thousand images, two hundred gradients.
 EPOCHS, QUICK_EPOCHS = 20, 14
 # A sampler's chain has this many looks, of which it spends `SETTLE` before it learns its bias, and
 # draws in the second half.
 LOOKS, SETTLE, AVERAGED = 200, 50, 20
+
+# What is told of a run, and its draws or the optimiser's end, shape (draws, D).
+Drawn = tuple[dict[str, Any], np.ndarray]
 
 
 def asked_for(folder: str) -> None:
@@ -92,30 +94,30 @@ def side_by_side(
 ) -> list[Drawn]:
     """The runs of all methods, in threads that share their calls.
 
-    The sampler takes a call that fails for a point that is rejected, so that a failure is raised
-    here when all runs are over.
+    A failure of one run, or Ctrl-C, ends all. A sampler takes a call that fails for a point that is
+    rejected, so that the failure is raised here.
     """
 
     def seated(number: int) -> Drawn:
         with together.seat(number) as call:
             return run(methods[number], call)
 
+    made: list[Drawn] = []
     with ThreadPoolExecutor(len(methods)) as pool:
         try:
             runs = [pool.submit(seated, number) for number in range(len(methods))]
-            wait(runs, return_when=FIRST_EXCEPTION)
-        except BaseException:  # Ctrl-C, too, and a thread that cannot start
-            together.stop()
-            raise
+            made = [one.result() for one in runs]
+        except BaseException as failure:
+            together.stop(failure)
     if together.failure:
         raise together.failure
-    return [one.result() for one in runs]
+    return made
 
 
 def drawn(
     network: str, method: str, permuted: float, seed: int, epochs: int, images: Any, call: Call
 ) -> Drawn:
-    """What is told of one run, and its draws or the optimiser's end, shape (draws, D).
+    """Run one method.
 
     Of a sampler's draws there are 20 to 30, or all of fewer than forty. There are none if its chain
     was never at temperature 1 in the second half.

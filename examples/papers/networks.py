@@ -218,10 +218,11 @@ class Together:
                 self._left -= 1
                 self._call_if_all_wait()
 
-    def stop(self) -> None:
-        """Let every run end at its next call."""
+    def stop(self, failure: BaseException) -> None:
+        """Let every run end at its next call, and keep why, unless a failure came before."""
         with self._changed:
-            self._fail(CancelledError())
+            self.failure = self.failure or failure
+            self._changed.notify_all()
 
     def _answer(self, run: int, given: np.ndarray) -> np.ndarray:
         with self._changed:
@@ -240,17 +241,13 @@ class Together:
         try:
             self._found = np.asarray(self._function(self._given, self._images))
         except BaseException as failure:  # every run must hear of it, or it would wait forever
-            self._fail(failure)
+            self.stop(failure)
         self._calls, self._waiting = self._calls + 1, 0
-        self._changed.notify_all()
-
-    def _fail(self, failure: BaseException) -> None:
-        self.failure = self.failure or failure
         self._changed.notify_all()
 
 
 def on_gpu() -> bool:
-    """Whether JAX has a GPU or the like. On a CPU a common call is no faster than several."""
+    """Whether JAX has a GPU or the like. A CPU gains little by common calls, or loses."""
     import jax
 
     return jax.default_backend() != "cpu"
