@@ -40,6 +40,7 @@ from stanct.seeds import Seeds, fresh_seed
 from stanct.settings import Flag, Whole, check_fields, declared
 from stanct.targets.data import DataSource
 from stanct.targets.program_target import ProgramTarget, refuse_random_data
+from stanct.work.blas import one_blas_thread
 from stanct.work.ledger import Ledger, stamp
 
 FEWEST_DRAWS = 50
@@ -162,7 +163,9 @@ def bridge(
     model = program if isinstance(program, TemperedModel) else temper(program)
     target = _as_written(model.target(data))
     refuse_random_data(target.program)
-    run, unseen = _Bridging(target, fit, settings, fresh_seed() if seed is None else seed).run()
+    with one_blas_thread():
+        seed = fresh_seed() if seed is None else seed
+        run, unseen = _Bridging(target, fit, settings, seed).run()
     if not escalate or run.is_reliable:
         return run
     return _escalated(target, run, unseen, method, options)

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import LONG, ROOT
+from threadpoolctl import threadpool_info
 
 import stanct
 from stanct import kernels
@@ -214,29 +216,20 @@ def test_without_resume_all_parts_are_made_anew(
     assert [json.loads(line)["result"]["square"] for line in lines] == [4.0, 4.0]
 
 
-NOTICES = """
-import os, sys
-
-class Finder:
-    def find_spec(self, name, *_):
-        if name == "numpy":
-            print(os.environ.get("OPENBLAS_NUM_THREADS"))
-
-sys.meta_path.insert(0, Finder())
-import run
-"""
+def threads_of_blas() -> dict[str, list[int]]:
+    found = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+    return {"threads": found}
 
 
-@pytest.mark.parametrize(("given", "used"), [pytest.param(None, "1", marks=LONG), ("2", "2")])
-def test_linear_algebra_has_one_thread(given: str | None, used: str) -> None:
-    """OpenBLAS reads the variable when NumPy is imported, so it is set before that."""
-    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
-    environment |= {"OPENBLAS_NUM_THREADS": given} if given else {}
-    done = subprocess.run(
-        [sys.executable, "-c", NOTICES], cwd=PAPERS, env=environment, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.split() == [used], done.stderr
+def test_linear_algebra_has_one_thread(papers: Callable[[str], ModuleType]) -> None:
+    """Whatever makes a part."""
+    parts = papers("parts")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        for text, _ in (
+            parts.timed(threads_of_blas, {}),
+            pool.submit(parts.timed, threads_of_blas, {}).result(),
+        ):
+            assert set(json.loads(text)["threads"]) == {1}
 
 
 @LONG

@@ -31,7 +31,7 @@ SD = 120**-0.5
 UNROLL = 7  # rows of an image that are compiled as one block; all 28 compile for 20 s
 TESTED = 1000  # test images that are classified at once
 
-# One thread for each process, as OPENBLAS_NUM_THREADS in run.py, and no reserved memory of a GPU.
+# One thread for each process, as of BLAS in parts.py, and no reserved memory of a GPU.
 # JAX reads both when it starts.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

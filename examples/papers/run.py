@@ -20,10 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# Some results depend on the number of threads, which OpenBLAS reads when NumPy is imported. New
-# processes inherit it, so that serial and concurrent parts are the same.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import betancourt
 import gobbo
 import graham_storkey

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from images import FOLDER, Images, fashion, few, synthetic
 from network import DIMENSION, NoisyPosterior, accuracy, adam, momentum_sgd
+from threadpoolctl import threadpool_limits
 
 import stanct
 
@@ -87,6 +88,7 @@ def images(data: Path, rows: int | None) -> Images:
     return few(fashion(data) if there else synthetic(0), rows)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def carry_out(job: Job) -> Outcome:
     """Learn the weights and measure the accuracy on the test images."""
     known = images(job.data, job.rows)
@@ -167,8 +169,6 @@ if __name__ == "__main__":
         for method in (*OPTIMISERS, *SAMPLERS)
         for share in shares
     ]
-    # New worker processes read this: each uses one thread for linear algebra.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     started = time.perf_counter()
     found: dict[tuple[str, float], list[Outcome]] = {}
     with ProcessPoolExecutor(

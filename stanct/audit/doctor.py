@@ -16,6 +16,7 @@ from stanct.resources import resource_folder
 from stanct.samplers import METHODS
 from stanct.targets.density import Density
 from stanct.version import __version__
+from stanct.work.blas import blas_in_words
 
 LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")
 
@@ -49,6 +50,7 @@ def examine() -> tuple[str, bool]:
         except StanctError as error:
             healthy = False
             lines.append(f"  {error}")
+    lines.append(f"  BLAS: {blas_in_words()}; stanct works with one thread of each")
     lines.append("Engines")
     works, words = _embedded()
     lines.append(f"  embedded: {words}")

@@ -33,6 +33,7 @@ from stanct.estimates.tail import Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
+from stanct.work.blas import one_blas_thread
 
 # Relative error of log densities, which are sums of many terms. A base that is the target leaves no
 # other error.
@@ -363,6 +364,7 @@ class PathEstimator:
         found = Course.weighted(beta, *self._weighted_deltas())
         return replace(found, log_z=np.array([self.log_z(b) for b in beta]))
 
+    @one_blas_thread()
     def delta_moments(self, beta: Array) -> tuple[Array, Array]:
         """Mean and variance of δ at each value of `beta`, on the target's support.
 

@@ -28,6 +28,7 @@ from stanct.runs.exchange import ATTEMPTS, PAUSE, aside_of, replace_folder, stan
 from stanct.runs.members import check_types
 from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
 from stanct.settings import closed, usable_path
+from stanct.work.blas import one_blas_thread
 
 Loaded = TypeVar("Loaded")
 LONGEST_TEXT = 2**30
@@ -311,9 +312,13 @@ class _Told(dict[str, Any]):
 
 @contextmanager
 def understood(provenance: Mapping[str, Any]) -> Iterator[None]:
-    """Let what the provenance of a saved run breaks in the body be a `SavedRunError`."""
+    """Let what the provenance of a saved run breaks in the body be a `SavedRunError`.
+
+    The body's results do not depend on how many threads BLAS has.
+    """
     try:
-        yield
+        with one_blas_thread():
+            yield
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as cause:
         if not isinstance(provenance, _Told):
             raise

@@ -26,6 +26,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.deadline import OutOfTime, completed, deadline, heed, result
 from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
+from stanct.work.blas import one_blas_thread, with_one_blas_thread
 from stanct.work.checkpoint import Journal, as_recorded
 from stanct.work.identity import identity
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
@@ -185,7 +186,7 @@ class Execution:
         heed()
         futures: list[Future[T]] = []
         try:
-            futures.extend(executor.submit(call) for call in calls)
+            futures.extend(executor.submit(with_one_blas_thread, call) for call in calls)
             return [result(future) for future in futures]
         except BaseException as cause:
             wait([future for future in futures if not future.cancel()], GRACE)
@@ -386,7 +387,8 @@ def _carry_out(
 def _moved(work: Callable[[Lane, int], T], lane: Lane, size: int) -> tuple[T, Lane]:
     """Do a block in a worker without changing the caller's lane."""
     lane = copy.deepcopy(lane)
-    return work(lane, size), lane
+    with one_blas_thread():
+        return work(lane, size), lane
 
 
 @contextmanager
@@ -407,7 +409,8 @@ def executing(
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
 
-    SIGTERM and Ctrl-C end the body as `heeding_signals` says, with a note about what was kept.
+    SIGTERM and Ctrl-C end the body as `heeding_signals` says, with a note about what was kept. BLAS
+    has one thread meanwhile, here and in workers, so that draws do not depend on how many it has.
 
     Parameters
     ----------
@@ -466,7 +469,7 @@ def executing(
     try:
         save = journal.flush if journal else lambda: None
         told = watched(executor, say_above if progress else None)
-        with heeding_signals(save), deadline(max_seconds, since), told:
+        with heeding_signals(save), deadline(max_seconds, since), told, one_blas_thread():
             yield Execution(seed, executor, threads, progress, place, journal, shelves)
     except OutOfTime as stop:
         told = f"max_seconds={max_seconds:g} passed before every chain had draws that count."

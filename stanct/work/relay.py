@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from stanct.deadline import completed, heed
 from stanct.errors import StanctError
+from stanct.work.blas import with_one_blas_thread
 from stanct.work.interrupts import GRACE
 
 T = TypeVar("T")
@@ -92,7 +93,9 @@ class Relay(Generic[T]):
     def _begin(self, step: Step, lane: int, place: Any) -> Future[T]:
         key = step.name, lane
         if key not in self._begun:
-            self._begun[key] = self.pool.submit(step.work, lane, place, self.stopped)
+            self._begun[key] = self.pool.submit(
+                with_one_blas_thread, step.work, lane, place, self.stopped
+            )
         return self._begun[key]
 
     def end(self) -> None:

@@ -1,0 +1,111 @@
+"""Runs do not depend on the number of threads of BLAS, on that of ours, or on processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+from conftest import LONG
+from threadpoolctl import threadpool_info
+
+from stanct.samplers import METHODS
+from stanct.work.blas import blas_in_words, one_blas_thread, with_one_blas_thread
+
+# One process for each form: the variable counts when NumPy is imported.
+SCRIPT = """
+import hashlib, json, sys
+import numpy as np
+import stanct
+from stanct.resources import resource_folder
+
+def digest(run):
+    found = hashlib.sha256()
+    for array in (run.z, *run.variables.values()):
+        found.update(np.ascontiguousarray(array))
+    found.update(repr((run.warnings, getattr(run, "evidence", None))).encode())
+    found.update(run.summary().to_numpy().tobytes())
+    return found.hexdigest()
+
+settings = json.loads(sys.argv[1])
+units, dimension = 28, 26  # threads of BLAS split what is not tiny
+model = stanct.temper(str(resource_folder("stan_models") / "boltzmann" / "boltzmann.stan"))
+data = {
+    "B": units, "D": dimension, "b": np.zeros(units),
+    "Q": 0.35 * np.random.default_rng(1).standard_normal((units, dimension)),
+}
+found = {}
+for method, seeds in settings["methods"].items():
+    for seed in seeds:
+        run = model.sample(
+            data, method=method, seed=seed, progress=False,
+            **settings["options"].get(method, {"draws": 60, "warmup": 150}), **settings["given"],
+        )
+        found[f"{method} {seed}"] = digest(run)
+print(json.dumps(found))
+"""
+
+
+def counts() -> list[int]:
+    """The threads of each BLAS of this process."""
+    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+
+def test_bodies_overlap_and_the_last_one_restores() -> None:
+    before = counts()
+    outer, inner = one_blas_thread(), one_blas_thread()
+    outer.__enter__()
+    inner.__enter__()
+    assert set(counts()) == {1}
+    outer.__exit__(None, None, None)
+    assert set(counts()) == {1}
+    inner.__exit__(None, None, None)
+    assert counts() == before
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        assert set(counts()) == {1}
+        raise ZeroDivisionError
+    assert counts() == before
+
+
+def test_a_worker_has_one_thread_while_it_works() -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert set(pool.submit(with_one_blas_thread, counts).result()) == {1}
+    assert f"{counts()[0]} thread" in blas_in_words()
+
+
+def digests(
+    threads: str | None, methods: Iterable[str], seeds: list[int], **given: object
+) -> dict[str, str]:
+    """What each method's run is, in a process where BLAS is told to have so many threads."""
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    environment |= {"OPENBLAS_NUM_THREADS": threads} if threads else {}
+    settings = {
+        "methods": {name: seeds for name in methods},
+        "options": {"ais": {"draws": 64}, "tact": {"draws": 60}, "adiabatic": {"draws": 10}},
+        "given": {"chains": 2, **given},
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(settings)], env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_run_is_the_same_with_two_threads_of_blas() -> None:
+    assert digests("2", ["joint"], [1]) == digests("1", ["joint"], [1])
+
+
+@LONG
+def test_runs_are_the_same_whatever_blas_and_executor_do() -> None:
+    """All methods, three seeds, on a machine of 28 units, in every form."""
+    seeds = [1, 2, 3]
+    first = digests("1", METHODS, seeds, threads=1)
+    assert len(first) == len(METHODS) * len(seeds)
+    assert digests("2", METHODS, seeds, threads=2) == first
+    assert digests(None, METHODS, seeds, executor="processes:2") == first
