@@ -121,18 +121,6 @@ def refuse_huge(target: SampledTarget, base: Base) -> None:
         )
 
 
-def base_deltas(
-    target: SampledTarget,
-    base: Base,
-    count: int,
-    seed: np.random.SeedSequence,
-    execution: Execution,
-) -> Array:
-    """δ at independent draws of the base, +inf where the target vanishes, shape (count,)."""
-    made = BaseDraws(target, base, seed)
-    return execution.once("draws of the base", lambda: made.first(count))
-
-
 class BaseDraws:
     """δ at independent draws of a base, made on request; later requests leave the first unchanged.
 
