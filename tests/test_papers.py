@@ -67,37 +67,61 @@ def table_of_figures() -> list[list[str]]:
     return rows[1:]
 
 
+def named() -> list[str]:
+    """The names to which the table's last column links."""
+    links = [
+        re.fullmatch(r"\[`([\w-]+)`\]\(figures/\1\.md\)", row[3]) for row in table_of_figures()
+    ]
+    return [link[1] for link in links if link]
+
+
 def test_the_table_has_every_name_and_no_other(
     papers: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     papers("run").main(["--list"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert listed == list(papers("run").ITEMS) and len(listed) > 20
-    named = [match for row in table_of_figures() for match in re.findall(r"^`([\w-]+)`$", row[1])]
-    assert sorted(named) == sorted(listed)
+    assert sorted(named()) == sorted(listed)
 
 
-def test_every_row_says_what_is_there_or_what_is_missing() -> None:
-    """Rows with a command have seconds of both forms and a picture; the others give a reason."""
+def test_every_row_has_a_verdict_and_a_page_that_repeats_it() -> None:
+    """A page begins with the picture and the verdict, and has a command and the times."""
     rows = table_of_figures()
-    assert all(len(row) == 6 for row in rows)
-    for figure, name, quick, full, says, picture in rows:
-        if name == "none":
-            assert (quick, full, picture) == ("", "", "") and len(says) > 40, figure
-        else:
-            assert re.match(r"\d+ s$", quick) and re.search(r"\d", full), figure
-            assert (PAPERS / picture.strip("`")).is_file() or picture.startswith("not kept"), figure
+    assert all(len(row) == 4 for row in rows)
+    for figure, verdict, says, page in rows:
+        assert verdict in ("agrees", "partly", "differs", "missing") and says, figure
+        if page == "none":
+            assert verdict == "missing", figure
+            continue
+        name = page.split("`")[1]
+        text = (PAPERS / "figures" / f"{name}.md").read_text(encoding="utf-8")
+        title, picture, words, *_ = text.split("\n\n")
+        assert title == f"# {figure}"
+        assert re.fullmatch(rf"!\[.+\]\(\.\./gallery/{name}\.png\)", picture), figure
+        assert re.match(rf"Verdict: \*\*{verdict}\*\*\.(\s|$)", words), figure
+        assert f"\n    python run.py {name}" in text, figure
+        assert re.search(r"^Short form: \d+ s\. Full form: .*\d", text, re.M), figure
+
+
+def test_no_cell_of_the_gallery_is_long() -> None:
+    for page in (PAPERS / "README.md", *(PAPERS / "figures").glob("*.md")):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("|"):
+                assert max(len(cell.split()) for cell in line.split("|")) <= 25, (page.name, line)
+
+
+def test_links_of_the_gallery_lead_somewhere() -> None:
+    for page in (PAPERS / "README.md", *(PAPERS / "figures").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).is_file(), (page.name, link)
 
 
 def test_kept_pictures_are_small_and_shown() -> None:
     pictures = sorted((PAPERS / "gallery").glob("*.png"))
-    assert pictures
+    assert sorted(picture.stem for picture in pictures) == sorted(named())
     for picture in pictures:
         assert picture.stat().st_size <= 100_000, picture.name
-        assert f"](gallery/{picture.name})" in README, picture.name
         assert picture.with_suffix(".csv").is_file()
-    shown = set(re.findall(r"\]\(gallery/([\w-]+\.png)\)", README))
-    assert shown == {picture.name for picture in pictures}
 
 
 def test_a_short_form_and_going_on(
@@ -126,9 +150,7 @@ def test_a_short_form_and_going_on(
 
 
 @LONG
-@pytest.mark.parametrize(
-    "name", [row[1].strip("`") for row in table_of_figures() if row[1] != "none"]
-)
+@pytest.mark.parametrize("name", named())
 def test_all_short_forms(papers: Callable[[str], ModuleType], name: str, tmp_path: Path) -> None:
     """Every command of the table runs, and writes its three files.
 

@@ -1,4 +1,4 @@
-"""README: its Python block runs, and its commands are those of CI."""
+"""README: its Python block runs, its commands are those of CI, and it stays short."""
 
 from __future__ import annotations
 
@@ -36,3 +36,22 @@ def test_ci_runs_the_readme_s_test_command() -> None:
     commands = re.findall(r"```sh\n(.*?)\n```", README, flags=re.S)
     assert len(commands) == 2
     assert commands[1] in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "most"), [("README.md", 8000), ("ARCHITECTURE.md", 10_000), ("CHANGELOG.md", 8000)]
+)
+def test_pages_at_the_root_are_read_at_one_go(page: str, most: int) -> None:
+    """Sizes in bytes. What does not fit belongs into docs/, or to the head of a module."""
+    assert (ROOT / page).stat().st_size <= most
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")]
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            # The pages' code draws their pictures.
+            if not link.startswith("http") and not link.endswith((".svg", ".ipynb")):
+                # A site's pages find the examples beside them.
+                places = (page.parent / link, ROOT / link)
+                assert any(place.exists() for place in places), (page.name, link)
