@@ -172,8 +172,9 @@ def test_a_base_of_an_earlier_version_is_restored(fitted: Any) -> None:
     # A root of the covariance is not unique.
     turned = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))[0]
     arrays["nested_roots"] = spreads[..., None] * turned
-    restored = dataclasses.replace(base_from_arrays(arrays), lend=target.density.borrow)
+    restored = base_from_arrays(arrays)
     assert isinstance(restored, NestedBase)
+    restored = dataclasses.replace(restored, lend=target.density.borrow)
     x = base.unwhiten(base.draw(np.random.default_rng(7), 20))
     np.testing.assert_allclose(restored.log_density(x), base.log_density(x), atol=1e-5)
 

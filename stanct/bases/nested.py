@@ -220,8 +220,9 @@ def _couplings(gradients: Gradients, points: Array, rng: np.random.Generator) ->
         dense = Colouring.dense(spread.size)
         second = np.abs(_second_derivatives(gradients, places, spread, dense))
     coupled = ~(second <= COUPLED)
-    first, further = coupled[:LOOKS].any(axis=0), coupled[LOOKS:].any(axis=0)
-    return first | (further & ~first).any()
+    either = np.logical_or.reduce
+    first, further = either(coupled[:LOOKS]), either(coupled[LOOKS:])
+    return np.ones_like(first) if (further & ~first).any() else first
 
 
 def _cover(coupled: Array) -> Array | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dtrtrs
+from scipy.linalg import get_lapack_funcs
 
 from stanct.arrays import Array
 from stanct.path.curvature import Colouring, Gradients
@@ -22,6 +22,8 @@ MOST_CURVATURES, HALVINGS, ARRIVED, EXACT = 6, 8, 1e-3, 1e-9
 FLATTEST = 1e-4
 # Numbers in the matrices of a batch of Gaussians, about.
 _BATCH = 2**18
+
+_cholesky, _solve = get_lapack_funcs(("potrf", "trtrs"))
 
 
 class Conditionals(NamedTuple):
@@ -194,11 +196,11 @@ def _factored(matrices: Array) -> Array:
     """F with F Fᵀ = C, for C with the absolute eigenvalues of symmetric matrices."""
     factors = np.empty_like(matrices)
     for matrix, factor in zip(matrices, factors, strict=True):
-        upper, failed = dpotrf(matrix)
+        upper, failed = _cholesky(matrix)
         if failed:
             values, vectors = np.linalg.eigh(matrix)
             root = vectors * np.sqrt(np.maximum(np.abs(values), FLATTEST))
-            upper = np.linalg.qr(root.T, mode="r")
+            upper = np.linalg.qr(root.T).R
             upper *= np.sign(upper.diagonal())[:, None]
         factor[:] = upper.T
     return factors
@@ -209,7 +211,7 @@ def _solved(factors: Array, vectors: Array, *, transposed: bool = False) -> Arra
     solved = np.empty_like(vectors)
     for n, (factor, vector) in enumerate(zip(factors, vectors, strict=True)):
         # LAPACK takes the memory of F for that of Fᵀ, an upper triangular matrix.
-        solved[n] = dtrtrs(factor.T, vector, trans=not transposed)[0]
+        solved[n] = _solve(factor.T, vector, trans=not transposed)[0]
     return solved
 
 
