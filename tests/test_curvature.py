@@ -30,6 +30,12 @@ def chain(n: int, reach: int = 1) -> Array:
     return (np.abs(place[:, None] - place) <= reach).astype(float)
 
 
+def shuffled(matrix: Array) -> Array:
+    """The same couplings of coordinates in another order."""
+    order = np.random.default_rng(1).permutation(len(matrix))
+    return matrix[np.ix_(order, order)]
+
+
 def precision_like(pattern: Array, seed: int) -> Array:
     """A positive definite matrix with this pattern, in units of very different sizes."""
     rng = np.random.default_rng(seed)
@@ -46,6 +52,8 @@ def precision_like(pattern: Array, seed: int) -> Array:
         (arrow(50), 2),
         (chain(50), 3),
         (chain(50, reach=2), 6),
+        (shuffled(chain(60)), 4),
+        (shuffled(chain(60, reach=2)), 9),
         (np.kron(np.eye(12), np.ones((4, 4))), 4),
         (np.eye(9), 1),
         (np.ones((9, 9)), 9),
