@@ -18,7 +18,8 @@ from stanct.bases import nested
 from stanct.bases.incremental import incremental_mixture, largest_of
 from stanct.errors import SamplingError
 from stanct.path.base import base_from_arrays
-from stanct.path.conditional import Conditional, Slices
+from stanct.path.conditional import Slices
+from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase
 from stanct.path.nested import NestedBase
 
@@ -162,6 +163,22 @@ def test_base_is_restored_without_its_program(fit: str, request: pytest.FixtureR
             refused()
 
 
+def test_a_base_of_an_earlier_version_is_restored(fitted: Any) -> None:
+    target, found, _ = fitted
+    base = lent(target, found)
+    arrays = base.arrays()
+    spreads = arrays.pop("nested_spreads")
+    del arrays["nested_colours"], arrays["nested_shares"]
+    # A root of the covariance is not unique.
+    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))[0]
+    arrays["nested_roots"] = spreads[..., None] * turned
+    restored = base_from_arrays(arrays)
+    assert isinstance(restored, NestedBase)
+    restored = dataclasses.replace(restored, lend=target.density.borrow)
+    x = base.unwhiten(base.draw(np.random.default_rng(7), 20))
+    np.testing.assert_allclose(restored.log_density(x), base.log_density(x), atol=1e-5)
+
+
 def test_a_base_that_misses_a_mode_of_the_pilots_is_refused() -> None:
     target = stanct.temper(TWO_MODES).target()
     rng = np.random.default_rng(0)
@@ -207,16 +224,17 @@ def test_conditional_gaussian_from_a_start_that_is_far_off() -> None:
         return values, np.column_stack([-slopes.sum(axis=1), slopes])
 
     slices = Slices(gradients, np.array([True, False, False]))
-    wide = Conditional(np.full(2, 50.0), 10 * np.eye(2), 2 * np.log(10), -np.inf)
-    found = slices.at(np.array([7.0]), wide)
-    np.testing.assert_allclose(found.mean, [7, 7], rtol=1e-9)
+    starts = np.full((1, 2), 50.0), np.full((1, 2), 10.0)
+    ((_, found),) = slices.gaussians(np.array([[7.0]]), *starts, Colouring.dense(2))
+    np.testing.assert_allclose(found.mean, [[7, 7]], rtol=1e-9)
+    np.testing.assert_allclose(found.factor[0] @ found.factor[0].T * scale**2, precision, rtol=1e-6)
     np.testing.assert_allclose(
-        found.root @ found.root.T / scale**2, np.linalg.inv(precision), rtol=1e-6
+        found.spread[0] / scale, np.sqrt(np.diag(np.linalg.inv(precision))), rtol=1e-6
     )
     exact = np.log(2 * np.pi) - 0.5 * np.log(np.linalg.det(precision)) + 2 * np.log(scale)
-    assert found.log_mass == pytest.approx(exact, abs=1e-6)
-    noise = np.array([0.3, -1.2])
-    np.testing.assert_allclose(found.noise(found.mean + found.root @ noise), noise, atol=1e-6)
+    assert found.log_mass[0] == pytest.approx(exact, abs=1e-6)
+    noise = np.array([[0.3, -1.2]])
+    np.testing.assert_allclose(found.noise(found.drawn(noise)), noise, atol=1e-6)
 
 
 def test_mixture_follows_a_neck_and_two_modes() -> None:

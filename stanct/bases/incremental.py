@@ -172,9 +172,9 @@ class _Points:
         total = share.sum()
         if not total > 0:
             return part
-        many = total**2 / np.square(share).sum()
-        new = many / (many + PRIOR * part.dimension)
         share = share / total
+        many = 1 / np.square(share).sum()
+        new = many / (many + PRIOR * part.dimension)
         mean = share @ self._at
         offset = self._at - mean
         covariance = (offset * share[:, None]).T @ offset

@@ -12,6 +12,7 @@ density, in narrow necks as elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -20,7 +21,8 @@ import numpy as np
 from stanct.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.bases.incremental import MOST_POINTS, incremental_mixture
 from stanct.errors import SamplingError
-from stanct.path.conditional import Conditional, Gradients, Slices
+from stanct.path.conditional import Conditionals, Slices
+from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
 from stanct.path.nested import NestedBase, NestedGaussian, NestedProduct, given_in_batches
@@ -127,8 +129,11 @@ def _given_gaussian(
     if not 2 <= dimension <= MOST_DIMENSIONS or expected > effort * MOST_GRADIENTS:
         return Nested()
     rng = np.random.default_rng(seed)
-    squares = _squares(density.log_density_gradients, points, rng)
-    found = Nested(gradients=LOOKS * (dimension + 1) ** 2)
+    coupled = _couplings(density.log_density_gradients, points, rng)
+    colouring = Colouring.of(coupled)
+    squares = _squares(density.log_density_gradients, points, colouring, rng)
+    moves = 1 + int(colouring.colours.max())
+    found = Nested(gradients=LOOKS * (dimension + 1) * (3 + moves))
     if not np.isfinite(squares).all():
         return found
     tried: list[Array] = []
@@ -137,7 +142,8 @@ def _given_gaussian(
         if outer is None or any(np.array_equal(outer, other) for other in tried):
             continue
         tried.append(outer)
-        fit = _GaussianFit(density, outer, points, rng)
+        inner = Colouring.of(coupled[np.ix_(~outer, ~outer)])
+        fit = _GaussianFit(density, outer, points, rng, inner)
         found = found.with_fit(fit)
         if fit.is_gaussian:
             break
@@ -149,7 +155,7 @@ def _given_product(
 ) -> Nested:
     """A base of a mixture and products."""
     dimension = points.shape[1]
-    looks = LOOKS * (dimension + 1)
+    looks = 2 * LOOKS * (dimension + 1)
     expected = LONGER * (looks + (OFTEN + TRIAL + COMPARED) * EACH)
     if not 3 <= dimension <= MOST_INDEPENDENT or expected > effort * MOST_GRADIENTS:
         return Nested()
@@ -159,33 +165,27 @@ def _given_product(
     return found if outer is None else found.with_fit(_ProductFit(density, outer, points, rng))
 
 
-def _squares(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
+def _squares(
+    gradients: Gradients, points: Array, colouring: Colouring, rng: np.random.Generator
+) -> Array:
     """Mean squared third derivatives in units of the points' spread, shape (D, D, D)."""
+    spread = points.std(axis=0)
+    squares = np.zeros(3 * spread.shape)
+    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = points.std(axis=0)
-        squares = np.zeros(3 * spread.shape)
         for place in points[rng.choice(len(points), LOOKS)]:
-            squares += np.square(_third_derivatives(gradients, place, spread)) / LOOKS
+            second = _second_derivatives(gradients, place + steps, spread, colouring)
+            squares += np.square((second[1:] - second[0]) / DIFFERENCE) / LOOKS
     return squares
 
 
-def _steps(spread: Array) -> Array:
-    """No step, and one along each coordinate, shape (D + 1, D)."""
-    return np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
-
-
-def _second_derivatives(gradients: Gradients, place: Array, spread: Array) -> Array:
-    """Second derivatives in units of `spread`, by forward differences, shape (D, D)."""
-    _, slopes = gradients(place + _steps(spread))
-    return (slopes[1:] - slopes[0]) * spread / DIFFERENCE
-
-
-def _third_derivatives(gradients: Gradients, place: Array, spread: Array) -> Array:
-    """Third derivatives in units of `spread`, by forward differences, shape (D, D, D)."""
-    moved = np.array(
-        [_second_derivatives(gradients, place + step, spread) for step in _steps(spread)]
-    )
-    return (moved[1:] - moved[0]) / DIFFERENCE
+def _second_derivatives(
+    gradients: Gradients, places: Array, spread: Array, colouring: Colouring
+) -> Array:
+    """Second derivatives in units of `spread` at places of shape (m, D), shape (m, D, D)."""
+    _, slopes = gradients(places)
+    units = np.broadcast_to(spread, places.shape)
+    return colouring.second_derivatives(gradients, places, slopes, units, DIFFERENCE)
 
 
 def _chosen(squares: Array, limit: float) -> Array | None:
@@ -211,14 +211,18 @@ def _chosen(squares: Array, limit: float) -> Array | None:
 
 
 def _couplings(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
-    """Whether second derivatives are not zero at some of the points, shape (D, D)."""
+    """Whether second derivatives are not zero at some of the points, shape (D, D).
+
+    If further points tell of others, those depend on the place, and all count as not zero.
+    """
+    places, spread = points[rng.choice(len(points), 2 * LOOKS)], points.std(axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = points.std(axis=0)
-        largest = np.zeros(2 * spread.shape)
-        for place in points[rng.choice(len(points), LOOKS)]:
-            second = np.abs(_second_derivatives(gradients, place, spread))
-            largest = np.maximum(largest, np.where(np.isfinite(second), second, np.inf))
-    return np.maximum(largest, largest.T) > COUPLED
+        dense = Colouring.dense(spread.size)
+        second = np.abs(_second_derivatives(gradients, places, spread, dense))
+    coupled = ~(second <= COUPLED)
+    either = np.logical_or.reduce
+    first, further = either(coupled[:LOOKS]), either(coupled[LOOKS:])
+    return np.ones_like(first) if (further & ~first).any() else first
 
 
 def _cover(coupled: Array) -> Array | None:
@@ -331,12 +335,19 @@ class _GaussianFit(_Fit):
     form = "Gaussian"
 
     def __init__(
-        self, density: Density, outer: Array, points: Array, rng: np.random.Generator
+        self,
+        density: Density,
+        outer: Array,
+        points: Array,
+        rng: np.random.Generator,
+        colouring: Colouring,
     ) -> None:
         super().__init__(density, outer, points, rng)
-        self._spread = self._theta.std(axis=0)
-        self._places: list[Array] = []
-        self._known: list[Conditional] = []
+        self._spread, self._colouring = self._theta.std(axis=0), colouring
+        # The first place is no known one, and lies nowhere.
+        inner = points[:, ~outer]
+        self._places = [np.full(outer.sum(), np.inf)]
+        self._means, self._spreads = [inner.mean(axis=0)], [inner.std(axis=0)]
         self.is_gaussian = False
 
     def base(self) -> NestedBase | None:
@@ -348,45 +359,55 @@ class _GaussianFit(_Fit):
         return self._tried(
             NestedGaussian(
                 **self._common(marginal),
-                places=np.array(self._places),
-                means=np.array([given.mean for given in self._known]),
-                roots=np.array([given.root for given in self._known]),
+                **self._colouring._asdict(),
+                places=np.array(self._places[1:]),
+                means=np.array(self._means[1:]),
+                spreads=np.array(self._spreads[1:]),
             )
         )
 
     def _fits(self) -> bool:
         """Whether log densities at draws of the conditional Gaussians are those of Gaussians."""
-        variances = []
-        for place in self._points[self._rng.choice(len(self._points), PLACES)]:
-            theta = place[self.outer]
-            given = self._at(theta)
-            noise = self._rng.standard_normal((ALONG, given.mean.size))
-            x = self._slices.joined(theta, given.mean + noise @ given.root.T)
-            log_q = np.array([given.log_density(e) for e in noise])
-            self.evaluations += ALONG
-            difference = self.density.log_densities(x) - log_q
-            if not np.isfinite(difference).all():
-                return False
-            variances.append(np.var(difference))
-        return bool(np.mean(variances) < GAUSSIAN)
+        theta = self._theta[self._rng.choice(len(self._theta), PLACES)]
+        difference = np.empty((PLACES, ALONG))
+        self.evaluations += difference.size
+        for batch, given in self._given(theta):
+            many = given.of(np.repeat(np.arange(len(given.mean)), ALONG))
+            noise = self._rng.standard_normal(many.mean.shape)
+            x = self._slices.joined(np.repeat(theta[batch], ALONG, axis=0), many.drawn(noise))
+            log_ratio = self.density.log_densities(x) - many.log_density(noise)
+            difference[batch] = log_ratio.reshape(-1, ALONG)
+        # Infinite ones have no variance.
+        with np.errstate(invalid="ignore"):
+            return bool(np.var(difference, axis=1).mean() < GAUSSIAN)
 
-    def _at(self, theta: Array) -> Conditional:
-        """The Gaussian at outer coordinates, from the nearest known place."""
-        if not self._known:
-            start = Conditional.of_points(self._points[:, ~self.outer])
-            distance, near = np.inf, start
-        else:
-            distances = np.linalg.norm((np.array(self._places) - theta) / self._spread, axis=1)
-            number = int(distances.argmin())
-            distance, near = float(distances[number]), self._known[number]
-        found = self._slices.at(theta, near)
-        if distance > APART and len(self._known) < MOST_KNOWN and np.isfinite(found.log_mass):
-            self._places.append(theta)
-            self._known.append(found)
-        return found
+    def _given(self, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
+        """The Gaussians at outer coordinates, from the nearest places known before."""
+        distance = self._distance(theta)
+        near = distance.argmin(axis=1)
+        means, spreads = np.array(self._means)[near], np.array(self._spreads)[near]
+        far = distance.min(axis=1) > APART
+        for batch, given in self._slices.gaussians(theta, means, spreads, self._colouring):
+            new = np.flatnonzero(far[batch] & np.isfinite(given.log_mass))
+            for number in new:
+                self._remember(theta[batch][number], given.of(np.array([number])))
+            yield batch, given
+
+    def _remember(self, place: Array, given: Conditionals) -> None:
+        """Know a place, if there are not many, and none near it."""
+        if len(self._places) <= MOST_KNOWN and self._distance(place[None]).min() > APART:
+            self._places.append(place)
+            self._means.append(given.mean[0])
+            self._spreads.append(given.spread[0])
+
+    def _distance(self, theta: Array) -> Array:
+        """Distances to the known places in standard deviations, shape (m, K)."""
+        return np.linalg.norm((theta[:, None] - np.array(self._places)) / self._spread, axis=2)
 
     def _log_masses(self, theta: Array) -> Array:
-        log_mass = np.array([self._at(point).log_mass for point in theta])
+        log_mass = np.empty(len(theta))
+        for batch, given in self._given(theta):
+            log_mass[batch] = given.log_mass
         return np.where(np.isnan(log_mass), -np.inf, log_mass)
 
 

@@ -2,70 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import get_lapack_funcs
 
 from stanct.arrays import Array
+from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import LOG_2PI
 
 # The step of differences of gradients, in standard deviations.
 DIFFERENCE = 1e-3
 # Newton's method: how often second derivatives are taken at most, halvings of a step, and the
-# expected gain, in nats, below which it has arrived. Where a whole step leaves so small a share of
-# its gain, the curvature is constant.
-MOST_CURVATURES, HALVINGS, ARRIVED, EXACT = 6, 8, 1e-3, 1e-6
-# The smallest curvature of a direction, relative to that of the Gaussian from which Newton's method
-# starts.
+# expected gain, in nats, below which it has arrived. Where a whole step leaves less than the last
+# of these to gain, the curvature is constant.
+MOST_CURVATURES, HALVINGS, ARRIVED, EXACT = 6, 8, 1e-3, 1e-9
+# The smallest curvature of a direction, in the units in which second derivatives are taken.
 FLATTEST = 1e-4
+# Numbers in the matrices of a batch of Gaussians, about.
+_BATCH = 2**18
 
-Gradients = Callable[[Array], tuple[Array, Array]]
+_cholesky, _solve = get_lapack_funcs(("potrf", "trtrs"))
 
 
-class Conditional(NamedTuple):
-    """A Gaussian of the n inner coordinates, given the outer ones.
+class Conditionals(NamedTuple):
+    """Gaussians of the n inner coordinates, given the outer ones at m places.
 
     Attributes
     ----------
-    mean : shape (n,)
-    root : shape (n, n)
-        L, where the covariance is L Lᵀ. It need not be triangular.
-    log_det
-        log |det L|.
-    log_top
+    mean : shape (m, n)
+    factor : shape (m, n, n)
+        F, lower triangular, where the precision is F Fᵀ.
+    log_top : shape (m,)
         Log density of the target at the mean.
     """
 
     mean: Array
-    root: Array
-    log_det: float
-    log_top: float
+    factor: Array
+    log_top: Array
 
-    @classmethod
-    def of_points(cls, points: Array) -> Conditional:
-        """The Gaussian with the moments of points of shape (count, n), its top unknown."""
-        covariance = np.cov(points.T).reshape(2 * points.shape[1:])
-        spread = np.sqrt(np.diag(covariance))
-        values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread))
-        values = np.maximum(values, FLATTEST)
-        root = spread[:, None] * vectors * np.sqrt(values)
-        log_det = float(np.log(spread).sum() + 0.5 * np.log(values).sum())
-        return cls(points.mean(axis=0), root, log_det, -np.inf)
+    def of(self, numbers: Array) -> Conditionals:
+        """The Gaussians of these numbers."""
+        return Conditionals(*(each[numbers] for each in self))
 
     @property
-    def log_mass(self) -> float:
+    def log_mass(self) -> Array:
         """Log of the target's mass over the inner coordinates (Tierney & Kadane 1986)."""
-        return self.log_top + self.log_det + 0.5 * self.mean.size * LOG_2PI
+        return self.log_top - self._log_peak
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviations, shape (m, n)."""
+        return _spread(self.factor)
+
+    def drawn(self, noise: Array) -> Array:
+        """m + F⁻ᵀ e for noise e of shape (m, n), a draw if the noise is standard normal."""
+        return self.mean + _solved(self.factor, noise, transposed=True)
 
     def noise(self, inner: Array) -> Array:
-        """L⁻¹ (x − m) for inner coordinates x of shape (n,)."""
-        return np.linalg.solve(self.root, inner - self.mean)
+        """Fᵀ (x − m) for inner coordinates x of shape (m, n)."""
+        return ((inner - self.mean)[:, None] @ self.factor)[:, 0]
 
-    def log_density(self, noise: Array) -> float:
-        """The Gaussian's log density at m + L e, for noise e of shape (n,)."""
-        return float(-0.5 * noise @ noise - self.log_det - 0.5 * noise.size * LOG_2PI)
+    def log_density(self, noise: Array) -> Array:
+        """The Gaussians' log densities at m + F⁻ᵀ e, shape (m,), for noise e of shape (m, n)."""
+        return self._log_peak - 0.5 * np.square(noise).sum(axis=1)
+
+    @property
+    def _log_peak(self) -> Array:
+        """The Gaussians' log densities at their means."""
+        diagonal = np.diagonal(self.factor, axis1=1, axis2=2)
+        return np.log(diagonal).sum(axis=1) - 0.5 * self.mean.shape[1] * LOG_2PI
 
 
 class Slices:
@@ -101,52 +108,6 @@ class Slices:
         points[:, self._outer], points[:, self._inner] = theta, inner
         return points
 
-    def at(self, theta: Array, near: Conditional) -> Conditional:
-        """The Gaussian at the top of a slice, by Newton's method from another slice's Gaussian.
-
-        Where the slice has no top, it is the last Gaussian on the way there. Every Gaussian is a
-        function of `theta` and `near` alone.
-
-        Parameters
-        ----------
-        theta : shape (k,)
-            Values of the outer coordinates.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._newton(theta, near)
-
-    def _newton(self, theta: Array, near: Conditional) -> Conditional:
-        mean, root, log_det, _ = near
-        value, slope = self._at(theta, mean)
-        for _ in range(MOST_CURVATURES):
-            curvature = self._curvature(theta, mean, root, slope)
-            if curvature is None:
-                break
-            factor, log_factor = _inverse_root(curvature)
-            root, log_det = root @ factor, log_det + log_factor
-            step = root.T @ slope
-            gain = 0.5 * float(step @ step)
-            fraction = 1.0
-            for _ in range(HALVINGS):
-                further = mean + fraction * (root @ step)
-                reached, there = self._at(theta, further)
-                # Rounding may hide how much higher a point is that is hardly higher.
-                if reached > value or (gain < ARRIVED and np.isfinite(reached)):
-                    break
-                fraction /= 2
-            else:
-                break
-            mean, value, slope = further, reached, there
-            left = root.T @ slope
-            exact = fraction == 1.0 and 0.5 * left @ left < EXACT * max(gain, ARRIVED)
-            if exact or gain < ARRIVED:
-                break
-        return Conditional(mean, root, log_det, value)
-
-    def _at(self, theta: Array, inner: Array) -> tuple[float, Array]:
-        values, slopes = self.slopes(theta, inner[None])
-        return float(values[0]), slopes[0]
-
     def slopes(self, theta: Array, inner: Array) -> tuple[Array, Array]:
         """Log densities, shape (m,), and their slopes along the inner coordinates, shape (m, n).
 
@@ -159,22 +120,101 @@ class Slices:
         values, gradients = self._gradients(self.joined(theta, inner))
         return values, gradients[:, self._inner]
 
-    def _curvature(self, theta: Array, mean: Array, root: Array, slope: Array) -> Array | None:
-        """Minus the second derivatives along the columns of a root; None where there are none."""
-        values, slopes = self.slopes(theta, mean + DIFFERENCE * root.T)
-        curvature = (slope - slopes) @ root / DIFFERENCE
-        if not (np.isfinite(values).all() and np.isfinite(curvature).all()):
-            return None
-        return (curvature + curvature.T) / 2
+    def gaussians(
+        self, theta: Array, mean: Array, spread: Array, colouring: Colouring
+    ) -> Iterator[tuple[slice, Conditionals]]:
+        """The Gaussians at the tops of slices, by Newton's method from other ones, some at a time.
+
+        Where a slice has no top, it is the last Gaussian on the way there. Every Gaussian is a
+        function of its own θ, mean and spread alone.
+
+        Parameters
+        ----------
+        theta : shape (m, k)
+            Values of the outer coordinates.
+        mean, spread : shape (m, n)
+            Where the method starts, and standard deviations there.
+        colouring
+            How second derivatives along the inner coordinates are taken.
+        """
+        size = max(_BATCH // mean.shape[1] ** 2, 1)
+        for start in range(0, len(theta), size):
+            batch = slice(start, start + size)
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = self._newton(theta[batch], mean[batch], spread[batch], colouring)
+            yield batch, found
+
+    def _newton(
+        self, theta: Array, mean: Array, spread: Array, colouring: Colouring
+    ) -> Conditionals:
+        """The Gaussians at the tops of slices, all in lock-step."""
+        mean, spread, left = mean.copy(), spread.copy(), np.arange(len(theta))
+        factor = np.eye(mean.shape[1]) / spread[:, None]
+        value, slope = self.slopes(theta, mean)
+        for _ in range(MOST_CURVATURES):
+            curved = self._curvature(theta[left], mean[left], slope[left], spread[left], colouring)
+            known = np.isfinite(curved).all(axis=(1, 2))
+            left = left[known]
+            factor[left] = _factored(curved[known]) / spread[left][..., None]
+            half = _solved(factor[left], slope[left])
+            step = _solved(factor[left], half, transposed=True)
+            gain = 0.5 * np.square(half).sum(axis=1)
+            fraction, rising = np.ones(len(left)), np.arange(len(left))
+            for _ in range(HALVINGS):
+                at = left[rising]
+                further = mean[at] + fraction[rising, None] * step[rising]
+                reached, there = self.slopes(theta[at], further)
+                # Rounding may hide how much higher a point is that is hardly higher.
+                risen = (reached > value[at]) | ((gain[rising] < ARRIVED) & np.isfinite(reached))
+                at = at[risen]
+                mean[at], value[at], slope[at] = further[risen], reached[risen], there[risen]
+                rising = rising[~risen]
+                if not rising.size:
+                    break
+                fraction[rising] /= 2
+            rest = 0.5 * np.square(_solved(factor[left], slope[left])).sum(axis=1)
+            arrived = (gain < ARRIVED) | ((fraction == 1.0) & (rest < EXACT))
+            arrived[rising] = True
+            left = left[~arrived]
+            if not left.size:
+                break
+            spread[left] = _spread(factor[left])
+        return Conditionals(mean, factor, value)
+
+    def _curvature(
+        self, theta: Array, mean: Array, slope: Array, spread: Array, colouring: Colouring
+    ) -> Array:
+        """Minus the second derivatives in units of the spreads, NaN where there are none."""
+
+        def beside(inner: Array) -> tuple[Array, Array]:
+            return self.slopes(np.repeat(theta, len(inner) // len(theta), axis=0), inner)
+
+        return -colouring.second_derivatives(beside, mean, slope, spread, DIFFERENCE)
 
 
-def _inverse_root(curvature: Array) -> tuple[Array, float]:
-    """A with A Aᵀ = C⁻¹, and log |det A|; for C with the absolute eigenvalues of a curvature."""
-    try:
-        lower = np.linalg.cholesky(curvature)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(curvature)
-        values = np.maximum(np.abs(values), FLATTEST)
-        return vectors / np.sqrt(values), -0.5 * float(np.log(values).sum())
-    upper = solve_triangular(lower, np.eye(len(lower)), lower=True).T
-    return upper, -float(np.log(np.diag(lower)).sum())
+def _factored(matrices: Array) -> Array:
+    """F with F Fᵀ = C, for C with the absolute eigenvalues of symmetric matrices."""
+    factors = np.empty_like(matrices)
+    for matrix, factor in zip(matrices, factors, strict=True):
+        upper, failed = _cholesky(matrix)
+        if failed:
+            values, vectors = np.linalg.eigh(matrix)
+            root = vectors * np.sqrt(np.maximum(np.abs(values), FLATTEST))
+            upper = np.linalg.qr(root.T).R
+            upper *= np.sign(upper.diagonal())[:, None]
+        factor[:] = upper.T
+    return factors
+
+
+def _solved(factors: Array, vectors: Array, *, transposed: bool = False) -> Array:
+    """F⁻¹ v, or F⁻ᵀ v, for each of some lower triangular matrices and vectors."""
+    solved = np.empty_like(vectors)
+    for n, (factor, vector) in enumerate(zip(factors, vectors, strict=True)):
+        # LAPACK takes the memory of F for that of Fᵀ, an upper triangular matrix.
+        solved[n] = _solve(factor.T, vector, trans=not transposed)[0]
+    return solved
+
+
+def _spread(factors: Array) -> Array:
+    """Standard deviations of Gaussians with the precisions F Fᵀ."""
+    return np.linalg.norm(np.linalg.inv(factors), axis=1)

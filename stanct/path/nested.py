@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -21,7 +20,8 @@ from scipy.special import ndtr
 
 from stanct.arrays import Array
 from stanct.errors import SamplingError
-from stanct.path.conditional import Conditional, Slices
+from stanct.path.conditional import Conditionals, Slices
+from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 from stanct.path.profiles import FINE, Profiles, profiles
@@ -177,48 +177,50 @@ class NestedBase(Whitened, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedGaussian(NestedBase):
-    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ).
+    """The base q(θ) N(x; m(θ), C(θ)).
 
-    m(θ) and L(θ) are found anew at each θ, by Newton's method from the nearest of some known
-    places. It costs some n gradients, for n inner coordinates.
+    m(θ) and C(θ) are found anew at each θ, by Newton's method from the nearest of some known
+    places. It costs as many gradients as the inner coordinates have colours, and two, where they
+    are Gaussian.
 
     Attributes
     ----------
-    places, means, roots : shapes (K, k), (K, n) and (K, n, n)
-        Known places: θ, and the mean and root of the Gaussian there.
+    places, means, spreads : shapes (K, k), (K, n) and (K, n)
+        Known places: θ, and the mean and standard deviations of the Gaussian there.
+    colours, shares : shapes (n,) and (n, n)
+        Of the `Colouring` of second derivatives.
     """
 
     places: Array = field(repr=False)
     means: Array = field(repr=False)
-    roots: Array = field(repr=False)
+    spreads: Array = field(repr=False)
+    colours: Array = field(repr=False)
+    shares: Array = field(repr=False)
 
     def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
         inner, log_q = np.empty_like(noise), np.empty(len(noise))
-        for n, given in enumerate(self._conditionals(slices, theta)):
-            inner[n] = given.mean + given.root @ noise[n]
-            log_q[n] = given.log_density(noise[n])
+        for batch, given in self._given(slices, theta):
+            inner[batch] = given.drawn(noise[batch])
+            log_q[batch] = given.log_density(noise[batch])
         return inner, log_q
 
     def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
-        given = zip(self._conditionals(slices, theta), inner, strict=True)
-        return np.array([one.log_density(one.noise(x)) for one, x in given])
+        log_q = np.empty(len(inner))
+        for batch, given in self._given(slices, theta):
+            log_q[batch] = given.log_density(given.noise(inner[batch]))
+        return log_q
 
     @property
     def _own_arrays(self) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in ("places", "means", "roots")}
+        names = ("places", "means", "spreads", "colours", "shares")
+        return {name: getattr(self, name) for name in names}
 
-    def _conditionals(self, slices: Slices, theta: Array) -> Iterator[Conditional]:
-        """The Gaussian of the inner coordinates at each θ, for `theta` of shape (count, k)."""
+    def _given(self, slices: Slices, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
+        """The Gaussians of the inner coordinates at each θ, some θ at a time."""
         known, points = self.marginal.whiten(self.places), self.marginal.whiten(theta)
-        nearest = np.square(points[:, None] - known).sum(axis=-1).argmin(axis=1)
-        for point, number in zip(theta, nearest, strict=True):
-            log_det = float(self._log_det_roots[number])
-            near = Conditional(self.means[number], self.roots[number], log_det, -np.inf)
-            yield slices.at(point, near)
-
-    @cached_property
-    def _log_det_roots(self) -> Array:
-        return np.linalg.slogdet(self.roots)[1]
+        near = np.square(points[:, None] - known).sum(axis=-1).argmin(axis=1)
+        colouring = Colouring(self.colours, self.shares)
+        return slices.gaussians(theta, self.means[near], self.spreads[near], colouring)
 
 
 @dataclass(frozen=True, kw_only=True)

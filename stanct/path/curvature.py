@@ -1,0 +1,116 @@
+"""Second derivatives by differences of gradients, along few directions where most of them are zero.
+
+Coordinates of one colour move at once, so that each change of a slope is the work of one of them
+(Curtis, Powell & Reid 1974). The matrix is symmetric, so that an element may be read from its row
+or from its column, which takes fewer colours (Powell & Toint 1979, Coleman & Moré 1984). An arrow
+takes two, and a chain three, however long they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.arrays import Array
+
+# Where a larger share of the elements may be other than zero, colours hardly spare a gradient. What
+# is coupled with a larger share of all coordinates may have a colour for itself.
+FILLED, HUB = 0.5, 0.25
+
+Gradients = Callable[[Array], tuple[Array, Array]]
+
+
+class Colouring(NamedTuple):
+    """Which of n coordinates move at once, and where second derivatives are read.
+
+    Attributes
+    ----------
+    colours : shape (n,)
+        The number of each coordinate's colour, from 0.
+    shares : shape (n, n)
+        The share with which the change of slope i, where the colour of j moves, is element (i, j),
+        in row j. It is zero where others of that colour change the slope too.
+    """
+
+    colours: Array
+    shares: Array
+
+    @classmethod
+    def of(cls, coupled: Array) -> Colouring:
+        """The colouring for matrices that are zero elsewhere, by a greedy search.
+
+        Parameters
+        ----------
+        coupled : shape (n, n)
+            Whether an element may be other than zero.
+        """
+        coupled = coupled | coupled.T | np.eye(len(coupled), dtype=bool)
+        if coupled.mean() > FILLED:
+            return cls.dense(len(coupled))
+        hubs = int((coupled.mean(axis=0) > HUB).sum())
+        colours = min((_star(coupled, alone) for alone in (0, hubs)), key=np.max)
+        alike = colours[:, None] == colours
+        # Whether j alone of its colour changes the slope i, and does so.
+        direct = coupled & (alike.astype(int) @ coupled == 1)
+        return cls(colours, direct / np.maximum(direct + direct.T.astype(int), 1))
+
+    @classmethod
+    def dense(cls, n: int) -> Colouring:
+        """A colour for each of n coordinates."""
+        return cls(np.arange(n), np.full((n, n), 0.5))
+
+    def second_derivatives(
+        self, gradients: Gradients, points: Array, slopes: Array, units: Array, step: float
+    ) -> Array:
+        """Second derivatives by forward differences, shape (m, n, n), in units of each coordinate.
+
+        They are NaN where a log density beside a point is not finite. Each is a function of its
+        point, slopes and units alone.
+
+        Parameters
+        ----------
+        gradients
+            Log densities and their gradients, shapes (m k,) and (m k, n), at points of shape
+            (m k, n). The first k lie beside the first point.
+        points, slopes, units : shape (m, n)
+            The slopes are those at the points.
+        step
+            How far coordinates move, in their units.
+        """
+        moves = np.arange(self.colours.max() + 1)[:, None] == self.colours
+        moved = points[:, None] + step * units[:, None] * moves
+        values, there = gradients(moved.reshape(-1, points.shape[1]))
+        changes = (there.reshape(moved.shape) - slopes[:, None]) * (units[:, None] / step)
+        changes[~np.isfinite(values).reshape(moved.shape[:2])] = np.nan
+        each = changes[:, self.colours] * self.shares
+        return each + each.swapaxes(1, 2)
+
+
+def _star(coupled: Array, alone: int) -> Array:
+    """Colours of which no two make up a path of four, by which elements are read directly.
+
+    Parameters
+    ----------
+    alone
+        How many coordinates, from those that are coupled with most others, have colours for
+        themselves.
+    """
+    n = len(coupled)
+    coupled = coupled & ~np.eye(n, dtype=bool)
+    colours = np.full(n, -1)
+    # How many coupled coordinates of each colour there are beside each coordinate.
+    beside = np.zeros((n, n), int)
+    for rank, one in enumerate(np.argsort(-coupled.sum(axis=0), kind="stable")):
+        taken = beside[one] > 0
+        taken[: min(rank, alone)] = True
+        coloured = colours >= 0
+        for other in np.flatnonzero(coupled[one] & coloured):
+            its = colours[other]
+            if beside[one, its] > 1:
+                taken |= beside[other] > 0
+            taken[colours[coupled[other] & coloured & (beside[:, its] > 1)]] = True
+        colours[one] = np.argmin(taken)
+        beside[coupled[one], colours[one]] += 1
+    return colours
