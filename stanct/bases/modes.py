@@ -252,13 +252,11 @@ def _piloted(
     bar.note("searching")
     look = partial(
         search,
-        density.log_density_gradient,
-        density.dimension,
+        density,
         seeds.search,
         radius=hints.radius,
         reach=max(hints.radius or 0.0, reach_of(target)),
         places=hints.places,
-        log_densities=density.log_densities,
         effort=effort_of(target),
     )
     looked = heard(look)
