@@ -264,7 +264,8 @@ def ascents_from(
             return Search((), (), ascents, 1, 1.0, 0.0, counted.spent)
         ascents += 1
     fits, seen = _fits_of(modes, rng)
-    return Search(fits, seen, ascents, 0, seen.count(1) / ascents, 0.0, counted.spent)
+    unseen = seen.count(1) / ascents
+    return Search(fits, seen, ascents, 0, unseen, 0.0, counted.spent, ends=len(modes))
 
 
 def _searched(
@@ -338,27 +339,27 @@ def _scanned(counted: _Counted, modes: list[_Mode], rng: np.random.Generator) ->
         everywhere = _everywhere(modes)
     except SamplingError:  # modes of hardly any width, far apart
         return False
-    gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
     dimension = modes[0].place.size
     around = [sd for sd in AROUND_ORIGIN if 2 * sd <= counted.reach] or AROUND_ORIGIN[:1]
-    groups = (
-        [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in NEAR],
-        [GaussianBase(everywhere.mean, width * everywhere.scale) for width in BEYOND],
-        [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in around],
-    )
-    counts = [
-        int(counted.scans * share * part * len(BY_WIDTH) / len(group))
-        for group, share in zip(groups, SHARES, strict=True)
-        for _, part in zip(group, itertools.cycle(BY_WIDTH), strict=False)
+    centres = [GaussianBase(mode.place, mode.root) for mode in modes]
+    centres += [everywhere, GaussianBase(np.zeros(dimension), np.eye(dimension))]
+    shares = [*[SHARES[0] / len(modes)] * len(modes), *SHARES[1:]]
+    parts = [
+        (k, width, int(counted.scans * share * part * len(BY_WIDTH) / len(widths)))
+        for k, (share, widths) in enumerate(
+            zip(shares, [*[NEAR] * len(modes), BEYOND, around], strict=True)
+        )
+        for width, part in zip(widths, BY_WIDTH, strict=False)
     ]
-    parts = [q for group in groups for q in group]
-    x = np.concatenate([q.unwhiten(q.draw(rng, n)) for q, n in zip(parts, counts, strict=True)])
-    log_q = log_sum_exp(np.array([q.log_density(x) for q in parts]), axis=0)
+    x = np.concatenate([centres[k].unwhiten(w * centres[k].draw(rng, n)) for k, w, n in parts])
+    squares = [np.square(one.whiten(x)).sum(axis=1) for one in centres]
+    terms = [
+        -0.5 * squares[k] / width**2 - dimension * np.log(width) - centres[k].log_det_scale
+        for k, width, _ in parts
+    ]
+    log_q = log_sum_exp(np.array(terms), axis=0)  # up to a constant
     log_density = counted.log_densities(x)
-    tops = [
-        mode.value - one.log_density(one.mean) for mode, one in zip(modes, gaussians, strict=True)
-    ]
-    of_modes = [top + one.log_density(x) for top, one in zip(tops, gaussians, strict=True)]
+    of_modes = [mode.value - 0.5 * square for mode, square in zip(modes, squares, strict=False)]
     excess = log_density - log_sum_exp(np.array(of_modes), axis=0)
     outside = excess > EXCESS
     # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
