@@ -14,17 +14,21 @@ from scipy.stats import ortho_group
 from targets import TWO_MODES
 
 from stanct import sample
+from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured
 from stanct.bases.search import (
+    BATCH,
     FEW,
+    FEWEST_TO_TELL,
     MOST_DIMENSIONS,
     MOST_GRADIENTS,
     Search,
     _Counted,
     _Mode,
     _scanned,
+    _stays_large,
     search,
 )
 from stanct.engines.embedded import Nuts
@@ -158,6 +162,27 @@ def test_curvature_is_exact_however_ill_conditioned(seed: int) -> None:
     assert len(found.fits) == 1
     assert found.fits[0].log_evidence == pytest.approx(exact, abs=1e-6)
     assert found.gradients < 6000
+
+
+def test_a_search_without_an_end_of_modes_is_given_up(seed: int) -> None:
+    """A Boltzmann machine has thousands; what a hundred ascents saw of it is kept."""
+    machine = BoltzmannMachine.random(28, np.random.default_rng(2), scale=6.0)
+    found = found_in(machine.log_density_gradient, machine.dimension, seeds(seed))
+    assert FEWEST_TO_TELL <= found.ascents < FEWEST_TO_TELL + 2 * BATCH
+    assert found.gradients < 0.5 * MOST_GRADIENTS
+    assert found.unseen > 0.5 and found.ends > 60 and len(found.fits) <= found.ends
+
+
+@pytest.mark.parametrize(
+    ("unseen", "ascents", "times", "endless"),
+    [(1.0, 100, 10, True), (0.9, 120, 10, True), (0.75, 120, 10, False), (0.75, 120, 4, True),
+     (0.3, 600, 2, True), (0.1, 600, 2, False), (0.0, 100, 2, False)],
+)  # fmt: skip
+def test_how_many_modes_more_ascents_would_leave(
+    unseen: float, ascents: int, times: float, endless: bool
+) -> None:
+    """Where K modes are alike, (1 − 1/K)ⁿ of the ascents end at a new one: nothing falls faster."""
+    assert _stays_large(unseen, ascents, times) == endless
 
 
 @LONG

@@ -29,7 +29,7 @@ from stanct.bases.outskirts import outskirts, standing_out
 from stanct.bases.resolution import finest_ratio
 from stanct.errors import SamplingError
 from stanct.kernels import SIGNATURE
-from stanct.kernels.ascent import SPENT, VALUE, Z, ascend, make_ascent
+from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
 from stanct.path.gaussian import GaussianBase, mixture_moments
 from stanct.targets.protocols import SampledDensity
 from stanct.work.interrupts import Pace
@@ -140,6 +140,11 @@ class Search:
     finest: float = 1.0
     ends: int = 0
 
+    @property
+    def steps(self) -> int:
+        """Gradients that an ascent took in the mean, with those at its end."""
+        return round(self.gradients / max(self.ascents + self.astray, 1))
+
 
 class _Counted:
     """A density that counts its gradients, with what a search may spend and how far it goes."""
@@ -176,13 +181,13 @@ class _Counted:
         root : shape (D, D) or (1, D)
             R, or its diagonal.
         """
-        vectors, numbers = make_ascent(start.size)
         widest = np.abs(root).max() if len(root) == 1 else np.linalg.norm(root, axis=1).max()
+        longest = float(self.reach / widest)
+        # A copy is writable, as kernels want all arrays to be.
+        hill = Hill(self._call, self._density.handle, np.array(start, float), root, longest)
+        vectors, numbers = make_ascent(start.size)
         for part in self._pace.parts(MOST_STEPS):
-            if ascend(
-                self._call, self._density.handle, start, root, self.reach / widest, vectors,
-                numbers, part.stop - part.start,
-            ):  # fmt: skip
+            if ascend(hill, vectors, numbers, part.stop - part.start):
                 break
         self.spent += int(numbers[SPENT])
         moved = root[0] * vectors[Z] if len(root) == 1 else root @ vectors[Z]

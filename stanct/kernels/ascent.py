@@ -7,7 +7,7 @@ gradient leaves the ascent in a state from which a later call goes on.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ FLAT, LEAST_GAIN = 1e-5, 1e-10
 # A step is taken if it gains this share of what the slope promises. It is shortened to between
 # these shares, so often at most.
 GAIN, SHORTEST, LONGEST, SHORTENED = 1e-4, 0.1, 0.5, 25
+# Smaller squares of changes are as good as zero.
+TINY = 1e-300
 # Where the slope along a step falls by less than this share, the step was far too short: the memory
 # is dropped, and the next step follows the gradient and is so many times as long.
 CURVED, GROWTH = 0.01, 4.0
@@ -33,11 +35,33 @@ Z, SLOPE, STEP, TRIAL, SLOPE_THERE, PLACE, GRADIENT, MOVES = range(8)
 CHANGES = MOVES + MEMORY
 # An ascent's numbers: log densities of the best place and of the trial, the largest elements of
 # their gradients, the fraction of the step to try, its length, what the slope promises of it, how
-# often it was shortened, how many steps are remembered, and gradients. Inner products of steps and
-# changes, and working memory follow.
+# often it was shortened, how many steps are remembered, gradients, and the inverse curvature along
+# the last step. Inner products of steps and changes, and working memory follow.
 VALUE, VALUE_THERE, STEEPEST, STEEPEST_THERE, FRACTION, LENGTH, PROMISED, TRIES = range(8)
-KNOWN, SPENT, PRODUCTS = range(8, 11)
+KNOWN, SPENT, SCALE, PRODUCTS = range(8, 12)
 SHARES = PRODUCTS + MEMORY
+
+
+class Hill(NamedTuple):
+    """What an ascent climbs.
+
+    Attributes
+    ----------
+    call, handle
+        The density; see `stanct.targets.density.Density.address`.
+    start : shape (D,)
+        Where z = 0.
+    root : shape (D, D) or (1, D)
+        R, or its diagonal.
+    longest
+        Largest length of a step of z.
+    """
+
+    call: Any
+    handle: int
+    start: Array
+    root: Array
+    longest: float
 
 
 def make_ascent(dimension: int) -> tuple[Array, Array]:
@@ -48,60 +72,50 @@ def make_ascent(dimension: int) -> tuple[Array, Array]:
 
 
 @compiled
-def ascend(
-    call: Any, handle: int, start: Array, root: Array, longest: float,
-    vectors: Array, numbers: Array, gradients: int,
-) -> bool:  # fmt: skip
+def ascend(hill: Hill, vectors: Array, numbers: Array, gradients: int) -> bool:
     """Go on with an ascent for so many gradients at most; return whether it has ended.
 
     An ascent whose start is rejected ends at once, with a value of −inf.
 
     Parameters
     ----------
-    call, handle
-        The density; see `stanct.targets.density.Density.address`.
-    root : shape (D, D) or (1, D)
-        R, or its diagonal.
-    longest
-        Largest length of a step.
     vectors, numbers
         As `make_ascent` returns them, updated in place.
     """
     for _ in range(gradients):
         numbers[SPENT] += 1
-        inside = _look(call, handle, start, root, vectors, numbers)
+        inside = _look(hill, vectors, numbers)
         gain = numbers[VALUE_THERE] - numbers[VALUE] if inside else -np.inf
         if gain >= GAIN * numbers[FRACTION] * max(numbers[PROMISED], 0.0):
             _learn(vectors, numbers)
             least = LEAST_GAIN * max(abs(numbers[VALUE]), 1.0)
             if numbers[STEEPEST] < FLAT or (gain <= least and numbers[KNOWN] > 0):
                 return True
-            _turn(vectors, numbers, longest)
+            _turn(vectors, numbers, hill.longest)
         elif numbers[TRIES] < SHORTENED and numbers[SPENT] > 1:
             _shorten(numbers, gain)
         elif numbers[KNOWN] == 0:
             return True
         else:
             numbers[KNOWN] = 0
-            _turn(vectors, numbers, longest)
+            _turn(vectors, numbers, hill.longest)
     return False
 
 
 @part
-def _look(
-    call: Any, handle: int, start: Array, root: Array, vectors: Array, numbers: Array
-) -> bool:
-    """Evaluate the density along the step; return whether it is finite."""
+def _look(hill: Hill, vectors: Array, numbers: Array) -> bool:
+    """Evaluate the density along the step; return whether it and its gradient are finite."""
+    start = hill.start
     for i in range(start.size):
         vectors[TRIAL, i] = vectors[Z, i] + numbers[FRACTION] * vectors[STEP, i]
         vectors[PLACE, i] = start[i]
         vectors[SLOPE_THERE, i] = 0.0
-    _through(root, vectors[TRIAL], vectors[PLACE], False)
-    failed = call(
-        handle, True, True, vectors[PLACE].ctypes.data, numbers[VALUE_THERE:].ctypes.data,
+    _through(hill.root, vectors[TRIAL], vectors[PLACE], False)
+    failed = hill.call(
+        hill.handle, True, True, vectors[PLACE].ctypes.data, numbers[VALUE_THERE:].ctypes.data,
         vectors[GRADIENT].ctypes.data, np.uintp(0),
     )  # fmt: skip
-    _through(root, vectors[GRADIENT], vectors[SLOPE_THERE], True)
+    _through(hill.root, vectors[GRADIENT], vectors[SLOPE_THERE], True)
     steepest = 0.0
     for i in range(start.size):
         if not np.isfinite(vectors[SLOPE_THERE, i]):
@@ -150,8 +164,9 @@ def _learn(vectors: Array, numbers: Array) -> None:
     numbers[LENGTH] *= numbers[FRACTION]
     change = vectors[CHANGES + k]
     product = _dot(vectors[MOVES + k], change)
-    if product > CURVED * numbers[FRACTION] * numbers[PROMISED]:
-        numbers[PRODUCTS + k] = product
+    scale = product / max(_dot(change, change), TINY)
+    if scale > 0 and product > CURVED * numbers[FRACTION] * numbers[PROMISED]:
+        numbers[PRODUCTS + k], numbers[SCALE] = product, scale
         numbers[KNOWN] += 1
     else:
         numbers[KNOWN] = 0
@@ -178,11 +193,8 @@ def _turn(vectors: Array, numbers: Array, longest: float) -> None:
         share = _dot(vectors[MOVES + k], step) / numbers[PRODUCTS + k]
         numbers[SHARES + k] = share
         _add(-share, vectors[CHANGES + k], step)
-    if known > 0:
-        last = (known - 1) % MEMORY
-        change = vectors[CHANGES + last]
-        scale = numbers[PRODUCTS + last] / _dot(change, change)
-    else:
+    scale = numbers[SCALE]
+    if known == 0:
         scale = min(1.0, max(numbers[LENGTH], 1.0) / numbers[STEEPEST])
     for i in range(step.size):
         step[i] *= scale
@@ -191,7 +203,7 @@ def _turn(vectors: Array, numbers: Array, longest: float) -> None:
         share = numbers[SHARES + k] - _dot(vectors[CHANGES + k], step) / numbers[PRODUCTS + k]
         _add(share, vectors[MOVES + k], step)
     numbers[LENGTH] = np.sqrt(_dot(step, step))
-    numbers[FRACTION] = min(1.0, longest / numbers[LENGTH])
+    numbers[FRACTION] = longest / numbers[LENGTH] if numbers[LENGTH] > longest else 1.0
     numbers[PROMISED] = _dot(vectors[SLOPE], step)
     numbers[TRIES] = 0
 
