@@ -208,7 +208,7 @@ def _turn(vectors: Array, numbers: Array, longest: float) -> None:
     numbers[TRIES] = 0
 
 
-@summed
+@part
 def _add(share: float, one: Array, out: Array) -> None:
     """Add a multiple of a vector to another one."""
     for i in range(out.size):
