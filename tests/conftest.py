@@ -18,6 +18,7 @@ from stanct.engines import homes
 from stanct.stan.program import Program
 from stanct.targets.data import StanData, read_data
 from stanct.targets.density import Density
+from stanct.targets.function_target import FunctionDensity
 from stanct.targets.program_target import ProgramTarget
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,19 +54,13 @@ def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
     """
     found: dict[Any, Any] = {}
 
-    def known(gradient: Any, dimension: int, seed: Any, **given: Any) -> Any:
-        density = getattr(gradient, "__self__", None)
-        if not isinstance(density, Density):
-            return search(gradient, dimension, seed, **given)
+    def known(density: Density, seed: Any, **given: Any) -> Any:
         places = tuple(np.asarray(place).tobytes() for place in given["places"])
         rest = [given[name] for name in ("radius", "reach", "effort")]
         constants = [(name, v) for name, v in vars(searching).items() if name.isupper()]
-        key = repr(
-            [density.recipe.key, gradient.__func__, given["log_densities"].__func__, seed.state,
-             places, rest, constants]
-        )  # fmt: skip
+        key = repr([density.recipe.key, seed.state, places, rest, constants])
         if key not in found:
-            found[key] = search(gradient, dimension, seed, **given)
+            found[key] = search(density, seed, **given)
         return found[key]
 
     return known
@@ -77,6 +72,19 @@ modes.search = remembered(modes.search)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
+class Scanned(FunctionDensity):
+    """A density in Python that has the log densities of many points at once."""
+
+    def __init__(
+        self,
+        gradient: Callable[[np.ndarray], tuple[float, np.ndarray]],
+        log_densities: Callable[[np.ndarray], np.ndarray],
+        dimension: int,
+    ) -> None:
+        super().__init__(gradient, dimension)
+        self.log_densities = log_densities
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_weighted_moments(rng: np.random.Generator) -> None:
 
 def test_hessian_and_its_inverse() -> None:
     precision = np.linalg.inv(COVARIANCE)
-    found = hessian(lambda x: precision @ (x - MEAN), MEAN + 0.1)
+    found = hessian(lambda x: (x - MEAN) @ precision, MEAN + 0.1)
     assert found == pytest.approx(precision, rel=1e-6)
     assert positive_covariance(found) == pytest.approx(COVARIANCE, rel=1e-5)
     lifted = positive_covariance(np.diag([1.0, -1.0]))

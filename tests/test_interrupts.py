@@ -34,7 +34,7 @@ from stanct.samplers._rounds import BaseDraws
 from stanct.samplers._variables import Later
 from stanct.targets.function_target import FunctionDensity
 from stanct.work.execution import executing
-from stanct.work.interrupts import Threads, beside, end_if_left_behind, heard, in_threads
+from stanct.work.interrupts import Pace, Threads, beside, end_if_left_behind, heard, in_threads
 
 SECONDS = 3.0
 # A density that never returns.
@@ -172,6 +172,36 @@ def test_in_threads() -> None:
     with pytest.raises(KeyboardInterrupt):
         in_threads(lambda k: stopped.wait(), 2, 2, stopped)
     assert stopped.is_set()
+
+
+def test_a_pace_covers_all_and_heeds_who_left() -> None:
+    """Parts grow while they are quick, and are single items where they are slow."""
+    pace = Pace()
+    sizes = [part.stop - part.start for part in pace.parts(300)]
+    assert sum(sizes) == 300 and sizes[:3] == [1, 2, 4] and max(sizes) <= 256
+    assert [part for part in pace.parts(0)] == []
+    for part in pace.parts(600):
+        if part.stop < 400:
+            time.sleep(0.003)
+        else:
+            break
+    assert part.stop - part.start == 1
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        try:
+            for _ in Pace().parts(100):
+                begun.set()
+                go.wait(5)
+        except KeyboardInterrupt:
+            ended.set()
+
+    pool = Threads(1)
+    pool.submit(work)
+    assert begun.wait(5)
+    pool.shutdown()
+    go.set()
+    assert ended.wait(5)
 
 
 def test_steps_beside_a_body() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import LONG
+from conftest import LONG, Scanned
 from scipy.special import gammaln
 
 import stanct
@@ -51,9 +51,8 @@ def log_density_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def looked(seed: int) -> Search:
-    return search(
-        log_density_gradient, DIMENSION, np.random.SeedSequence(seed), log_densities=log_densities
-    )
+    density = Scanned(log_density_gradient, log_densities, DIMENSION)
+    return search(density, np.random.SeedSequence(seed))
 
 
 def test_a_mode_below_heavy_tails_is_found(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from conftest import LONG
+from conftest import LONG, Scanned
 
 from stanct.bases.resolution import MISSED, chance_of_a_miss, finest_ratio
 from stanct.bases.search import BY_WIDTH, NEAR, SCANS, SHARES, search
@@ -35,7 +35,7 @@ def spike_at(place: np.ndarray, ratio: float):
 
 def is_found(place: np.ndarray, ratio: float, seed: np.random.SeedSequence) -> bool:
     log_densities, gradient = spike_at(place, ratio)
-    found = search(gradient, place.size, seed, log_densities=log_densities)
+    found = search(Scanned(gradient, log_densities, place.size), seed)
     spreads = [np.sqrt(np.diag(fit.covariance).max()) for fit in found.fits]
     return any(0.5 < ratio * spread < 2 for spread in spreads)
 
@@ -82,9 +82,8 @@ def test_spikes_of_that_ratio_are_found(
     No search is made after these are known.
     """
     log_densities, gradient = spike_at(np.full(dimension, 0.7), 1.5)
-    finest = search(
-        gradient, dimension, np.random.SeedSequence(seed), log_densities=log_densities
-    ).finest
+    density = Scanned(gradient, log_densities, dimension)
+    finest = search(density, np.random.SeedSequence(seed)).finest
     places = rng.standard_normal((20, dimension))
     children = np.random.SeedSequence(seed).spawn(20)
 

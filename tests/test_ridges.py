@@ -45,7 +45,7 @@ def fit_of(mean: list[float], covariance: np.ndarray, log_evidence: float = 0.0)
 
 def found(source: str, *fits: LocalFit, **data: object) -> Ridges:
     density = target_of(source, data).density
-    return find_ridges(density.log_density_gradient, density.unconstrained_names, fits)
+    return find_ridges(density.log_density_gradients, density.unconstrained_names, fits)
 
 
 def log_weights(source: str, base: GaussianBase | MixtureBase, count: int, **data: object) -> tuple:
@@ -102,7 +102,7 @@ def test_weights_of_a_mixture_come_from_its_draws() -> None:
 def test_slices_of_a_funnel_have_its_mass() -> None:
     """Given v, the funnel is Gaussian, so that Laplace's method is exact and v's law comes out."""
     density = target_of(FUNNEL).density
-    slices = ridges._Slices(density.log_density_gradient, fit_of([0, 0, 0], np.diag([4, 2.0, 2])))
+    slices = ridges._Slices(density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])))
     places = slices.places(0, 0.0)
     at = np.array([place.part.mean[0] for place in places])
     mass = np.array([place.mass for place in places])
@@ -157,13 +157,13 @@ def test_ridges_start_where_ascents_ended() -> None:
     other = fit_of([20, 0], np.array([[4.0, 0], [0, 0.09]]), np.log(0.5))
     density = target_of(source).density
     for peaks, reached in (((), False), ((other,), True)):
-        looked = find_ridges(density.log_density_gradient, ("x", "y"), [around], peaks=peaks)
+        looked = find_ridges(density.log_density_gradients, ("x", "y"), [around], peaks=peaks)
         assert any(part.mean[0] < -22 for _, part in looked.parts)
         assert any(part.mean[0] > 22 for _, part in looked.parts) == reached
 
 
 def test_a_place_that_is_flat_up_to_rounding_is_left_out() -> None:
-    slices = ridges._Slices(lambda x: (0.0, x), fit_of([0, 0], np.eye(2)))
+    slices = ridges._Slices(lambda x: (x[:, 0], x), fit_of([0, 0], np.eye(2)))
     flat = ridges._Top(np.zeros(2), 0.0, np.zeros((2, 2)), np.array([1.0, 0]), 0.0)
     assert slices._part(flat, 1.0) is None
     wide = flat._replace(covariance=np.diag([0, 4.0]))
@@ -219,7 +219,9 @@ def test_less_effort_follows_fewer_axes() -> None:
     density = target_of(FUNNEL).density
     fit = fit_of([0, 0, 0], np.diag([4, 2.0, 2]))
     whole, less = (
-        find_ridges(density.log_density_gradient, density.unconstrained_names, [fit], effort=effort)
+        find_ridges(
+            density.log_density_gradients, density.unconstrained_names, [fit], effort=effort
+        )
         for effort in (1.0, 1e-3)
     )
     assert less.gradients < whole.gradients / 2
@@ -228,13 +230,12 @@ def test_less_effort_follows_fewer_axes() -> None:
 def test_a_slice_without_a_top_ends_a_ridge() -> None:
     """The density is not finite where x > 3, and y has no top where x < 0."""
 
-    def gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
-        x, y = point
-        if x > 3:
-            return -np.inf, np.full(2, np.nan)
-        return -0.5 * x * x - 0.5 * x * y * y, np.array([-x - 0.5 * y * y, -x * y])
+    def gradients(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, y = points.T
+        values, slopes = -0.5 * x * x - 0.5 * x * y * y, np.array([-x - 0.5 * y * y, -x * y]).T
+        return np.where(x > 3, -np.inf, values), np.where(x[:, None] > 3, np.nan, slopes)
 
-    looked = find_ridges(gradient, ("x", "y"), [fit_of([1, 0], np.eye(2))])
+    looked = find_ridges(gradients, ("x", "y"), [fit_of([1, 0], np.eye(2))])
     assert len(looked.parts) > 2
     for _, part in looked.parts:
         assert part.mean[0] <= 3 and np.all(np.isfinite(part.scale))

@@ -5,31 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LONG, target_of
+from conftest import LONG, Scanned, target_of
 from scipy.stats import ortho_group
 from targets import TWO_MODES
 
 from stanct import sample
+from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured
 from stanct.bases.search import (
+    BATCH,
     FEW,
+    FEWEST_TO_TELL,
     MOST_DIMENSIONS,
     MOST_GRADIENTS,
     Search,
     _Counted,
     _Mode,
     _scanned,
+    _stays_large,
     search,
 )
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.targets.density import Density
+from stanct.targets.function_target import FunctionDensity
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.interrupts import heard
 
@@ -53,6 +59,13 @@ def mixture(weights: np.ndarray, places: np.ndarray, scales: np.ndarray) -> Grad
     return at
 
 
+def found_in(
+    gradient: Gradient, dimension: int, seed: np.random.SeedSequence, **given: Any
+) -> Search:
+    """What ascents find, without a scan."""
+    return search(FunctionDensity(gradient, dimension), seed, scan=False, **given)
+
+
 def seeds(seed: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(seed)
 
@@ -63,7 +76,7 @@ def test_a_mode_thirty_deviations_from_another(centre: float, seed: int) -> None
     places = np.full((2, 2), centre)
     places[1, 0] += 30
     weights = np.array([0.1, 0.9])
-    found = search(mixture(weights, places, np.ones(2)), 2, seeds(seed))
+    found = found_in(mixture(weights, places, np.ones(2)), 2, seeds(seed))
     assert [fit.mean for fit in found.fits] == [
         pytest.approx(places[1], abs=1e-4),
         pytest.approx(places[0], abs=1e-4),
@@ -88,7 +101,7 @@ def missing_mass(seed: int, repeat: int) -> float:
         apart = np.linalg.norm(places[:, None] - places, axis=2) + 99 * np.eye(count)
         if apart.min() > 6:  # otherwise two parts may make one mode
             break
-    found = search(mixture(weights, places, scales), dimension, seeds(seed))
+    found = found_in(mixture(weights, places, scales), dimension, seeds(seed))
     assert len(found.fits) <= count
     return float(1 - np.exp(np.logaddexp.reduce([fit.log_evidence for fit in found.fits])))
 
@@ -103,10 +116,7 @@ def test_a_scan_finds_the_spike_inside_a_wide_mode(seed: int) -> None:
     }
     """
     density = target_of(source).density
-    found = [
-        search(density.log_density_gradient, 6, np.random.SeedSequence(seed), log_densities=scan)
-        for scan in (None, density.log_densities)
-    ]
+    found = [search(density, np.random.SeedSequence(seed), scan=scan) for scan in (False, True)]
     assert [len(one.fits) for one in found] == [1, 2]
     assert 90_000 <= found[1].evaluations <= 180_000
     assert found[1].gradients > found[0].gradients
@@ -127,7 +137,8 @@ def test_a_scan_finds_narrower_modes_in_many_dimensions(seed: int) -> None:
         return np.logaddexp(*terms.T) - 0.5 * dimension * np.log(2 * np.pi)
 
     without, found = (
-        search(at, dimension, seeds(seed), log_densities=scan) for scan in (None, log_densities)
+        search(Scanned(at, log_densities, dimension), seeds(seed), scan=scan)
+        for scan in (False, True)
     )
     assert [len(one.fits) for one in (without, found)] == [1, 2]
     assert np.exp([fit.log_evidence for fit in found.fits]) == pytest.approx([0.9, 0.1], abs=0.02)
@@ -146,11 +157,32 @@ def test_curvature_is_exact_however_ill_conditioned(seed: int) -> None:
         slope = -precision @ (x - place)
         return float(0.5 * slope @ (x - place)), slope
 
-    found = search(at, dimension, seeds(seed))
+    found = found_in(at, dimension, seeds(seed))
     exact = 0.5 * (dimension * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1])
     assert len(found.fits) == 1
     assert found.fits[0].log_evidence == pytest.approx(exact, abs=1e-6)
     assert found.gradients < 6000
+
+
+def test_a_search_without_an_end_of_modes_is_given_up(seed: int) -> None:
+    """A Boltzmann machine has thousands; what a hundred ascents saw of it is kept."""
+    machine = BoltzmannMachine.random(28, np.random.default_rng(2), scale=6.0)
+    found = found_in(machine.log_density_gradient, machine.dimension, seeds(seed))
+    assert FEWEST_TO_TELL <= found.ascents < FEWEST_TO_TELL + 4 * BATCH
+    assert found.gradients < 0.5 * MOST_GRADIENTS
+    assert found.unseen > 0.5 and found.ends > 60 and len(found.fits) <= found.ends
+
+
+@pytest.mark.parametrize(
+    ("unseen", "ascents", "times", "endless"),
+    [(1.0, 100, 10, True), (0.9, 120, 10, True), (0.75, 120, 10, False), (0.75, 120, 4, True),
+     (0.3, 600, 2, True), (0.1, 600, 2, False), (0.0, 100, 2, False)],
+)  # fmt: skip
+def test_how_many_modes_more_ascents_would_leave(
+    unseen: float, ascents: int, times: float, endless: bool
+) -> None:
+    """Where K modes are alike, (1 − 1/K)ⁿ of the ascents end at a new one: nothing falls faster."""
+    assert _stays_large(unseen, ascents, times) == endless
 
 
 @LONG
@@ -161,7 +193,7 @@ def test_a_search_that_finds_ever_new_modes_says_so(seed: int) -> None:
         value = 2 * np.cos(20 * x).sum() - 5e-5 * x @ x
         return float(value), -40 * np.sin(20 * x) - 1e-4 * x
 
-    found = search(comb, 2, seeds(seed))
+    found = found_in(comb, 2, seeds(seed))
     assert found.unseen > 0.3
     assert found.gradients <= MOST_GRADIENTS + 1000
 
@@ -177,7 +209,7 @@ def test_ascents_into_a_spike_go_astray(seed: int) -> None:
         slope = np.concatenate([[-v / 9 - 0.5 * x.size + 0.5 * square], -scale * x])
         return value, slope
 
-    found = search(funnel, 10, seeds(seed))
+    found = found_in(funnel, 10, seeds(seed))
     assert found.fits and all(fit.mean[0] < -30 for fit in found.fits)
 
 
@@ -189,13 +221,13 @@ def test_bounds_and_hints(seed: int) -> None:
             return -np.inf, 0 * x
         return float(-0.5 * x @ x), -x
 
-    found = search(cut, 2, seeds(seed))
+    found = found_in(cut, 2, seeds(seed))
     assert len(found.fits) == 1 and found.ascents > 600
     far = mixture(np.array([0.5, 0.5]), np.array([[0.0] * 8, [900.0] * 8]), np.ones(2))
-    assert len(search(far, 8, seeds(seed), radius=3.0).fits) == 1
-    told = search(far, 8, seeds(seed), radius=3.0, places=[np.full(8, 890.0)])
+    assert len(found_in(far, 8, seeds(seed), radius=3.0).fits) == 1
+    told = found_in(far, 8, seeds(seed), radius=3.0, places=[np.full(8, 890.0)])
     assert len(told.fits) == 2 and told.radius == 3.0
-    nothing = search(cut, MOST_DIMENSIONS + 1, seeds(seed))
+    nothing = found_in(cut, MOST_DIMENSIONS + 1, seeds(seed))
     assert nothing.fits == () and nothing.unseen == 1 and nothing.gradients == 0
 
 
@@ -208,7 +240,7 @@ model { target += log_mix(0.01, normal_lpdf(x | 0, 0.05), normal_lpdf(x | 0, 1))
 def laplace(program: str, seed: int) -> tuple[LocalFit, ProgramTarget]:
     target = target_of(program)
     density = target.density
-    fits = search(density.log_density_gradient, density.dimension, seeds(seed)).fits
+    fits = search(density, seeds(seed), scan=False).fits
     assert len(fits) == 1
     return fits[0], target
 
@@ -270,9 +302,7 @@ def test_a_search_repeats_itself_in_another_thread(seed: int) -> None:
     """Tests of whole runs search once for each program and seed."""
 
     def found(density: Density) -> Search:
-        return search(
-            density.log_density_gradient, 2, seeds(seed), log_densities=density.log_densities
-        )
+        return search(density, seeds(seed))
 
     target = target_of(TWO_MODES.source)
     one = found(target.density)
@@ -293,12 +323,9 @@ def test_a_search_spends_less_where_densities_are_dear() -> None:
         share = np.exp(np.array(lifts) - value)
         return value, -(share[0] * (x + 4.0) + share[1] * (x - 4.0))
 
-    def log_densities(x: np.ndarray) -> np.ndarray:
-        return np.array([gradient(one)[0] for one in x])
-
+    density = FunctionDensity(gradient, 2)
     whole, part = (
-        search(gradient, 2, np.random.SeedSequence(1), log_densities=log_densities, effort=effort)
-        for effort in (1.0, 0.02)
+        search(density, np.random.SeedSequence(1), effort=effort) for effort in (1.0, 0.02)
     )
     assert len(whole.fits) == len(part.fits) == 2
     assert part.gradients < 0.3 * whole.gradients
@@ -315,13 +342,11 @@ def test_steps_and_starts_within_reach(seed: int) -> None:
         x = np.clip(x, -50, 50)
         return float(-np.cosh(x).sum()), -np.sinh(x)
 
-    def scan(x: np.ndarray) -> np.ndarray:
-        return np.array([cliff(row)[0] for row in x])
-
-    free = search(cliff, 2, seeds(seed), log_densities=scan)
+    density = FunctionDensity(cliff, 2)
+    free = search(density, seeds(seed))
     assert max(asked) > 50 and free.radius == 100
     asked.clear()
-    near = search(cliff, 2, seeds(seed), reach=6.0, log_densities=scan)
+    near = search(density, seeds(seed), reach=6.0)
     assert max(asked) < 25 and near.radius == 6  # a scan draws at five times a mode's width
     assert near.fits[0].log_evidence == pytest.approx(free.fits[0].log_evidence)
 
@@ -329,9 +354,8 @@ def test_steps_and_starts_within_reach(seed: int) -> None:
 def test_modes_without_width_are_not_scanned() -> None:
     """Two spikes far apart have no Gaussian around them, in double precision."""
     spikes = [_Mode(np.array([x, 0.0]), 0.0, np.diag([1e40, 1e40])) for x in (-1e-3, 1e-3)]
-    counted = _Counted(lambda x: (0.0, x))
-    rng = np.random.default_rng(1)
-    assert not _scanned(counted, lambda x: x[:, 0], spikes, rng)
+    counted = _Counted(FunctionDensity(lambda x: (0.0, x), 2))
+    assert not _scanned(counted, spikes, np.random.default_rng(1))
 
 
 DECAY = """
@@ -370,7 +394,7 @@ def test_equations_that_become_slow_far_away() -> None:
 )
 def test_a_search_without_an_end_is_given_up(dimension: int, places: int, astray: int) -> None:
     """No ascent on a slope ends at a mode. In few dimensions ascents are short: all are made."""
-    found = search(
+    found = found_in(
         lambda x: (float(x.sum()), np.ones(dimension)),
         dimension,
         np.random.SeedSequence(1),

@@ -301,7 +301,7 @@ def _ridges(target: ProgramTarget, modes: Modes, tails: Tails) -> Ridges:
     density = target.density
     look = partial(
         find_ridges,
-        density.log_density_gradient,
+        density.log_density_gradients,
         density.unconstrained_names,
         modes.fits,
         peaks=modes.peaks,

@@ -38,6 +38,9 @@ LEAST_WEIGHT = 1e-9
 # seconds, and evaluations beyond it, that an ascent may take.
 LONGEST, MOST_EVALUATIONS = 15.0, 100_000
 
+# Coordinates along which gradients are taken at once for second derivatives.
+AT_ONCE = 100
+
 
 @dataclass(frozen=True)
 class LocalFit:
@@ -195,16 +198,23 @@ def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:
     return replace(fit, points=points if len(points) else fit.mean[None])
 
 
-def hessian(gradient_at: Callable[[Array], Array], point: Array) -> Array:
-    """Symmetric matrix of second derivatives from central differences of a gradient function."""
-    dimension = point.size
-    result = np.empty((dimension, dimension))
-    for k in range(dimension):
-        offset = np.zeros(dimension)
-        offset[k] = 1e-4 * max(1.0, abs(point[k]))
+def hessian(gradients_at: Callable[[Array], Array], point: Array) -> Array:
+    """Symmetric matrix of second derivatives from central differences of gradients.
+
+    Parameters
+    ----------
+    gradients_at
+        Gradients at points, both of shape (n, D).
+    """
+    steps = 1e-4 * np.maximum(1.0, np.abs(point))
+    result = np.empty((point.size, point.size))
+    for first in range(0, point.size, AT_ONCE):
+        rows = slice(first, first + AT_ONCE)
+        offsets = np.diag(steps)[rows]
+        count = len(offsets)
+        slopes = gradients_at(np.concatenate([point + offsets, point - offsets]))
         with np.errstate(invalid="ignore"):  # where gradients are infinite
-            change = gradient_at(point + offset) - gradient_at(point - offset)
-        result[k] = change / (2 * offset[k])
+            result[rows] = (slopes[:count] - slopes[count:]) / (2 * steps[rows, None])
     return 0.5 * (result + result.T)
 
 

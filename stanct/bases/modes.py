@@ -55,6 +55,8 @@ Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 # thousands of them minutes. The search then spends less, in proportion. With a limit of time, draws
 # would depend on the machine.
 MUCH_DATA = 1_000_000
+# Log densities that Pathfinder takes at each place on its way.
+ELBO_DRAWS = 25
 # Where more modes than pilots were found, all count as measured if the fits of the pilots leave out
 # a smaller share of the mass. With six effects that are zero or not, two fits enclosed twenty
 # modes. A Gaussian around all of it had ten times the error of a mixture of the two.
@@ -125,8 +127,10 @@ class Modes:
     complete
         Whether every mode that was found has a fit or lies within one, and `unseen` is small.
     gradients, evaluations
-        Gradients spent, and log densities without a gradient. Pathfinder runs count by the draws
-        they return, because the engine does not report their iterations.
+        Gradients spent, and log densities without a gradient. The engine does not report the
+        iterations of Pathfinder. After a search, each of its runs counts as many as the search's
+        ascents took in the mean, with one gradient and `ELBO_DRAWS` log densities each. Without a
+        search it counts by the draws that it returns.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -196,7 +200,7 @@ def find_modes(
             cost = _points(found)
         else:
             look = partial(approximations, target, embedded.pathfinder, draws, bar)
-            found, cost = _found(look, seeds, rng, bar)
+            found, cost, _ = _found(look, seeds, rng, bar)
         return Modes(best_of_each_mode(found), evaluations=cost)
 
 
@@ -207,27 +211,27 @@ def _found(
     bar: Bar,
     *,
     first: Callable[[], list[LocalFit]] | None = None,
-) -> tuple[list[LocalFit], int]:
+) -> tuple[list[LocalFit], int, int]:
     """Local fits from `STARTS` starts, and from as many again if those found only one mode.
 
     `first` makes those of the first look where it has begun.
 
     A mode to which every sixth start leads is missed by all first starts in one run of 27, and by
     all starts of both looks in one of 700. A second look that finds nothing new is dropped, but its
-    cost in points is included in the second number.
+    cost is included in the points, the second number, and the starts, the third.
     """
     found = first() if first else look(seeds.starts, rng)
     cost = _points(found)
     if len(distinct_modes(found)) > 1:
-        return found, cost
+        return found, cost, STARTS
     bar.expect(2 * STARTS)
     bar.note("a second look")
     try:
         more = look(seeds.more_starts, np.random.default_rng(seeds.more_starts.spawn(1)[0]))
     except EngineError:  # keep the first look
-        return found, cost
+        return found, cost, 2 * STARTS
     new = len(distinct_modes(found + more)) > 1
-    return (found + more if new else found), cost + _points(more)
+    return (found + more if new else found), cost + _points(more), 2 * STARTS
 
 
 def _piloted(
@@ -252,13 +256,11 @@ def _piloted(
     bar.note("searching")
     look = partial(
         search,
-        density.log_density_gradient,
-        density.dimension,
+        density,
         seeds.search,
         radius=hints.radius,
         reach=max(hints.radius or 0.0, reach_of(target)),
         places=hints.places,
-        log_densities=density.log_densities,
         effort=effort_of(target),
     )
     looked = heard(look)
@@ -266,13 +268,16 @@ def _piloted(
     gradients = looked.gradients + spent
     evaluations = TRIAL * min(len(looked.fits), most_pilots(density.dimension)) + looked.evaluations
     failure: EngineError | None = None
-    approximate, cost = list[LocalFit](), 0
+    approximate = list[LocalFit]()
     if not target.by_cmdstan and (others or looked.astray or not near):
         draw = partial(approximations, target, embedded.pathfinder, 25, bar)
         try:
-            approximate, cost = _found(
+            approximate, points, starts = _found(
                 draw, seeds, rng, bar, first=lambda: fitted(target, pathfinder(), "pathfinder", rng)
             )
+            steps = starts * looked.steps
+            gradients += steps
+            evaluations += points + ELBO_DRAWS * steps
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             failure = cause
     unseen = 1.0
@@ -300,7 +305,7 @@ def _piloted(
     if further is not None:
         gradients += further.gradients
         evaluations += further.evaluations
-    modes = Modes(tuple(fits), unseen=unseen, gradients=gradients, evaluations=evaluations + cost)
+    modes = Modes(tuple(fits), unseen=unseen, gradients=gradients, evaluations=evaluations)
     return _that_count(modes, looked, density.dimension)
 
 

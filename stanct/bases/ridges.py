@@ -60,7 +60,8 @@ SAMPLE, CUT, KEPT = (1000, 1000), 0.01, 0.3
 # No log weight that counts is lower.
 LOWEST = -1e300
 
-Gradient = Callable[[Array], tuple[float, Array]]
+# Log densities at points of shape (n, D), and their gradients.
+Gradients = Callable[[Array], tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class _Place(NamedTuple):
 
 
 def find_ridges(
-    gradient: Gradient,
+    gradients: Gradients,
     names: Sequence[str],
     fits: Sequence[LocalFit],
     *,
@@ -142,8 +143,8 @@ def find_ridges(
 
     Parameters
     ----------
-    gradient
-        Log density and its gradient at an unconstrained point of shape (D,).
+    gradients
+        Log densities and their gradients at unconstrained points of shape (n, D).
     names
         Names of the D unconstrained coordinates.
     fits
@@ -162,7 +163,7 @@ def find_ridges(
     places: list[_Place] = []
     spent = 0
     for fit in [*fits, *peaks][:MOST_STARTS]:
-        slices = _Slices(gradient, fit)
+        slices = _Slices(gradients, fit)
         for axis in range(len(names)):
             if spent + slices.spent < effort * MOST_GRADIENTS:
                 places += slices.places(axis, total)
@@ -254,8 +255,8 @@ class _Slices:
     Points are in standard deviations of the mode's Gaussian, from its mean.
     """
 
-    def __init__(self, gradient: Gradient, fit: LocalFit) -> None:
-        self._gradient, self._mean = gradient, fit.mean
+    def __init__(self, gradients: Gradients, fit: LocalFit) -> None:
+        self._gradients, self._mean = gradients, fit.mean
         self._spread = np.sqrt(np.diag(fit.covariance))
         self.spent = 0
 
@@ -355,18 +356,19 @@ class _Slices:
         return None
 
     def _at(self, point: Array) -> tuple[float, Array]:
-        self.spent += 1
-        value, gradient = self._gradient(self._mean + self._spread * point)
-        return value, self._spread * gradient
+        values, slopes = self._all_at(point[None])
+        return float(values[0]), slopes[0]
+
+    def _all_at(self, points: Array) -> tuple[Array, Array]:
+        self.spent += len(points)
+        values, gradients = self._gradients(self._mean + self._spread * points)
+        return values, self._spread * gradients
 
     def _precision(self, point: Array, slope: Array) -> Array:
         """Minus the second derivatives, from forward differences, shape (D, D)."""
-        rows = np.empty((point.size, point.size))
-        for k in range(point.size):
-            beside = point.copy()
-            beside[k] += DIFFERENCE
-            with np.errstate(invalid="ignore"):  # where gradients are infinite
-                rows[k] = (slope - self._at(beside)[1]) / DIFFERENCE
+        _, beside = self._all_at(point + DIFFERENCE * np.eye(point.size))
+        with np.errstate(invalid="ignore"):  # where gradients are infinite
+            rows = (slope - beside) / DIFFERENCE
         return 0.5 * (rows + rows.T)
 
 

@@ -4,7 +4,8 @@ Starts lie at radii that grow geometrically around the origin of the unconstrain
 around and beyond the modes that were found. Each ascent is a run of L-BFGS. Where it ends, Newton
 steps and the exact curvature give a Laplace approximation. Ascents stop when few of their ends are
 new: the share of modes that were reached only once estimates the probability that the next ascent
-finds a new one (Good 1953).
+finds a new one (Good 1953). They also stop where so many ends are new that no affordable number of
+ascents would find few.
 
 A spike inside a wide mode draws no ascent from outside of its own small basin. Draws of the known
 modes, and of a Gaussian around all of them, are many and cheap, and may fall into the basin. The
@@ -16,22 +17,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
 from stanct.bases.outskirts import outskirts, standing_out
 from stanct.bases.resolution import finest_ratio
 from stanct.errors import SamplingError
+from stanct.kernels import SIGNATURE
+from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
 from stanct.path.gaussian import GaussianBase, mixture_moments
-
-Gradient = Callable[[Array], tuple[float, Array]]
+from stanct.targets.protocols import SampledDensity
+from stanct.work.interrupts import Pace
 
 # Half the widths of the cubes in which ascents start. Stan's own is 2.
 RADII = (2.0, 6.0, 15.0, 40.0, 100.0)
@@ -45,8 +46,9 @@ HOPELESS = 20
 # Starts around a mode are this many of its standard deviations away, uniform in the logarithm.
 # Every fourth may be much farther away.
 NEAREST, FAR, FARTHEST = 3.0, 60.0, 3000.0
-# The search goes on while the probability of a new mode is larger than this.
-UNSEEN = 0.05
+# The search goes on while the probability of a new mode is larger than this. After so many ascents
+# it is given up if that probability, less so many of its errors, must stay larger.
+UNSEEN, FEWEST_TO_TELL, ERRORS = 0.05, 100, 2.0
 # Gradients that one ascent, and the whole search, may spend.
 MOST_STEPS, MOST_GRADIENTS = 500, 30_000
 # The fewest draws of a scan, however little the search may spend.
@@ -114,6 +116,8 @@ class Search:
         How many ascents ended at each.
     ascents, astray
         Number of ascents that ended at a mode, and of those that ended nowhere.
+    ends
+        Number of modes at which ascents ended, also of those that are not kept.
     unseen
         Estimated probability that one more ascent finds a new mode (Good 1953); 1 without ascents.
     radius
@@ -134,42 +138,76 @@ class Search:
     gradients: int
     evaluations: int = 0
     finest: float = 1.0
+    ends: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Gradients that an ascent took in the mean, with those at its end."""
+        return round(self.gradients / max(self.ascents + self.astray, 1))
 
 
 class _Counted:
-    """Counts the calls of a gradient, and knows how much a search may spend and how far it goes."""
+    """A density that counts its gradients, with what a search may spend and how far it goes."""
 
-    def __init__(self, gradient: Gradient, effort: float = 1.0, reach: float = math.inf) -> None:
-        self.call = gradient
+    def __init__(
+        self, density: SampledDensity, effort: float = 1.0, reach: float = math.inf
+    ) -> None:
+        self._density, self._call = density, SIGNATURE(density.address)
+        self._pace = Pace()
+        self.log_densities = density.log_densities
         self.reach = reach
         self.spent = 0
         self.most = int(MOST_GRADIENTS * effort)
         self.scans = max(int(SCANS * effort), FEWEST_SCANS)
 
-    def __call__(self, x: Array) -> tuple[float, Array]:
+    def at(self, place: Array) -> tuple[float, Array]:
+        """Log density and gradient at a place."""
         self.spent += 1
-        return self.call(x)
+        values, slopes = self._density.log_density_gradients(place[None])
+        return float(values[0]), slopes[0]
+
+    def precision(self, place: Array) -> Array:
+        """Minus the second derivatives at a place."""
+        self.spent += 2 * place.size
+        return -hessian(lambda x: self._density.log_density_gradients(x)[1], place)
+
+    def ascended(self, start: Array, root: Array) -> tuple[Array, float]:
+        """The end of an ascent by L-BFGS, and its log density; −inf where the start is rejected.
+
+        Steps are those of z, x = start + R z. No coordinate changes by more than `reach` in a step.
+
+        Parameters
+        ----------
+        root : shape (D, D) or (1, D)
+            R, or its diagonal.
+        """
+        widest = np.abs(root).max() if len(root) == 1 else np.linalg.norm(root, axis=1).max()
+        longest = float(self.reach / widest)
+        # A copy is writable, as kernels want all arrays to be.
+        hill = Hill(self._call, self._density.handle, np.array(start, float), root, longest)
+        vectors, numbers = make_ascent(start.size)
+        for part in self._pace.parts(MOST_STEPS):
+            if ascend(hill, vectors, numbers, part.stop - part.start):
+                break
+        self.spent += int(numbers[SPENT])
+        moved = root[0] * vectors[Z] if len(root) == 1 else root @ vectors[Z]
+        return start + moved, float(numbers[VALUE]) + self._density.constant
 
 
 def search(
-    gradient: Gradient,
-    dimension: int,
+    density: SampledDensity,
     seed: np.random.SeedSequence,
     *,
     radius: float | None = None,
     reach: float = math.inf,
     places: Sequence[Array] = (),
-    log_densities: Callable[[Array], Array] | None = None,
+    scan: bool = True,
     effort: float = 1.0,
 ) -> Search:
     """Search for the modes of a density.
 
     Parameters
     ----------
-    gradient
-        Log density and its gradient at an unconstrained point, shape (D,).
-    dimension
-        D.
     radius
         Largest radius at which ascents start; by default that of `RADII`.
     reach
@@ -177,66 +215,62 @@ def search(
         at most, and how long the steps of ascents are.
     places
         Further starts.
-    log_densities
-        Log density at points of shape (n, D), with which the modes are scanned for spikes.
+    scan
+        Whether the modes are scanned for spikes, and their surroundings for further modes.
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
     """
-    counted = _Counted(gradient, effort, reach)
+    counted, dimension = _Counted(density, effort, reach), density.dimension
     if dimension > MOST_DIMENSIONS:
         return Search((), (), 0, 0, 1.0, 0.0, 0)
     rng = np.random.default_rng(seed)
     radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
     radii += [radius] if radius else []
     modes: list[_Mode] = []
-    # L-BFGS solves tiny systems, for which waiting threads of BLAS cost thirty times the work.
-    with threadpool_limits(1, "blas"):
-        found = _searched(counted, dimension, rng, radii, places, modes)
-        if log_densities is None or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
-            return found
-        rounds = 0
-        while rounds < MOST_ROUNDS and len(modes) <= MOST_SCANNED:
-            rounds += 1
-            new = _scanned(counted, log_densities, modes, rng)
-            if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
-                break
-        looked = 0
-        if FEW_TO_SCAN < dimension <= FEW:
-            far = np.random.default_rng(seed.spawn(1)[0])
-            looked = _looked_around(counted, log_densities, modes, far)
-        fits, seen = _fits_of(modes, rng)
-        scans = rounds * counted.scans
-        near = [scans * SHARES[0] * part / len(modes) for part in BY_WIDTH]
-        return replace(
-            found, fits=fits, seen=seen, gradients=counted.spent, evaluations=scans + looked,
-            finest=finest_ratio(dimension, NEAR, near),
-        )  # fmt: skip
+    found = _searched(counted, dimension, rng, radii, places, modes)
+    if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
+        return found
+    rounds = 0
+    while rounds < MOST_ROUNDS and len(modes) <= MOST_SCANNED:
+        rounds += 1
+        new = _scanned(counted, modes, rng)
+        if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
+            break
+    looked = 0
+    if FEW_TO_SCAN < dimension <= FEW:
+        looked = _looked_around(counted, modes, np.random.default_rng(seed.spawn(1)[0]))
+    fits, seen = _fits_of(modes, rng)
+    scans = rounds * counted.scans
+    near = [scans * SHARES[0] * part / len(modes) for part in BY_WIDTH]
+    return replace(
+        found, fits=fits, seen=seen, gradients=counted.spent, evaluations=scans + looked,
+        finest=finest_ratio(dimension, NEAR, near),
+    )  # fmt: skip
 
 
 def ascents_from(
-    gradient: Gradient, starts: Sequence[Array], spread: Array, rng: np.random.Generator
+    density: SampledDensity, starts: Sequence[Array], spread: Array, rng: np.random.Generator
 ) -> Search:
     """Ascend from given starts alone, for as many dimensions as a D × D matrix allows.
 
     Parameters
     ----------
-    gradient
-        As in `search`.
     starts
         Unconstrained points, each of shape (D,).
     spread : shape (D,)
         Scales of the coordinates in which the first ascent steps. Later ones step in those of the
         curvature at the first mode. An ascent that ends at no mode ends the search.
     """
-    counted = _Counted(gradient)
+    counted = _Counted(density)
     modes: list[_Mode] = []
     ascents = 0
     for start in starts:
-        if not _ascend(counted, start, modes, modes[0].root if modes else spread):
+        if not _ascend(counted, start, modes, modes[0].root if modes else spread[None]):
             return Search((), (), ascents, 1, 1.0, 0.0, counted.spent)
         ascents += 1
     fits, seen = _fits_of(modes, rng)
-    return Search(fits, seen, ascents, 0, seen.count(1) / ascents, 0.0, counted.spent)
+    unseen = seen.count(1) / ascents
+    return Search(fits, seen, ascents, 0, unseen, 0.0, counted.spent, ends=len(modes))
 
 
 def _searched(
@@ -274,7 +308,22 @@ def _searched(
         fewest = FEWEST_IN_FEW_DIMENSIONS if dimension <= FEW else FEWEST
         if (batch + 1 >= fewest and unseen < UNSEEN) or is_over():
             break
-    return Search(*_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent)
+        most = min((MOST_BATCHES * BATCH) / (ascents + astray), counted.most / counted.spent)
+        if ascents >= FEWEST_TO_TELL and _stays_large(unseen, ascents, most):
+            break
+    return Search(
+        *_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent, ends=len(modes)
+    )
+
+
+def _stays_large(unseen: float, ascents: int, times: float) -> bool:
+    """Whether so many times as many ascents leave the probability of a new mode above `UNSEEN`.
+
+    It is U(n) = E (1 − p)ⁿ over the modes' probabilities p, and U(t n) ≥ U(n)ᵗ by Jensen's
+    inequality.
+    """
+    least = unseen - ERRORS * math.sqrt(unseen * (1 - unseen) / ascents)
+    return max(least, 0.0) ** times > UNSEEN
 
 
 def _fits_of(
@@ -288,39 +337,34 @@ def _fits_of(
     return tuple(fit for fit, _ in kept), tuple(count for _, count in kept)
 
 
-def _scanned(
-    counted: _Counted,
-    log_densities: Callable[[Array], Array],
-    modes: list[_Mode],
-    rng: np.random.Generator,
-) -> bool:
+def _scanned(counted: _Counted, modes: list[_Mode], rng: np.random.Generator) -> bool:
     """Scan the modes and what lies between; return whether ascents from there find new ones."""
     known = len(modes)
     try:
         everywhere = _everywhere(modes)
     except SamplingError:  # modes of hardly any width, far apart
         return False
-    gaussians = [GaussianBase(mode.place, mode.root) for mode in modes]
     dimension = modes[0].place.size
     around = [sd for sd in AROUND_ORIGIN if 2 * sd <= counted.reach] or AROUND_ORIGIN[:1]
-    groups = (
-        [GaussianBase(one.mean, width * one.scale) for one in gaussians for width in NEAR],
-        [GaussianBase(everywhere.mean, width * everywhere.scale) for width in BEYOND],
-        [GaussianBase(np.zeros(dimension), sd * np.eye(dimension)) for sd in around],
-    )
-    counts = [
-        int(counted.scans * share * part * len(BY_WIDTH) / len(group))
-        for group, share in zip(groups, SHARES, strict=True)
-        for _, part in zip(group, itertools.cycle(BY_WIDTH), strict=False)
+    centres = [GaussianBase(mode.place, mode.root) for mode in modes]
+    centres += [everywhere, GaussianBase(np.zeros(dimension), np.eye(dimension))]
+    shares = [*[SHARES[0] / len(modes)] * len(modes), *SHARES[1:]]
+    parts = [
+        (k, width, int(counted.scans * share * part * len(BY_WIDTH) / len(widths)))
+        for k, (share, widths) in enumerate(
+            zip(shares, [*[NEAR] * len(modes), BEYOND, around], strict=True)
+        )
+        for width, part in zip(widths, BY_WIDTH, strict=False)
     ]
-    parts = [q for group in groups for q in group]
-    x = np.concatenate([q.unwhiten(q.draw(rng, n)) for q, n in zip(parts, counts, strict=True)])
-    log_q = log_sum_exp(np.array([q.log_density(x) for q in parts]), axis=0)
-    log_density = log_densities(x)
-    tops = [
-        mode.value - one.log_density(one.mean) for mode, one in zip(modes, gaussians, strict=True)
+    x = np.concatenate([centres[k].unwhiten(w * centres[k].draw(rng, n)) for k, w, n in parts])
+    squares = [np.square(one.whiten(x)).sum(axis=1) for one in centres]
+    terms = [
+        -0.5 * squares[k] / width**2 - dimension * np.log(width) - centres[k].log_det_scale
+        for k, width, _ in parts
     ]
-    of_modes = [top + one.log_density(x) for top, one in zip(tops, gaussians, strict=True)]
+    log_q = log_sum_exp(np.array(terms), axis=0)  # up to a constant
+    log_density = counted.log_densities(x)
+    of_modes = [mode.value - 0.5 * square for mode, square in zip(modes, squares, strict=False)]
     excess = log_density - log_sum_exp(np.array(of_modes), axis=0)
     outside = excess > EXCESS
     # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
@@ -331,12 +375,7 @@ def _scanned(
     return len(modes) > known
 
 
-def _looked_around(
-    counted: _Counted,
-    log_densities: Callable[[Array], Array],
-    modes: list[_Mode],
-    rng: np.random.Generator,
-) -> int:
+def _looked_around(counted: _Counted, modes: list[_Mode], rng: np.random.Generator) -> int:
     """Look far from the modes, and ascend from what stands out there; return the points spent."""
     looked = 0
     for _ in range(MOST_LOOKS):
@@ -346,7 +385,7 @@ def _looked_around(
         count = int(OUTSKIRTS * counted.scans / SCANS)
         points = outskirts(known, count, counted.reach, rng)
         looked += len(points)
-        for best in standing_out(known, points, log_densities(points), 2 * STARTS):
+        for best in standing_out(known, points, counted.log_densities(points), 2 * STARTS):
             _ascend(counted, points[best], modes)
         if len(modes) == len(known):
             break
@@ -373,70 +412,29 @@ def _around(modes: Sequence[_Mode], rng: np.random.Generator, reach: float) -> A
     return mode.place + offset * min(1.0, reach / np.abs(offset).max())
 
 
-def _ascend(
-    gradient: _Counted, start: Array, modes: list[_Mode], root: Array | None = None
-) -> bool:
+def _ascend(counted: _Counted, start: Array, modes: list[_Mode], root: Array | None = None) -> bool:
     """Ascend from a start, and add the end to the modes; return whether it is a mode.
 
-    With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z. A vector is
-    the diagonal of R. No step reaches farther than the search's `reach` from the best place.
+    With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z; see
+    `_Counted.ascended`.
     """
+    root = np.ones((1, start.size)) if root is None else root
     for _ in range(MOST_SHRINKS):
-        best = gradient(start)[0]
-        if np.isfinite(best):
+        place, value = counted.ascended(start, root)
+        if np.isfinite(value):
             break
         start = 0.6 * start
     else:
         return False
-
-    root = np.ones(start.size) if root is None else root
-    scaled = np.multiply if root.ndim == 1 else np.matmul
-
-    def place_of(z: Array) -> Array:
-        return start + scaled(root, z)
-
-    top = start  # the best place so far
-    seen, slope_seen = b"", np.zeros(start.size)
-
-    def descent(z: Array) -> float:
-        nonlocal best, top, seen, slope_seen
-        seen, slope_seen = z.tobytes(), np.zeros(z.size)
-        place = place_of(z)
-        if not np.abs(place - top).max() <= gradient.reach:
-            return 1e300
-        value, slope = gradient(place)
-        if not np.isfinite(value):
-            return 1e300
-        if value > best:
-            best, top = value, place
-        slope_seen = -scaled(slope, root)
-        return -value
-
-    def slope_of(z: Array) -> Array:
-        # L-BFGS asks for it where it has just asked for the value. SciPy's own way to have both at
-        # once takes as long as the log density of a small program.
-        if z.tobytes() != seen:
-            descent(z)
-        return slope_seen
-
-    with np.errstate(all="ignore"):
-        found = minimize(
-            descent, np.zeros(start.size), jac=slope_of, method="L-BFGS-B",
-            options={"maxiter": MOST_STEPS, "maxfun": MOST_STEPS, "ftol": 1e-10, "gtol": 1e-5},
-        )  # fmt: skip
-    place, value = place_of(np.asarray(found.x, float)), -float(found.fun)
-    if not np.isfinite(value) or value < -1e299:
-        return False
     if _seen_again(modes, place, value):
         return True
-    precision = -hessian(lambda x: gradient(x)[1], place)
-    place, value, precision = _newton(gradient, place, value, precision)
+    place, value, slope, precision = _newton(counted, place)
     if not np.isfinite(precision).all():
         return False
     curvatures, axes = np.linalg.eigh(precision)
     if curvatures[0] <= 0:
         return False
-    if not float(np.square(gradient(place)[1] @ axes) @ (1 / curvatures)) < ARRIVED:
+    if not float(np.square(slope @ axes) @ (1 / curvatures)) < ARRIVED:
         return False
     if not _seen_again(modes, place, value):
         modes.append(_Mode(place, value, precision))
@@ -452,25 +450,28 @@ def _seen_again(modes: Sequence[_Mode], place: Array, value: float) -> bool:
     return False
 
 
-def _newton(
-    gradient: _Counted, place: Array, value: float, precision: Array
-) -> tuple[Array, float, Array]:
-    """Newton steps while they ascend by more than rounding, with the curvature at their end."""
+def _newton(counted: _Counted, place: Array) -> tuple[Array, float, Array, Array]:
+    """Newton steps while they ascend by more than rounding.
+
+    Returns
+    -------
+    Their end, and the log density, the gradient and minus the second derivatives there.
+    """
+    value, slope = counted.at(place)
+    precision = counted.precision(place)
     for _ in range(3):
         if not np.isfinite(precision).all():
             break
-        slope = gradient(place)[1]
         try:
             step = np.linalg.solve(precision, slope)
         except np.linalg.LinAlgError:
             break
-        gain = 0.5 * float(slope @ step)
-        new = gradient(place + step)[0]
-        if not (gain > 1e-9 and new > value):
+        new, slope_there = counted.at(place + step)
+        if not (0.5 * float(slope @ step) > 1e-9 and new > value):
             break
-        place, value = place + step, new
-        precision = -hessian(lambda x: gradient(x)[1], place)
-    return place, value, precision
+        place, value, slope = place + step, new, slope_there
+        precision = counted.precision(place)
+    return place, value, slope, precision
 
 
 def _laplace(mode: _Mode, rng: np.random.Generator) -> LocalFit:

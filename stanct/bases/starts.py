@@ -142,8 +142,8 @@ def fitted(
 def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
     """Refuse a density that is flat around the origin, which no fit can follow."""
     points = 2 * rng.standard_normal((FLAT_AT, density.dimension))
-    slopes = np.array([density.log_density_gradient(x)[1] for x in points])
-    if np.isfinite(density.log_densities(points)).all() and np.abs(slopes).max() < FLAT:
+    values, slopes = density.log_density_gradients(points)
+    if np.isfinite(values).all() and np.abs(slopes).max() < FLAT:
         names = density.unconstrained_names
         raise SamplingError(
             f"The density is flat around the origin: it does not depend on {first_few(names)}.",
@@ -175,7 +175,7 @@ def laplace_fits(
         except EngineError as cause:
             failure = cause
             continue
-        precision = -hessian(lambda x: density.log_density_gradient(x)[1], mode)
+        precision = -hessian(lambda x: density.log_density_gradients(x)[1], mode)
         if not np.isfinite(precision).all():
             continue
         fits.append(laplace_fit(mode, value, precision, rng))

@@ -148,8 +148,7 @@ def fit_wide(
     if not drawn:
         raise EngineError("No pilot chain gave points that the transform can invert.")
     points = np.concatenate(drawn)
-    gradient_at = target.density.log_density_gradient
-    scores = heard(lambda: np.array([gradient_at(x)[1] for x in points]))
+    _, scores = heard(lambda: target.density.log_density_gradients(points))
     base = LowRankBase.from_points(points).narrowed(points, scores)
     groups = _apart(drawn, target.density.log_densities)
     merged = [np.concatenate([drawn[i] for i in group]) for group in groups]
@@ -176,9 +175,7 @@ def _curved(
     """The Gaussian of the only mode's curvature; only the gradients spent where it does not fit."""
     starts = [ends[k].point for k in _farthest(ends, ASCENTS)]
     spread = np.sqrt(ends[0].variance)
-    found = ascents_from(
-        target.density.log_density_gradient, [*starts, *places], spread, np.random.default_rng(seed)
-    )
+    found = ascents_from(target.density, [*starts, *places], spread, np.random.default_rng(seed))
     if len(found.fits) != 1:
         return found.gradients
     mode = measured(target, found.fits[0], seed.spawn(1)[0], threads=threads)

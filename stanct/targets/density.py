@@ -24,15 +24,18 @@ from stanct.engines.embedded import Recipe
 from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
+from stanct.kernels import SIGNATURE
+from stanct.kernels.points import densities_at, gradients_at, variables_at
 from stanct.stan.program import Program
 from stanct.targets.lending import Shelves
-from stanct.work.interrupts import end_if_left_behind
+from stanct.work.interrupts import Pace, end_if_left_behind
 
-# BridgeStan's `bs_log_density`, `bs_param_constrain` and `bs_param_unconstrain`. Its own methods
-# check and convert every argument, which takes longer than the density of a small program.
-_FLAGS = (ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool)
-_VALUE = ctypes.CFUNCTYPE(ctypes.c_int, *_FLAGS, *[ctypes.c_void_p] * 3)
-_ON_DRAWS = ctypes.CFUNCTYPE(ctypes.c_int, *_FLAGS, *[ctypes.c_void_p] * 4)
+# BridgeStan's `bs_log_density` and `bs_param_unconstrain`; `bs_param_constrain` takes the arguments
+# of `bs_log_density_gradient`. BridgeStan's own methods check and convert every argument, which
+# takes longer than the density of a small program.
+_VALUE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 3
+)
 _ON_VALUES = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
@@ -63,6 +66,10 @@ class Density:
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
         self._dimension = self._model.param_unc_num()
+        self._pace = Pace()
+        # A single point, its gradient and its value, with their addresses.
+        self._room = *np.zeros((2, self._dimension)), np.zeros(1)
+        self._addresses = [array.ctypes.data for array in self._room]
 
     def __reduce__(self) -> tuple[type[Density], tuple[Recipe]]:
         return Density, (self.recipe,)
@@ -132,15 +139,7 @@ class Density:
 
     def log_density(self, x: Array) -> float:
         """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
-        end_if_left_behind()
-        x = np.ascontiguousarray(x, float).reshape(self.dimension)
-        value = ctypes.c_double()
-        if (
-            self._value(self.handle, True, True, x.ctypes.data, ctypes.addressof(value), None)
-            or not value.value < np.inf
-        ):
-            return -np.inf
-        return value.value + self.constant
+        return self._at(x, self._value, ())
 
     def refusal(self, x: Array) -> str | None:
         """Return what Stan says where it rejects `x`; empty where −φ is not finite without it.
@@ -156,29 +155,24 @@ class Density:
 
     def log_density_gradient(self, x: Array) -> tuple[float, Array]:
         """Return −φ and its gradient, shape (D,); (−inf, zeros) if Stan rejects the point."""
+        value = self._at(x, self._value_and_gradient, (self._addresses[1],))
+        return value, self._room[1].copy() if value > -np.inf else np.zeros(self._dimension)
+
+    def _at(self, x: Array, call: Callable[..., int], gradient: tuple[int, ...]) -> float:
+        """The log density at one point, which a compiled loop would make dearer."""
         end_if_left_behind()
-        x = np.ascontiguousarray(x, float).reshape(self.dimension)
-        value, gradient = ctypes.c_double(), np.zeros(self.dimension)
-        failed = self._value_and_gradient(
-            self.handle, True, True, x.ctypes.data, ctypes.addressof(value), gradient.ctypes.data,
-            None,
-        )  # fmt: skip
-        if failed or not value.value < np.inf:
-            return -np.inf, np.zeros(self.dimension)
-        return value.value + self.constant, gradient
+        self._room[0][:] = np.reshape(x, self._dimension)
+        point, _, value = self._addresses
+        failed = call(self.handle, True, True, point, value, *gradient, None)
+        found = float(self._room[2][0])
+        return found + self.constant if not failed and found < np.inf else -np.inf
 
     def log_densities(self, points: Array) -> Array:
         """Return −φ, shape (n,), at the rows of `points`, shape (n, D); −inf where Stan rejects."""
         x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
         values = np.empty(len(x))
-        # BridgeStan's Python function checks and copies for several microseconds a point.
-        call, handle = self._value, self.handle
-        place, width = x.ctypes.data, x.strides[0]
-        result = values.ctypes.data
-        for k in range(len(x)):
-            end_if_left_behind()
-            if call(handle, True, True, place + k * width, result + k * values.itemsize, None):
-                values[k] = -np.inf
+        for part in self._pace.parts(len(x)):
+            densities_at(self._value, self.handle, x[part], values[part])
         return np.where(values < np.inf, values + self.constant, -np.inf)
 
     def log_density_gradients(self, points: Array) -> tuple[Array, Array]:
@@ -188,16 +182,12 @@ class Density:
         """
         x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
         values, gradients = np.empty(len(x)), np.empty_like(x)
-        call, handle, width = self._value_and_gradient, self.handle, x.strides[0]
-        place, result, slopes = x.ctypes.data, values.ctypes.data, gradients.ctypes.data
-        for k in range(len(x)):
-            end_if_left_behind()
-            at, value = place + k * width, result + k * values.itemsize
-            if call(handle, True, True, at, value, slopes + k * width, None):
-                values[k] = -np.inf
-        inside = values < np.inf
-        gradients[~(inside & np.isfinite(values))] = 0.0
-        return np.where(inside, values + self.constant, -np.inf), gradients
+        for part in self._pace.parts(len(x)):
+            gradients_at(
+                self._value_and_gradient, self.handle, x[part], values[part], gradients[part]
+            )
+        gradients[~np.isfinite(values)] = 0.0
+        return np.where(values < np.inf, values + self.constant, -np.inf), gradients
 
     @functools.cached_property
     def _value(self) -> Callable[..., int]:
@@ -239,12 +229,8 @@ class Density:
     ) -> dict[str, Array]:
         rows = np.ascontiguousarray(np.reshape(points, (-1, self.dimension)), float)
         values = np.empty((len(rows), width))
-        point, value, handle = rows.ctypes.data, values.ctypes.data, self.handle
-        step, to, call = rows.strides[0], values.strides[0], self._constrain
-        for k in range(len(rows)):
-            end_if_left_behind()
-            if call(handle, True, True, point + k * step, value + k * to, rng.ptr, None):
-                values[k] = np.nan
+        for part in self._pace.parts(len(rows)):
+            variables_at(self._constrain, self.handle, True, rows[part], values[part], rng.ptr)
         lead = np.shape(points)[:-1]
         return {
             name: values[:, places].reshape((*lead, *places.shape))
@@ -305,16 +291,8 @@ class Density:
         """
         rows = np.ascontiguousarray(points, float)
         theta = np.empty((len(rows), len(self.names)))
-        point, value, handle, call = (
-            rows.ctypes.data,
-            theta.ctypes.data,
-            self.handle,
-            self._constrain,
-        )
-        step, width = rows.strides[0], theta.strides[0]
-        for k in range(len(rows)):
-            if call(handle, False, False, point + k * step, value + k * width, None, None):
-                theta[k] = np.nan
+        for part in self._pace.parts(len(rows)):
+            variables_at(self._constrain, self.handle, False, rows[part], theta[part], 0)
         found, failed = self._inverted(theta)
         found[failed] = np.nan
         return found
@@ -333,12 +311,12 @@ class Density:
 
     @functools.cached_property
     def _value_and_gradient(self) -> Callable[..., int]:
-        return _ON_DRAWS(self.address)
+        return SIGNATURE(self.address)
 
     @functools.cached_property
     def _constrain(self) -> Callable[..., int]:
         function = self._model.stanlib.bs_param_constrain
-        return _ON_DRAWS(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return SIGNATURE(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
     @functools.cached_property
     def _invert(self) -> Callable[..., int]:

@@ -191,6 +191,11 @@ class FunctionDensity:
         """Return −φ, shape (n,), at the rows of `points`, shape (n, D)."""
         return np.array([self.log_density(x) for x in points])
 
+    def log_density_gradients(self, points: Array) -> tuple[Array, Array]:
+        """Return −φ and its gradients at the rows of `points`, shapes (n,) and (n, D)."""
+        found = [self.log_density_gradient(x) for x in points]
+        return np.array([value for value, _ in found]), np.array([slope for _, slope in found])
+
 
 @contextlib.contextmanager
 def telling_of(target: Any) -> Iterator[None]:

@@ -15,6 +15,8 @@ from stanct.work.execution import Executed, LentDensity
 class SampledDensity(LentDensity, CallableDensity, Protocol):
     """The part of a density that samplers need; `Density` and `FunctionDensity` have it."""
 
+    def log_density_gradients(self, points: Array) -> tuple[Array, Array]: ...
+
 
 class SampledTarget(Executed, Protocol):
     """The part of a target that samplers need; `ProgramTarget` and `FunctionTarget` have it."""

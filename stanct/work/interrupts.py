@@ -28,6 +28,8 @@ GRACE = 0.8
 # Time in seconds until a process is ended whose main thread does not react to SIGTERM, or to a
 # second signal, and until it is ended if it reacts and is not done.
 _SLOWEST, _AGAIN, _LATEST = 2.0, 0.5, 8.0
+# Time in seconds that compiled code has for a part of its work, and the most items of a part.
+_AT_ONCE, _MOST_AT_ONCE = 1e-3, 256
 
 
 class Threads(Executor):
@@ -98,6 +100,31 @@ def end_if_left_behind() -> None:
     """Raise `KeyboardInterrupt` in a thread for which nobody waits any more."""
     if left_behind():
         raise KeyboardInterrupt
+
+
+class Pace:
+    """How much compiled code does at once: as much as takes a millisecond, and not too much.
+
+    Between its parts, a thread that was left behind ends. A pace is remembered from one loop to the
+    next, because most calls of a density take equally long.
+    """
+
+    def __init__(self) -> None:
+        self._size = 1
+
+    def parts(self, count: int) -> Iterator[slice]:
+        """Yield slices that cover `count` items, for a body that works on one after another."""
+        first = 0
+        while first < count:
+            end_if_left_behind()
+            part = slice(first, min(first + self._size, count))
+            begun = time.perf_counter()
+            yield part
+            if time.perf_counter() - begun > _AT_ONCE:
+                self._size = 1
+            elif part.stop - first == self._size < _MOST_AT_ONCE:
+                self._size *= 2
+            first = part.stop
 
 
 @atexit.register
