@@ -174,7 +174,10 @@ class Independence(Method[TemperedRun]):
                         f"{made} draws", made, beta.size, share * clock.seconds,
                         beside=1, kept=made, valued=True,
                     )  # fmt: skip
-                    foretell(job, precision, base, trial, lambda: watch.error(beta, delta))
+                    foretell(
+                        job, precision, base, trial, lambda: watch.error(beta, delta),
+                        lambda: watch.effective(beta, delta),
+                    )  # fmt: skip
 
             try:
                 while ahead:

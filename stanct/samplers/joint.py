@@ -191,8 +191,13 @@ class _Stages:
             def error(draws: NutsDraws) -> float:
                 return watch.error(expit(draws.u), draws.delta)
 
+            def effective(draws: NutsDraws) -> float:
+                return watch.effective(expit(draws.u), draws.delta)
+
             sizes = (ROUND_WARMUP, ROUND_DRAWS)
-            outlook = Outlook(self.runner, name, base, left, sizes, BASE_DRAWS)
+            outlook = Outlook(
+                self.runner, name, base, left, sizes, BASE_DRAWS, effective_of=effective
+            )
             # Of several rounds, the first one and the last one make forecasts.
             outlook.early = left is not None and name != "round 1"
             length = Length(warmup, aim.first, more, seen, kept=precision is not None, shelf=shelf)
