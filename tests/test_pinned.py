@@ -296,7 +296,7 @@ def of_rounds() -> dict[str, Any]:
     return {
         "base": [new.mean, new.covariance],
         "course": [course.log_z[::20], course.speed[::20]],
-        "bias": [asdict(_rounds.refit_bias(done)), asdict(_rounds.refit_bias(done, 0.5))],
+        "bias": [asdict(done.course.bias()), asdict(done.course.bias(0.5))],
         "acceptance": _rounds.acceptance_by_beta(np.array([[4, 0, 2], [3.0, 0.0, 0.5]])),
         "resampled": [
             (part := _resampled(population, rng)).z[::9] for rng in (np.random.default_rng(1), last)

@@ -27,7 +27,6 @@ from stanct.samplers._rounds import (
     course_under,
     reaching,
     refit_base,
-    refit_bias,
 )
 from stanct.work.execution import Execution
 
@@ -107,16 +106,16 @@ def test_the_path_from_another_base(rng: np.random.Generator) -> None:
     assert found.speed == pytest.approx(speed, rel=0.1)
 
 
-def test_refit_bias_follows_the_round_s_own_curve(rng: np.random.Generator) -> None:
+def test_a_round_s_bias_follows_its_own_curve(rng: np.random.Generator) -> None:
     done = round_of(base_of(0.0, 1.0), Bias.linear(-4.0), rng)
-    bias = refit_bias(done)
+    bias = done.course.bias()
     assert np.max(np.abs(bias.value - PATH.curve(bias.beta))) < 0.1
     assert norm.cdf(bias.log_zeta, TARGET.log_z, 0.1) == pytest.approx(0.5, abs=0.4)
 
 
 def test_a_bias_that_keeps_chains_where_the_path_is_fast(rng: np.random.Generator) -> None:
     done = round_of(base_of(0.0, 1.0), Bias.linear(-4.0), rng)
-    bias = refit_bias(done, 0.5)
+    bias = done.course.bias(0.5)
     fine = np.linspace(0, 1, 1001)
     stay = PATH.speed(fine) ** 1.3
     density = 0.5 + 0.5 * stay / trapezoid(stay, fine)

@@ -174,8 +174,8 @@ def _in_turn(values: Sequence[Any], count: int) -> Iterator[list[Any]]:
 
 def _use(run: Any) -> None:
     assert run.evidence.log_z and str(run.diagnostics) and run.warnings is not None
-    assert repr(run) and run.facts() and len(run.timing) and len(run.forecast)
-    assert run.modes is None or len(run.modes)
+    assert repr(run) and run.facts() and len(run.timing)
+    assert all(table is None or len(table) for table in (run.modes, run.forecast))
     assert len(run.draws_pd(draws=2)) and len(run.summary())
 
 

@@ -105,7 +105,7 @@ def check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
         raise SamplingError(
             "This method moves through its base and would not cross between a mixture's parts.",
             remedy=f"Use a method that draws from its base ({', '.join(MIXTURE_METHODS)}; gibbs "
-            f"does so at its atom, atom=0.1), or another base: {other}.",
+            f"does so at its atom, atom=0.05), or another base: {other}.",
         )
     if bootstrap:
         raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")

@@ -20,7 +20,7 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
-from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
 from stanct.targets.program_target import ProgramTarget
@@ -36,6 +36,8 @@ MIXTURE_METHODS = (
 
 # Number of annealed scouts for each dimension where pilots stay apart, and its bounds.
 SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
+# Only the spread of scouts counts. On five Boltzmann machines that of 100 steps was no better.
+SCOUT_TEMPERATURES = 50
 # Scouts start around the known modes with twice their variance. In up to `FEW` dimensions, where
 # this costs little, they start with four times the variance if more modes are likely. Scouts from
 # too far away all end in broad modes. They start again while their spread grows, up to `MOST_LOOKS`
@@ -249,7 +251,7 @@ def fit_base(
     elif separated:
         scouts = _scouted(
             target,
-            modes.fits,
+            (*modes.fits, *modes.peaks),
             unseen=not modes.complete,
             seed=seeds.scouts,
             nuts=nuts,
@@ -407,7 +409,9 @@ def _scouted(
     them. The first Gaussian is wider if `unseen` modes are likely. The function returns the last
     scouts, with the gradients of all.
     """
-    mean, covariance = gaussian_moments(np.concatenate([fit.points for fit in fits]))
+    mean, covariance, _ = mixture_moments(
+        np.zeros(len(fits)), [fit.mean for fit in fits], [fit.covariance for fit in fits]
+    )
     count = int(np.clip(SCOUTS_PER_DIMENSION * mean.size, FEWEST_SCOUTS, MOST_SCOUTS))
     # The largest of D ratios of two such variances typically errs by √(2 ln D) standard errors.
     noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
@@ -418,8 +422,9 @@ def _scouted(
             before = np.diag(covariance)
             wide = GaussianBase.from_covariance(mean, covariance + more * np.diag(before))
             scouts = annealed_scouts(
-                target.density.borrow, wide, particles=count, seed=looks.pop(), threads=nuts.threads
-            )
+                target.density.borrow, wide, particles=count, seed=looks.pop(),
+                threads=nuts.threads, temperatures=SCOUT_TEMPERATURES,
+            )  # fmt: skip
             bar.update()
             gradients += scouts.gradients
             mean, covariance = gaussian_moments(scouts.points)

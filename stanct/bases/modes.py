@@ -61,6 +61,8 @@ ELBO_DRAWS = 25
 # a smaller share of the mass. With six effects that are zero or not, two fits enclosed twenty
 # modes. A Gaussian around all of it had ten times the error of a mixture of the two.
 LEFT_OUT = 0.02
+# Where an ascent is more likely than this to find a new mode, there are thousands.
+THOUSANDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -264,9 +266,9 @@ def _piloted(
         effort=effort_of(target),
     )
     looked = heard(look)
-    near, others, spent = _by_curvature(target, looked, seeds.particles, nuts)
+    near, others, spent, draws = _by_curvature(target, looked, seeds.particles, nuts)
     gradients = looked.gradients + spent
-    evaluations = TRIAL * min(len(looked.fits), most_pilots(density.dimension)) + looked.evaluations
+    evaluations = looked.evaluations + draws
     failure: EngineError | None = None
     approximate = list[LocalFit]()
     if not target.by_cmdstan and (others or looked.astray or not near):
@@ -340,10 +342,16 @@ def _for_pilots(
 
 def _by_curvature(
     target: ProgramTarget, looked: Search, seed: np.random.SeedSequence, nuts: Nuts
-) -> tuple[list[LocalFit], list[LocalFit], int]:
-    """The modes that curvature explains, what else is to be measured, and the gradients spent."""
+) -> tuple[list[LocalFit], list[LocalFit], int, int]:
+    """The modes that curvature explains, what else is to be measured, and what that took.
+
+    The last two are gradients and log densities. Of thousands of modes none is measured, because
+    no base is made of them.
+    """
     near, others, gradients = list[LocalFit](), list[LocalFit](), 0
     tried = looked.fits[: most_pilots(target.density.dimension)]
+    if _are_thousands(looked, target.density.dimension):
+        return [], list(tried), 0, 0
     for fit, child in zip(tried, seed.spawn(len(tried)), strict=True):
         found = measured(target, fit, child, threads=nuts.threads, known=looked.fits)
         gradients += found.gradients
@@ -351,7 +359,12 @@ def _by_curvature(
             others += [fit, *([found.strays] if found.strays else [])]
         else:
             near.append(found.fit)
-    return near, others, gradients
+    return near, others, gradients, TRIAL * len(tried)
+
+
+def _are_thousands(looked: Search, dimension: int) -> bool:
+    """Whether nearly each ascent found another mode, so that the search was given up."""
+    return dimension > FEW and bool(looked.ascents) and looked.unseen > THOUSANDS
 
 
 def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:
@@ -378,6 +391,7 @@ def _that_count(modes: Modes, looked: Search, dimension: int) -> Modes:
     # In many dimensions a mode that was reached only once stands for many. Of Boltzmann machines
     # with 28 units, mixtures of all that were found lacked up to two thirds of the mass.
     likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
+    likely = likely and not _are_thousands(looked, dimension)
     all_measured = (
         len(known) <= most_pilots(dimension) or _outside([fit for fit, _ in known], fits) < LEFT_OUT
     )

@@ -19,6 +19,9 @@ from stanct.arrays import Array
 NORMAL_LIMIT = 1.959964
 # With fewer effective tours, one stretch of a chain makes up an error.
 FEWEST_TOURS = 1.5
+# With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
+# where no tour has seen the depth of a neck, and log Z is too low there.
+ENOUGH_TOURS = 6.0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from stanct.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.errors import StanctError
+from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
 from stanct.estimates.tours import Tours
 
@@ -124,6 +125,27 @@ def _together(parts: Sequence[Expectation], shape: tuple[int, ...]) -> Expectati
         for name in ("value", "std_error", "effective_size")
     )
     return replace(parts[0], value=value, std_error=error, effective_size=size)
+
+
+def least_effective(values: Array, log_weights: Array) -> float:
+    """Independent draws of the weighted density whose mean would be as precise, for the worst one.
+
+    Parameters
+    ----------
+    values : shape (chains, draws, ...)
+    log_weights : shape (chains, draws)
+    """
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.mean()
+    least = np.inf
+    for part in _parts(values):
+        off = part - np.einsum("cd,cdk->k", weights, part) / weights.size
+        variance = np.einsum("cd,cdk->k", weights, np.square(off)) / weights.size
+        off *= weights[..., None]
+        for k in np.flatnonzero(variance > 0):
+            size = effective_size(off[..., k])
+            least = min(least, float(variance[k] * size / off[..., k].var()))
+    return least
 
 
 def _moments(

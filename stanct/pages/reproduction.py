@@ -145,6 +145,7 @@ def _chosen(run: Run, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if "asked" in run.provenance:  # the method that was asked for chose another
         asked = run.provenance["asked"]
         found = {**run.settings, **asked["options"], **asked["settings"]}
+        common = {**common, "draws": None}  # the default stops by itself where there is no number
     return (
         {
             name: found[name]

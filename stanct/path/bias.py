@@ -25,8 +25,8 @@ from stanct.errors import SamplingError, StanctError
 _SERIES = 1e-3
 # The least β that is no atom.
 SMALLEST = 1e-300
-ATOM = 0.1
-"""Weight of the atom at β = 0 in methods that have one, unless the user sets another."""
+ATOM = 0.05
+"""Share of the draws at β = 0 in methods that have an atom there, unless the user sets another."""
 
 
 @dataclass(frozen=True)

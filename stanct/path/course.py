@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.integrate import trapezoid
+from scipy.special import expit, logit
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.path.bias import Bias, tempered
@@ -13,6 +14,8 @@ from stanct.path.bias import Bias, tempered
 # The time at β is proportional to this power of the path's speed. With power 1, equal steps of the
 # path take about equal times. With a slightly larger power, successive draws are less alike.
 POWER = 1.3
+# Bounds on the weight of an atom, which a bias far from the course would exceed.
+WEIGHTS = 1e-12, 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,20 @@ class Course:
         """b = log z − log g, under which β has the density g of `log_density`, flat by default."""
         log_g = self.log_density(uniform) if uniform < 1 else 0.0
         return Bias.from_curve(self.beta, self.log_z - log_g, tolerance=tolerance)
+
+    def sharing(self, bias: Bias, share: float) -> Bias:
+        """A bias with an atom at β = 0 that takes a share of the draws if this is the course.
+
+        All other β have the mass C = ∫ z(β) exp(−b(β)) dβ, so that an atom of weight p₀ takes the
+        share p₀ / (p₀ + (1 − p₀) C). C is far below 1 where b stays low near β = 0 for more time
+        there.
+        """
+        if not share:
+            return replace(bias, atom=0.0)
+        log_terms = self.log_z - self.log_z[0] - bias(self.beta)
+        most = log_terms.max()
+        log_rest = most + np.log(trapezoid(np.exp(log_terms - most), self.beta))
+        return replace(bias, atom=float(np.clip(expit(logit(share) + log_rest), *WEIGHTS)))
 
 
 def beta_grid(points: int = 401) -> Array:

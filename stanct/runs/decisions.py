@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stanct.estimates.digits import log_z_in_words
+from stanct.runs.diagnostics import enough_in_words
 
 
 def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
@@ -25,6 +26,10 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"It found {_estimate(before)}. Then it took {step['method']} for up to "
                 f"{step['draws']} draws of each chain, because {step['because']}."
+            )
+        if stopped := step.get("enough"):
+            yield (
+                f"It stopped after {step['made']} draws of each chain: {enough_in_words(stopped)}."
             )
         before = step
     if confirmed := provenance.get("confirmed"):

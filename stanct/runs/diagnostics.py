@@ -162,10 +162,15 @@ def length_check(
     draws, wanted
         Draws of each chain, and the requested number.
     stopped
-        The provenance's record of why the run stopped; None without `target_se`.
+        The provenance's record of why the run stopped; None for runs that were extended.
     settings
         The method's own settings.
     """
+    if stopped is not None and stopped.get("effective"):
+        if stopped["reason"] == "reached":
+            how = f"{enough_in_words(stopped)}, after {draws} draws a chain."
+            return check("interrupted", draws, draws, True, how, MORE)
+        return interrupted_check(draws, stopped["max_draws"], time_limit)
     if stopped is None or stopped["target_se"] is None:
         return interrupted_check(draws, wanted, time_limit)
     target, reason = stopped["target_se"], stopped["reason"]
@@ -181,6 +186,14 @@ def length_check(
         f"The standard error of log Z is {evidence.std_error:.3g}, wanted {target:g}, after "
         f"{draws} draws a chain: {words}",
         remedy,
+    )
+
+
+def enough_in_words(stopped: Mapping[str, Any]) -> str:
+    """What was enough for a run of which nobody asked for a number of draws or an error."""
+    return (
+        f"log Z is known to ± {stopped['target_se']:g}, and means rest on "
+        f"{stopped['effective']:,} effective draws"
     )
 
 

@@ -169,6 +169,7 @@ PROVENANCE: dict[str, Rule] = {
             "reason": Needed(TEXT),
             "target_se": Needed(Maybe(POSITIVE)),
             "max_draws": Maybe(ONE_OR_MORE),
+            "effective": Maybe(ONE_OR_MORE),
         }
     ),
     "acceptance": {

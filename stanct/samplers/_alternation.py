@@ -146,7 +146,8 @@ class Alternation(HmcMethod[TemperedRun]):
             planned=left * (job.warmup + ROUND_DRAWS) * gradients / made,
             beside=1,
         )
-        foretell(job, job.precision, chains.base, trial, lambda: done.error)
+        effective = done.estimator.likely_effective
+        foretell(job, job.precision, chains.base, trial, lambda: done.error, effective)
 
     def _kept(self, job: Job, chains: _Chains) -> TemperedRun:
         """Make the kept draws under the frozen base, bias and step sizes."""
@@ -316,8 +317,10 @@ class _Chains:
             kept=made,
             uncounted=gradients,
         )
-        aim = watch.precision
-        return foretell(self.job, aim, self.base, trial, lambda: watch.error(beta, delta))
+        return foretell(
+            self.job, watch.precision, self.base, trial, lambda: watch.error(beta, delta),
+            lambda: watch.effective(beta, delta),
+        )  # fmt: skip
 
     def final(
         self, base_draws: BaseDraws, precision: Precision, shelf: Shelf

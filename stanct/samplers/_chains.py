@@ -9,6 +9,7 @@ halve their steps where necessary, and reject almost nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,8 @@ BLOCK_DRAWS = 50
 AHEAD = 2
 # The standard error of log Z from draws.
 ErrorOf = Callable[[NutsDraws], float]
+# The effective draws on which means rest.
+EffectiveOf = Callable[[NutsDraws], float]
 # Draws of each chain from which the first forecast of a stage is made.
 EARLY = 100
 
@@ -119,6 +122,8 @@ class Outlook:
         Draws of the base for each kept draw.
     copies
         Gradients of the target in one of the chains' density.
+    effective_of
+        Gives the effective draws that the stopping rule asks for.
     """
 
     runner: Runner
@@ -128,6 +133,7 @@ class Outlook:
     round_size: tuple[int, int]
     beside: int
     copies: int = 1
+    effective_of: EffectiveOf = lambda draws: math.inf
     early: bool = False
 
     def after_first(self, blocks: list[NutsDraws], error_of: ErrorOf) -> str:
@@ -162,7 +168,8 @@ class Outlook:
             refitted=self.left is not None,
         )
         job = runner.job
-        return foretell(job, job.precision, self.base, trial, lambda: error_of(draws))
+        effective = partial(self.effective_of, draws)
+        return foretell(job, job.precision, self.base, trial, lambda: error_of(draws), effective)
 
 
 @dataclass

@@ -114,6 +114,7 @@ def foretell(
     base: Base,
     trial: Trial,
     error_of: Callable[[], float],
+    effective_of: Callable[[], float] | None = None,
 ) -> str:
     """Make a forecast, keep it in the ledger, show it, and return it in few words.
 
@@ -125,20 +126,25 @@ def foretell(
         A base of the target, whose draws are places at which to time a gradient.
     error_of
         Gives the standard error of log Z from the draws of the trial, NaN where they give none.
+    effective_of
+        Gives the effective draws on which means rest. It is called where the rule asks for some.
     """
     if trial.gradients <= 0 or trial.draws <= 0 or seconds_left() == 0:
         return ""
-    look = 0.0
+    look, effective = 0.0, math.inf
     try:
         with np.errstate(all="ignore"):
             error = float(error_of())
+            if precision.effective and effective_of is not None:
+                effective = effective_of()
             if precision.target_se is not None:
                 clock = Clock()  # the first call may have evaluated draws of the base
                 error_of()
                 look = clock.seconds / trial.draws
     except Exception:  # few draws can defeat an estimator, and a forecast must not cost the run
         error = math.nan
-    record = _record(job, precision, base, trial, error, look)
+    planned = precision.planned(trial.draws, error, effective)
+    record = _record(job, precision, base, trial, (planned, error), look)
     known = job.ledger.found.get("forecasts", [])
     job.ledger.found["forecasts"] = [*known, record]
     text = in_words(record, precision, job.plan.max_seconds)
@@ -149,10 +155,23 @@ def foretell(
 
 
 def _record(
-    job: Job, precision: Precision, base: Base, trial: Trial, error: float, look: float
+    job: Job,
+    precision: Precision,
+    base: Base,
+    trial: Trial,
+    expected: tuple[int, float],
+    look: float,
 ) -> dict[str, Any]:
-    """The forecast, JSON values only; a look at log Z takes `look` seconds for each draw."""
-    draws = precision.planned(trial.draws, error)
+    """The forecast, JSON values only.
+
+    Parameters
+    ----------
+    expected
+        Draws of each chain that are expected, and the standard error from those of the trial.
+    look
+        Seconds that a look at log Z takes for each draw.
+    """
+    draws, error = expected
     each = trial.factor * trial.gradients / trial.draws  # of all chains
     to_come = trial.planned + each * max(draws - trial.kept, 0)
     pace = trial.seconds / trial.gradients
@@ -230,7 +249,7 @@ def in_words(record: dict[str, Any], precision: Precision, max_seconds: float | 
     how = "" if error is None else f"log Z ± {error:.2g}, "
     bound = record["bound"]
     text = f"{how}{'at most ' * bound}{draws} draws a chain, {_time(seconds)} in all"
-    if aim is not None and error is not None and error > aim:
+    if aim is not None and not precision.effective and error is not None and error > aim:
         text += f"; these are the most draws allowed, and target_se={aim:g} is not reached"
     if record["enough_time"] is False:
         limit = "The deadline" if max_seconds is None else f"max_seconds={max_seconds:g}"

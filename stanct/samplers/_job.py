@@ -33,7 +33,7 @@ from stanct.estimates.arviz_bridge import loading
 from stanct.path.base import Base, gradients_per_draw
 from stanct.runs.run import Run
 from stanct.samplers._beyond import noting_beyond
-from stanct.samplers._precision import Precision
+from stanct.samplers._precision import Enough, Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.samplers._variables import PATIENCE, Later, variables_of
@@ -66,6 +66,8 @@ class Plan:
         Standard error of log Z at which to stop, and the most draws of each chain until then.
     draws_given
         Whether the user chose the number of draws. It is the method's default otherwise.
+    enough
+        What is enough to stop before all draws are made; None for nothing.
     base
         Name of the fit, or a base.
     log_zeta
@@ -95,6 +97,7 @@ class Plan:
     thin: int = 1
     keep: tuple[str, ...] | None = None
     draws_given: bool = True
+    enough: Enough | None = None
 
     def record(self) -> dict[str, Any]:
         """The options for provenance, JSON values only."""
@@ -185,7 +188,10 @@ class Job:
     @property
     def precision(self) -> Precision:
         """A new stopping rule for the run."""
-        return Precision(self.plan.target_se, self.plan.draws, self.plan.max_draws)
+        plan = self.plan
+        if plan.enough is not None:
+            return plan.enough.precision(plan.chains, plan.draws)
+        return Precision(plan.target_se, plan.draws, plan.max_draws)
 
     def nuts(self, **settings: Any) -> Nuts:
         """Settings of NUTS with the requested number of threads."""

@@ -5,6 +5,9 @@ error must be small enough at two successive looks, with at least a tenth more d
 The error is already the larger of the within-chain and the between-chain error. The checks of
 mixing and weights must also pass. Looks are few, because each one lies halfway, by ratio, to the
 number of draws at which the error is expected to reach the target.
+
+The default, of which nobody asked for a number of draws or an error, stops by the same rule once it
+has enough: the error is small, and means rest on many effective draws.
 """
 
 from __future__ import annotations
@@ -29,6 +32,29 @@ LEAST_GROWTH, MOST_GROWTH = 1.1, 2.0
 LONG, STALLED = 32, -0.15
 
 MAX_DRAWS_FACTOR = 20
+# Before it has this many times the draws that are enough if all count, the default does not look.
+LEAST_DRAWS = 1.25
+
+
+@dataclass(frozen=True)
+class Enough:
+    """What is enough where nobody asked for a number of draws or an error.
+
+    Attributes
+    ----------
+    std_error
+        Standard error of log Z.
+    effective
+        Independent draws of the density that are worth as much, for the mean of each parameter.
+    """
+
+    std_error: float
+    effective: int
+
+    def precision(self, chains: int, most: int) -> Precision:
+        """The stopping rule of chains with so many draws each at most."""
+        begin = max(FIRST_LOOK, math.ceil(LEAST_DRAWS * self.effective / chains))
+        return Precision(self.std_error, most, most, begin=begin, effective=self.effective)
 
 
 @dataclass
@@ -49,6 +75,8 @@ class Precision:
         Draws of each chain before the first look.
     growth
         Least growth from look to look; larger where every look costs a warm-up.
+    effective
+        Effective draws on which means must rest, too. With any, the aim is that of `Enough`.
 
     Attributes
     ----------
@@ -66,8 +94,11 @@ class Precision:
     unit: int = 1
     begin: int = FIRST_LOOK
     growth: float = LEAST_GROWTH
+    effective: int = 0
     reason: str = ""
     looks: list[tuple[int, float]] = field(default_factory=list)
+    # How many times the error is too large at each look, or the errors of means are.
+    _excess: list[float] = field(default_factory=list)
 
     @property
     def limit(self) -> int:
@@ -82,12 +113,12 @@ class Precision:
         """Draws of each chain before the first look."""
         return self.draws if self.target_se is None else min(self._whole(self.begin), self.limit)
 
-    def planned(self, draws: int, std_error: float) -> int:
+    def planned(self, draws: int, std_error: float, effective: float = math.inf) -> int:
         """Draws of each chain that are expected, given the error from the first few of them."""
         if self.target_se is None or not math.isfinite(std_error):
             return self.limit
         # The second of two small errors comes after a tenth more draws.
-        needed = self.growth * draws * (std_error / self.target_se) ** 2
+        needed = self.growth * draws * self._too_large(std_error, effective) ** 2
         least = min(self._whole(self.growth * self.first), self.limit)
         return min(max(self._whole(needed), least), self.limit)
 
@@ -109,11 +140,18 @@ class Precision:
         wanted = max(math.sqrt(draws * expected), self.growth * draws)
         return min(wanted, MOST_GROWTH * draws)
 
+    def _too_large(self, std_error: float, effective: float) -> float:
+        """How many times the error is larger than it may be, or those of means are."""
+        of_means = math.sqrt(self.effective / max(effective, 1.0))
+        return max(std_error / (self.target_se or math.inf), of_means)
+
     def _whole(self, draws: float) -> int:
         """The least multiple of `unit` that is not smaller."""
         return math.ceil(draws / self.unit) * self.unit
 
-    def more(self, draws: int, std_error: float, failed: Sequence[str]) -> int:
+    def more(
+        self, draws: int, std_error: float, failed: Sequence[str], effective: float = math.inf
+    ) -> int:
         """Return how many more draws each chain makes, 0 to stop.
 
         Parameters
@@ -124,12 +162,15 @@ class Precision:
             Standard error of log Z from all draws; NaN or ∞ if it is not available yet.
         failed
             Names of the failed checks.
+        effective
+            Effective draws on which means rest.
         """
         if self.target_se is None:
             self.reason = "draws"
             return 0
         self.looks.append((draws, std_error))
-        small = [error <= self.target_se for _, error in self.looks[-2:]]
+        self._excess.append(self._too_large(std_error, effective))
+        small = [excess <= 1 for excess in self._excess[-2:]]
         if small == [True, True] and not failed:
             self.reason = "reached"
         elif draws >= self.limit:
@@ -138,8 +179,9 @@ class Precision:
             self.reason = "stalled"
         if self.reason:
             return 0
-        wanted = self._next(draws, 0.0 if small[-1] else self.expected)
-        return min(self._whole(wanted), self.limit) - draws
+        # A small error whose checks fail takes twice the draws, and not many looks.
+        expected = self.expected if not small[-1] else 2 * draws if failed else 0.0
+        return min(self._whole(self._next(draws, expected)), self.limit) - draws
 
     @property
     def expected(self) -> float:
@@ -150,10 +192,11 @@ class Precision:
         """
         if self.target_se is None or not self.looks:
             return float(self.limit)
-        known = [n * e**2 for n, e in self.looks[-3:] if math.isfinite(e)]
+        recent = zip(self.looks[-3:], self._excess[-3:], strict=True)
+        known = [n * excess**2 for (n, _), excess in recent if math.isfinite(excess)]
         if not known:
             return float(self.limit)
-        return max(self.looks[-1][0], median(known) / self.target_se**2)
+        return max(self.looks[-1][0], median(known))
 
     def _stalled(self) -> bool:
         """Whether the error fails to fall as 1/√n while the draws grow by the factor `LONG`."""
@@ -175,5 +218,6 @@ class Precision:
             "reason": self.reason,
             "target_se": self.target_se,
             "max_draws": self.limit,
+            "effective": self.effective or None,
             "looks": [[n, e if math.isfinite(e) else None] for n, e in self.looks],
         }

@@ -23,7 +23,7 @@ from stanct.deadline import heed, nobody_waits, result
 from stanct.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base, Drawn
-from stanct.path.bias import AnyBias, Bias
+from stanct.path.bias import AnyBias
 from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.targets.protocols import SampledTarget
@@ -58,6 +58,11 @@ class Round:
     def estimator(self) -> PathEstimator:
         """The estimator of everything along the path."""
         return PathEstimator(self.delta, self.base_delta, self.bias)
+
+    @property
+    def course(self) -> Course:
+        """The course of the round's own path, base draws included."""
+        return self.estimator.course(beta_grid(101))
 
     @property
     def error(self) -> float:
@@ -136,7 +141,7 @@ class BaseDraws:
 
     def __init__(self, target: SampledTarget, base: Base, seed: np.random.SeedSequence) -> None:
         self._target = target
-        self._base = base
+        self.base = base
         self._rng = np.random.default_rng(seed)
         self._delta = np.zeros(0)
         # Seconds that the quickest portion took; unknown where none was made here.
@@ -156,7 +161,7 @@ class BaseDraws:
         began = time.perf_counter()
         before = self._rng.bit_generator.state
         try:
-            made = Drawn.of(self._base, self._rng, self.portion)
+            made = Drawn.of(self.base, self._rng, self.portion)
             delta = _deltas_of(made, self._target.density, heed if heeding else None)
         except BaseException:  # so that these draws come again
             self._rng.bit_generator.state = before
@@ -179,7 +184,7 @@ class BaseDraws:
                 stopped, states, draws = threading.Event(), [], []
                 for _ in range(left)[:threads]:
                     states.append(self._rng.bit_generator.state)
-                    draws.append(Drawn.of(self._base, self._rng, self.portion))
+                    draws.append(Drawn.of(self.base, self._rng, self.portion))
                 futures = [pool.submit(self._borrowed, made, stopped) for made in draws]
                 for future, before in zip(futures, states, strict=True):
                     try:
@@ -209,7 +214,7 @@ class BaseDraws:
         """
         found = execution.once("first draws of the base", lambda: self.first(self.portion))
         if not self._delta.size:
-            self._base.draw(self._rng, self.portion)
+            self.base.draw(self._rng, self.portion)
             self._delta = found
 
     def kept(self, count: int, execution: Execution, *, cut: bool = False) -> tuple[Array, bool]:
@@ -299,11 +304,6 @@ def course_under(done: Round, base: Base) -> Course:
     log_z = found.log_z - found.log_z[0]
     # The estimator knows log z(1) better than importance weights from the old base do.
     return replace(found, log_z=log_z + found.beta * (done.estimator.log_z(1.0) - log_z[-1]))
-
-
-def refit_bias(done: Round, uniform: float = 1.0) -> Bias:
-    """The bias along a round's own path, base draws included; `uniform` as in `Course.bias`."""
-    return done.estimator.course(beta_grid(101)).bias(uniform)
 
 
 def acceptance_by_beta(bins: Array) -> dict[str, Any]:

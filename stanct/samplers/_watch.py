@@ -1,4 +1,4 @@
-"""Follows log Z while the kept draws are made, for the progress bar and for `target_se`."""
+"""Follows log Z while the kept draws are made, for the progress bar and for the stopping rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.estimates.path import Evidence, PathEstimator
-from stanct.estimates.tours import Tours
+from stanct.estimates.tours import ENOUGH_TOURS, Tours
+from stanct.estimates.weighted import least_effective
 from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.path_checks import path_checks
 from stanct.samplers._precision import Precision
@@ -99,16 +100,26 @@ class Watch:
         estimator = self._estimator(beta, delta)
         evidence = estimator.evidence("")
         failed: tuple[str, ...] = ()
+        effective = math.inf
         if evidence.std_error <= self.precision.target_se:
-            checks = path_checks(estimator, evidence, z, beta, {}, kept=kept)
+            points = self.base_draws.base.standardised(z)
+            checks = path_checks(estimator, evidence, points, beta, {}, kept=kept)
             failed = tuple(check.name for check in checks if not check.passed)
-        ahead = self.precision.more(draws, evidence.std_error, failed)
+            if self.precision.effective:
+                effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
+                tours = estimator.effective_tours
+                failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
+        ahead = self.precision.more(draws, evidence.std_error, failed, effective)
         self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
         return ahead
 
     def error(self, beta: Array, delta: Array) -> float:
         """Standard error of log Z from draws so far, with as many draws of the base as usual."""
         return self._estimator(beta, delta).evidence("").std_error
+
+    def effective(self, beta: Array, delta: Array) -> float:
+        """Effective draws on which means are likely to rest, from draws so far."""
+        return self._estimator(beta, delta).likely_effective()
 
     def _estimator(self, beta: Array, delta: Array) -> PathEstimator:
         tours = Tours.after(beta == 0) if regenerates(self.bias) else None

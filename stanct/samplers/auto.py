@@ -6,7 +6,8 @@ target needs no path: its own draws are accepted or rejected. Where modes lie ap
 and where mass lies in tails or along ridges, simulated tempering redraws from a mixture. It is also
 chosen where the target is far from its base, as with thousands of modes, because its warm-up learns
 the bias step by step. Everything else is left to joint continuous tempering by NUTS, and so are the
-modes of centred hierarchies. Where checks fail, a longer run of the same method follows, or one of
+modes of centred hierarchies. Where nobody asked for a number of draws or an error, a run stops when
+it has enough (`Enough`). Where checks fail, a longer run of the same method follows, or one of
 another method, within the budget. The run says what was done and why.
 """
 
@@ -16,8 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from stanct.arrays import even_share, largest_of
 from stanct.bases.fits import FittedBase
 from stanct.bases.modes import effort_of
@@ -26,19 +25,21 @@ from stanct.bases.pilots import half_width
 from stanct.bases.wide import MOST_DENSE
 from stanct.deadline import out_of_time
 from stanct.errors import LostExecutorError
+from stanct.estimates.tours import ENOUGH_TOURS
 from stanct.names import MODES
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
+from stanct.samplers._precision import Enough
 from stanct.samplers._two_stages import two_stages_note
 from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
 from stanct.samplers.parallel_tempering import ParallelTempering
 from stanct.samplers.simulated_tempering import SimulatedTempering
 from stanct.seeds import Seeds
-from stanct.settings import Flag, Whole
+from stanct.settings import Flag, Real, Whole
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import heard
@@ -49,12 +50,8 @@ TRIAL = 1000
 # their mean. On eight schools, weights up to sixteen times the mean came from a tail that few draws
 # reach, and log Z was low by two errors.
 EVEN, BOUNDED = 0.6, 3.0
-# Draws of a base in two stages cost some D gradients each, or some 40 and as much time again for
-# meshes. All chains together may spend so many on them, and as many on the draws that bridge to the
-# base. They are nearly independent, so that each chain makes between these two numbers, where the
-# user gave none. The bias is learned from fewer.
-NESTED_GRADIENTS = {"Gaussian": 100_000, "independent": 60_000}
-NESTED_DRAWS, NESTED_TRIAL = (300, 1000), 250
+# Draws of a base in two stages cost many gradients each, so that the bias is learned from fewer.
+NESTED_TRIAL = 250
 # Simulated tempering takes over where half of the width of δ over draws of the base is more than
 # this. On relaxations of Boltzmann machines with 8 to 30 units, joint tempering had the smaller
 # error at equal cost in one case, at 7.6, and in none above 9. On radon and on Poisson counts in a
@@ -62,18 +59,14 @@ NESTED_DRAWS, NESTED_TRIAL = (300, 1000), 250
 FAR = 8.0
 # A failed run is repeated with this many times its draws, or as many as the budget allows, but not
 # with fewer than `LEAST_LONGER` times. A draw of the base costs one density, where others cost
-# dozens of gradients, so there are `INDEPENDENT` times as many, but in at most `MOST_DENSE`
-# dimensions, where draws take little memory. With much data a density is slow and the posterior
-# nearly Gaussian, so that the error of a few draws is small; then there are fewer, down to `FEWEST`
-# of each chain where the user gave no number.
-LONGER, LEAST_LONGER, INDEPENDENT, FEWEST = 4.0, 1.5, 4, 500
+# dozens of gradients, so there are up to `INDEPENDENT` times as many, but in at most `MOST_DENSE`
+# dimensions, where draws take little memory. With much data a density is slow; then there are
+# fewer.
+LONGER, LEAST_LONGER, INDEPENDENT = 4.0, 1.5, 4
 # Runs at most.
 MOST_STEPS = 3
 # Coordinates that a reason names, at most.
 NAMED = 5
-# With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
-# where no tour has seen the depth of a neck, and log Z is too low there.
-ENOUGH_TOURS = 6.0
 # What another run cannot mend.
 BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
 
@@ -114,6 +107,11 @@ class Auto(Method[TemperedRun]):
     max_gradients
         The most gradients that runs after the first may bring the total to. A longer run is
         shortened to fit, or left out, whatever the checks say.
+    enough_se, enough_draws
+        A run to which neither `draws` nor `target_se` is given stops once the standard error of
+        log Z is at most the first, and the mean of each parameter, unconstrained, is as precise as
+        that of so many independent draws of your density; and after 2,500 draws of each chain at
+        the latest, or 10,000 independent ones.
     confirm
         Whether a second method estimates log Z too, with a search, pilots and random streams of
         its own. The check ``"confirmed"`` fails where the two disagree by more than three errors.
@@ -131,11 +129,19 @@ class Auto(Method[TemperedRun]):
     cmdstan_first: ClassVar[bool] = False
 
     max_gradients: Annotated[int, Whole(0)] = 3_000_000
+    enough_se: Annotated[float, Real(0)] = 0.02
+    enough_draws: Annotated[int, Whole(1)] = 1000
     confirm: Annotated[bool, Flag()] = False
 
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, choose a method, run it, and go on while checks fail."""
         start = _for_necks(job.target, job.start(sampled=True))
+        asked = job.plan.record()
+        if not job.plan.draws_given:
+            asked["draws"] = None
+            if job.plan.target_se is None:
+                enough = Enough(self.enough_se, self.enough_draws)
+                job = replace(job, plan=replace(job.plan, enough=enough))
         step = _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
@@ -144,6 +150,8 @@ class Auto(Method[TemperedRun]):
             seeds = job.seeds.within("attempt", len(steps)) if steps else job.seeds
             try:
                 own = _own(job, step.method, step.draws, seeds, step.start or start)
+                if step.again:  # what was enough did not pass
+                    own = replace(own, plan=replace(own.plan, enough=None))
                 run = step.method.run(own)
             except (KeyboardInterrupt, LostExecutorError) as stop:
                 if kept is None:
@@ -156,8 +164,12 @@ class Auto(Method[TemperedRun]):
                     "draws": step.draws,
                     "because": step.because,
                     "gradients": run.gradients,
+                    "made": run.draws,
                 }
             )
+            stopped = run.provenance["stopping"]
+            if stopped["effective"] and stopped["reason"] == "reached":
+                steps[-1]["enough"] = stopped
             if run.provenance["interrupted"] or (run.ended_early and kept is None):
                 run = _longer(kept, run, job)
                 break  # who ends a run early does not wait for its checks
@@ -182,7 +194,8 @@ class Auto(Method[TemperedRun]):
             # How many times the last run the rest of the budget would pay for.
             spent = max(run.gradients - before, 1)
             room = (self.max_gradients - run.gradients) / spent
-            following = None if stop else _next(step, why, start, job.draws, room)
+            done = step._replace(draws=run.draws)
+            following = None if stop else _next(done, why, start, job.draws, room)
             if following is None:
                 break
             kept, step = run, following
@@ -197,7 +210,7 @@ class Auto(Method[TemperedRun]):
             "asked": {
                 "method": self.name,
                 "settings": self.record(),
-                "options": {**job.plan.record(), "seed": job.execution.seed},
+                "options": {**asked, "seed": job.execution.seed},
             },
             "steps": steps,
             **confirmed,
@@ -287,15 +300,9 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     if base is None or not set(start.tails).isdisjoint(found.outer):
         job.ledger.found |= two_stages_note(replace(found, base=None))
         return None
-    spent = NESTED_GRADIENTS[found.form] * effort_of(job.target)
-    affordable = int(spent / (job.chains * base.gradients))
-    few, many = NESTED_DRAWS
-    draws = (
-        job.draws if job.plan.draws_given else min(int(np.clip(affordable, few, many)), job.draws)
-    )
     return _Step(
         _IN_TWO_STAGES,
-        draws,
+        job.draws,
         f"all other parameters are {found.form} given {_some(found.outer)}",
         replace(start, base=lent(base, job.borrow)),
     )
@@ -308,10 +315,9 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def _independent_draws(job: Job, dimension: int) -> int:
-    """Independent draws of each chain, fewer where log densities are slow."""
+    """The most independent draws of each chain, fewer where log densities are slow."""
     times = INDEPENDENT if dimension <= MOST_DENSE else 1
-    least = job.draws if job.plan.draws_given else min(FEWEST, job.draws)
-    return max(int(times * effort_of(job.target) * job.draws), least)
+    return max(int(times * effort_of(job.target) * job.draws), job.draws)
 
 
 def _failed(run: TemperedRun) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.samplers._alternation import Alternation
-from stanct.samplers._rounds import Round, refit_bias
+from stanct.samplers._rounds import Round
 from stanct.settings import Knots, Real
 
 
@@ -34,9 +34,9 @@ class Gibbs(Alternation):
     target_accept
         Target acceptance for tuning the step size at every β.
     atom
-        p₀, the share of the draws at which β = 0 exactly, and x is drawn afresh from the base.
-        Stretches between such draws are independent, see `TemperedRun.tours`. With 0, there is no
-        atom.
+        Share of the draws at which β = 0 exactly, and x is drawn afresh from the base. The weight
+        of β = 0 that brings it about is learned with the bias. Stretches between such draws are
+        independent, see `TemperedRun.tours`. With 0, there is no atom.
     bias
         Pairs (β, b) of a bias b(β) of your own, linear between them, which is then not learned. β
         has density ∝ z(β) exp(−b(β)).
@@ -54,17 +54,16 @@ class Gibbs(Alternation):
 
     def first_bias(self, log_zeta: float) -> Bias:
         """The linear bias with slope log ζ."""
-        return self._own(Bias.linear(log_zeta))
+        return replace(self._own(Bias.linear(log_zeta)), atom=self.atom)
 
     def carried_bias(self, course: Course, uniform: float) -> Bias:
         """The bias along the course."""
-        return self._own(course.bias(uniform))
+        return course.sharing(self._own(course.bias(uniform)), self.atom)
 
     def refitted_bias(self, done: Round, uniform: float) -> Bias:
         """The bias along the round's own path, base draws included."""
-        return self._own(refit_bias(done, uniform))
+        return self.carried_bias(done.course, uniform)
 
     def _own(self, learned: Bias) -> Bias:
-        """The learned bias, or the user's, with the atom."""
-        bias = learned if self.bias is None else Bias.through(self.bias)
-        return replace(bias, atom=self.atom)
+        """The learned bias, or the user's."""
+        return learned if self.bias is None else Bias.through(self.bias)

@@ -92,7 +92,7 @@ class Independence(Method[TemperedRun]):
     trial
         Draws of the base from which the bias is learned.
     atom
-        p₀, the share of the draws at which β = 0 exactly, as in `Joint`.
+        Share of the draws at which β = 0 exactly, as in `Joint`.
 
     A method without gradients, for bases that nearly are the target. Where the base misses part of
     the target, few proposals are accepted there, and the checks say so.
@@ -113,8 +113,8 @@ class Independence(Method[TemperedRun]):
         start = job.start(sampled=True)
         base = start.base
         trial = job.base_delta(base, self.trial, "trial")
-        grid = beta_grid(101)
-        bias = replace(Course.weighted(grid, np.zeros(trial.size), trial).bias(), atom=self.atom)
+        course = Course.weighted(beta_grid(101), np.zeros(trial.size), trial)
+        bias = course.sharing(course.bias(), self.atom)
         job.lap("bias")
         return self._kept(job, base, bias, None)
 
@@ -174,7 +174,10 @@ class Independence(Method[TemperedRun]):
                         f"{made} draws", made, beta.size, share * clock.seconds,
                         beside=1, kept=made, valued=True,
                     )  # fmt: skip
-                    foretell(job, precision, base, trial, lambda: watch.error(beta, delta))
+                    foretell(
+                        job, precision, base, trial, lambda: watch.error(beta, delta),
+                        lambda: watch.effective(beta, delta),
+                    )  # fmt: skip
 
             try:
                 while ahead:

@@ -54,9 +54,9 @@ class Joint(NutsMethod[TemperedRun]):
     max_depth
         Largest depth of a NUTS tree.
     atom
-        p₀, the share of the draws at which β = 0 exactly, and x is drawn afresh from the base.
-        Stretches between such draws are independent, see `TemperedRun.tours`. With 0, there is no
-        atom. CmdStan has none.
+        Share of the draws at which β = 0 exactly, and x is drawn afresh from the base. Each round
+        learns the weight of β = 0 that brings it about. Stretches between such draws are
+        independent, see `TemperedRun.tours`. With 0, there is no atom. CmdStan has none.
     bias
         Pairs (β, b) of a bias b(β) of your own, linear between them, which is then not learned. β
         has density ∝ z(β) exp(−b(β)).
@@ -79,7 +79,9 @@ class Joint(NutsMethod[TemperedRun]):
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         own = None if self.bias is None else Bias.through(self.bias)
-        base, bias = job.nuts_base(start.base), own or Bias.linear(start.log_zeta)
+        share = 0.0 if job.engine else self.atom
+        base = job.nuts_base(start.base)
+        bias = replace(own or Bias.linear(start.log_zeta), atom=share)
         places: Array | None = None
         for number in range(self.bootstrap):
             left = self.bootstrap - number - 1
@@ -89,7 +91,8 @@ class Joint(NutsMethod[TemperedRun]):
             new = refit_base(stage.round, start.least_shrinkage)
             fits = start.given or new is stage.round.base
             new = job.nuts_base(new if fits else reaching(new))
-            bias = own or _coarse_bias(course_under(stage.round, new), start.uniform)
+            course = course_under(stage.round, new)
+            bias = course.sharing(own or _coarse_bias(course, start.uniform), share)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])
             places = np.concatenate([new.whiten(x), ends[:, -1:]], axis=1)
@@ -164,7 +167,6 @@ class _Stages:
         `left` is the number of rounds that follow a round.
         """
         job, shelf = self.job, shelf or Shelf()
-        bias = bias if job.engine else replace(bias, atom=self.method.atom)
         warmup = ROUND_WARMUP if precision is None else job.warmup
         per_draw = ROUND_BASE_DRAWS if precision is None else BASE_DRAWS
         aim = precision or Precision(None, ROUND_DRAWS)
@@ -189,8 +191,13 @@ class _Stages:
             def error(draws: NutsDraws) -> float:
                 return watch.error(expit(draws.u), draws.delta)
 
+            def effective(draws: NutsDraws) -> float:
+                return watch.effective(expit(draws.u), draws.delta)
+
             sizes = (ROUND_WARMUP, ROUND_DRAWS)
-            outlook = Outlook(self.runner, name, base, left, sizes, BASE_DRAWS)
+            outlook = Outlook(
+                self.runner, name, base, left, sizes, BASE_DRAWS, effective_of=effective
+            )
             # Of several rounds, the first one and the last one make forecasts.
             outlook.early = left is not None and name != "round 1"
             length = Length(warmup, aim.first, more, seen, kept=precision is not None, shelf=shelf)
