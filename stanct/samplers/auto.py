@@ -52,7 +52,8 @@ EVEN, BOUNDED = 0.6, 3.0
 # Draws of a base in two stages cost some D gradients each, or some 40 and as much time again for
 # meshes. All chains together may spend so many on them, and as many on the draws that bridge to the
 # base. They are nearly independent, so that each chain makes between these two numbers, where the
-# user gave none. The bias is learned from fewer.
+# user gave none. The bias is learned from fewer. Beyond `MOST_DENSE` parameters gradients take more
+# time in proportion, and there are fewer.
 NESTED_GRADIENTS = {"Gaussian": 100_000, "independent": 60_000}
 NESTED_DRAWS, NESTED_TRIAL = (300, 1000), 250
 # Simulated tempering takes over where half of the width of δ over draws of the base is more than
@@ -270,24 +271,27 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     Heavy tails of the few outer coordinates are not for its mixture. What a base tells that is not
     good enough is noted, and the run's log Z is compared with it.
     """
-    if start.points is None or not isinstance(job.target, ProgramTarget):
-        return None
-    fit = partial(
-        find_nested,
-        job.target,
-        start.points,
-        job.seeds("nested"),
-        effort=effort_of(job.target),
-    )
-    found = job.once("nested", lambda: job.execution.away("nested", partial(heard, fit)))
-    job.ledger.gradients += found.gradients
-    job.ledger.evaluations += found.evaluations
-    job.lap("base")
+    found = start.nested
+    if found is None:
+        if start.points is None or not isinstance(job.target, ProgramTarget):
+            return None
+        fit = partial(
+            find_nested,
+            job.target,
+            start.points,
+            job.seeds("nested"),
+            effort=effort_of(job.target),
+        )
+        found = job.once("nested", lambda: job.execution.away("nested", partial(heard, fit)))
+        job.ledger.gradients += found.gradients
+        job.ledger.evaluations += found.evaluations
+        job.lap("base")
     base = found.base
     if base is None or not set(start.tails).isdisjoint(found.outer):
         job.ledger.found |= two_stages_note(replace(found, base=None))
         return None
-    spent = NESTED_GRADIENTS[found.form] * effort_of(job.target)
+    wide = min(1.0, MOST_DENSE / base.dimension)
+    spent = NESTED_GRADIENTS[found.form] * effort_of(job.target) * wide
     affordable = int(spent / (job.chains * base.gradients))
     few, many = NESTED_DRAWS
     draws = (
