@@ -39,7 +39,8 @@ from stanct.sampling import sample
 from stanct.seeds import Seeds, fresh_seed
 from stanct.settings import Flag, Whole, check_fields, declared
 from stanct.targets.data import DataSource
-from stanct.targets.program_target import ProgramTarget, refuse_random_data
+from stanct.targets.once import refuse_random_data
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.blas import one_blas_thread
 from stanct.work.ledger import Ledger, stamp
 

@@ -13,7 +13,8 @@ from stanct.engines.embedded import Nuts
 from stanct.errors import SamplingError
 from stanct.names import GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
-from stanct.targets.program_target import ProgramTarget, refuse_random_data
+from stanct.targets.once import refuse_random_data
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.execution import Executed, Execution
 from stanct.work.interrupts import heard
 

@@ -11,6 +11,7 @@ import numpy as np
 from stanct.arrays import Array
 from stanct.bases.local import LocalFit, mixture_of, moment_match
 from stanct.bases.modes import FitSeeds, Hints, Modes, effort_of, find_modes
+from stanct.bases.nested import Nested
 from stanct.bases.ridges import SAMPLE, Ridges, find_ridges, reweighted
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.tails import Tails, find_tails
@@ -146,6 +147,8 @@ class FittedBase:
         Unconstrained draws of pilots, from every mode; None where no pilots ran.
     given
         Whether the base is the user's own.
+    nested
+        The base in two stages of a target with more than `MOST_DENSE` parameters, if it has one.
     """
 
     base: Base
@@ -158,6 +161,7 @@ class FittedBase:
     ridges: tuple[str, ...] = ()
     points: Array | None = field(default=None, repr=False)
     given: bool = False
+    nested: Nested | None = field(default=None, repr=False)
 
     @property
     def least_shrinkage(self) -> float:
@@ -353,7 +357,13 @@ def _wide(
         complete=not separated,
     )
     return FittedBase(
-        found.base, found.log_evidence, found.gradients, found.evaluations, separated, survey
+        found.base,
+        found.log_evidence,
+        found.gradients,
+        found.evaluations,
+        separated,
+        survey,
+        nested=found.nested,
     )
 
 

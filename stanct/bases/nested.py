@@ -24,6 +24,7 @@ from stanct.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
 from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
 from stanct.path.nested import NestedBase, NestedGaussian, NestedProduct, given_in_batches
 from stanct.targets.density import Density
@@ -85,7 +86,12 @@ class Nested:
     evaluations: int = 0
     form: str = "Gaussian"
 
-    def with_fit(self, fit: _Fit) -> Nested:
+    @property
+    def log_z(self) -> float:
+        """log Z from the draws' weights."""
+        return float(log_sum_exp(self.log_weights) - np.log(self.log_weights.size))
+
+    def with_fit(self, fit: Fit) -> Nested:
         """What a fit found, with the cost of all before."""
         base = fit.base()
         names = tuple(np.array(fit.density.unconstrained_names)[fit.outer].tolist())
@@ -242,7 +248,7 @@ def _cover(coupled: Array) -> Array | None:
     return outer if outer.any() and (~outer).sum() >= TIMES * outer.sum() else None
 
 
-class _Fit(ABC):
+class Fit(ABC):
     """The fit of a base whose outer coordinates are known.
 
     Attributes
@@ -290,10 +296,14 @@ class _Fit(ABC):
         except SamplingError:
             return None
 
+    def _whitening(self, x: Array, weights: Array | None = None) -> GaussianBase | LowRankBase:
+        """A Gaussian with the moments of points."""
+        return GaussianBase.from_covariance(*gaussian_moments(x, weights=weights))
+
     def _common(self, marginal: MixtureBase) -> dict[str, Any]:
         """What bases of each form have."""
         return {
-            "whitening": GaussianBase.from_covariance(*gaussian_moments(self._points)),
+            "whitening": self._whitening(self._points),
             "marginal": marginal,
             "outer": np.flatnonzero(self.outer),
             "gradients": 0.0,
@@ -317,13 +327,11 @@ class _Fit(ABC):
         self.evaluations += TRIAL + COMPARED
         if not even or np.any(log_seen > log_z + BEYOND):
             return None
-        whitening = GaussianBase.from_covariance(
-            *gaussian_moments(x, weights=np.exp(log_weights - log_weights.max()))
-        )
+        whitening = self._whitening(x, np.exp(log_weights - log_weights.max()))
         return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
 
 
-class _GaussianFit(_Fit):
+class _GaussianFit(Fit):
     """A fit with Gaussians of the inner coordinates.
 
     Attributes
@@ -411,7 +419,7 @@ class _GaussianFit(_Fit):
         return np.where(np.isnan(log_mass), -np.inf, log_mass)
 
 
-class _ProductFit(_Fit):
+class _ProductFit(Fit):
     """A fit with independent inner coordinates."""
 
     form = "independent"

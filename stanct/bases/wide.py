@@ -1,7 +1,9 @@
 """Bases for many parameters: the curvature where that suffices, and pilots elsewhere.
 
 With up to `MOST_CURVED` parameters, ascents go on from a few ends of Pathfinder. Where they meet in
-one mode whose curvature explains the target, its Gaussian is the base.
+one mode whose curvature explains the target, its Gaussian is the base. Where it does not, and the
+target is Gaussian given a few parameters (`stanct.bases.nested_wide`), draws in two stages take the
+place of pilots.
 
 Elsewhere no D × D matrix is made. The base has a diagonal plus low-rank scale (`LowRankBase`), from
 draws of a few NUTS chains that start where Pathfinder ends. Gradients at these draws tell of the
@@ -22,6 +24,8 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.local import SAME_MODE, bounded
+from stanct.bases.nested import Nested
+from stanct.bases.nested_wide import find_nested_wide
 from stanct.bases.pilots import measured
 from stanct.bases.search import ascents_from
 from stanct.engines import embedded
@@ -42,8 +46,9 @@ MOST_DENSE = 250
 
 WARMUP, DRAWS = 300, 300
 # Starts of Pathfinder, at these radii in turn, and the draws of each, of which a pilot takes the
-# densest.
-STARTS, RADII, CANDIDATES = 12, (2.0, 0.5, 6.0), 25
+# densest. Each step of an ascent takes a few draws to be judged; with Stan's 25 the ascents of a
+# Gaussian process took three times as long, to the same ends.
+STARTS, RADII, CANDIDATES, JUDGED = 12, (2.0, 0.5, 6.0), 25, 5
 # Second derivatives take 2 D gradients, and their root D³ operations: 3 seconds at 2,000.
 MOST_CURVED = 2000
 # Ends of Pathfinder from which ascents go on.
@@ -82,6 +87,8 @@ class WideFit:
         Number of starts.
     gradients, evaluations
         Gradients spent, but not those of Pathfinder, and log densities without a gradient.
+    nested
+        The base in two stages, if the target has one.
     """
 
     base: Base = field(repr=False)
@@ -93,6 +100,7 @@ class WideFit:
     starts: int
     gradients: int
     evaluations: int
+    nested: Nested | None = field(default=None, repr=False)
 
 
 def fit_wide(
@@ -172,27 +180,37 @@ def _curved(
     seed: np.random.SeedSequence,
     threads: int,
 ) -> WideFit | int:
-    """The Gaussian of the only mode's curvature; only the gradients spent where it does not fit."""
+    """A fit from the curvature at the only mode; only the gradients spent where there is none."""
     starts = [ends[k].point for k in _farthest(ends, ASCENTS)]
     spread = np.sqrt(ends[0].variance)
     found = ascents_from(target.density, [*starts, *places], spread, np.random.default_rng(seed))
     if len(found.fits) != 1:
         return found.gradients
-    mode = measured(target, found.fits[0], seed.spawn(1)[0], threads=threads)
-    gradients = found.gradients + mode.gradients
+    (fit,) = found.fits
+    moves, rest = seed.spawn(2)
+    mode = measured(target, fit, moves, threads=threads)
+    gradients, evaluations = found.gradients + mode.gradients, CANDIDATES * len(ends)
     if mode.fit is None:
-        return gradients
-    base = GaussianBase.from_covariance(mode.fit.mean, mode.fit.covariance)
+        nested = find_nested_wide(target, fit, rest, threads=threads)
+        gradients += nested.gradients
+        if nested.base is None:
+            return gradients
+        evaluations += nested.evaluations
+        base, log_evidence = nested.base.whitening, nested.log_z
+    else:
+        nested, log_evidence = None, mode.fit.log_evidence
+        base = GaussianBase.from_covariance(mode.fit.mean, mode.fit.covariance)
     return WideFit(
         base,
-        mode.fit.log_evidence,
+        log_evidence,
         base.mean[None],
         base.spread[None],
         np.ones(1),
         found.unseen,
         STARTS + len(places),
         gradients,
-        CANDIDATES * len(ends),
+        evaluations,
+        nested,
     )
 
 
@@ -216,8 +234,9 @@ def _ends(
         try:
             with bounded(target.density):
                 block = embedded.pathfinder(
-                    target.density_recipe, seed=stan_seed(child), draws=CANDIDATES, radius=radius
-                )
+                    target.density_recipe, seed=stan_seed(child), draws=CANDIDATES, radius=radius,
+                    judged=JUDGED,
+                )  # fmt: skip
             points = target.unconstrain(block, 0, rng)
         except EngineError as cause:
             failure = cause

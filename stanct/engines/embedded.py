@@ -247,10 +247,13 @@ def run_nuts(
     return fit.block(warmup), fit.block(0).gradients
 
 
-def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
+def pathfinder(
+    recipe: Recipe, *, seed: int, draws: int, radius: float, judged: int = 25
+) -> DrawBlock:
     """Draw by single-path Pathfinder from one random start; the draws form one chain.
 
-    The start is uniform within `radius` of the origin in every unconstrained coordinate.
+    The start is uniform within `radius` of the origin in every unconstrained coordinate. The
+    Gaussian at each step of the ascent is judged by so many draws.
 
     The engine offers Pathfinder only as an initialisation of chains. One chain is therefore started
     for each draw. It takes one step of vanishing size, which leaves it where Pathfinder put it.
@@ -262,7 +265,7 @@ def pathfinder(recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawB
         seed=seed,
         warmup=0,
         samples=1,
-        pathfinder_init={"init_radius": radius},
+        pathfinder_init={"init_radius": radius, "num_elbo_draws": judged},
         adapt_engaged=False,
         step_size=1e-14,
         max_depth=1,

@@ -14,7 +14,7 @@ from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
-from stanct.path.nested import NestedBase, NestedGaussian, NestedProduct
+from stanct.path.nested import NestedBase, NestedGaussian, NestedLowRank, NestedProduct
 
 
 class Base(Protocol):
@@ -178,10 +178,12 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
     KeyError
         An array is missing.
     """
+    whitening: GaussianBase | LowRankBase
     if "base_stretch" in arrays:
         names = ("mean", "diagonal", "vectors", "stretch")
-        return LowRankBase(*(arrays[f"base_{name}"] for name in names))
-    whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
+        whitening = LowRankBase(*(arrays[f"base_{name}"] for name in names))
+    else:
+        whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
     if "nested_outer" in arrays:
         marginal = base_from_arrays(
             {
@@ -200,10 +202,11 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
             own["spreads"] = np.linalg.norm(own.pop("roots"), axis=-1)
             own |= Colouring.dense(own["spreads"].shape[-1])._asdict()
         gradients = float(own.pop("gradients"))
-        kind = NestedProduct if "unit" in own else NestedGaussian
+        wide = NestedLowRank if "diagonal" in own else NestedGaussian
+        kind = NestedProduct if "unit" in own else wide
         parts: dict[str, Any] = {"whitening": whitening, "marginal": marginal, **own}
         return kind(gradients=gradients, **parts)
-    if "base_weights" not in arrays:
+    if isinstance(whitening, LowRankBase) or "base_weights" not in arrays:
         return whitening
     names = ("weights", "places", "roots")
     return MixtureBase(whitening, *(arrays[f"base_{name}"] for name in names))

@@ -42,7 +42,7 @@ class MixtureComponents(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MixtureBase(Whitened):
+class MixtureBase(Whitened[GaussianBase]):
     """The base Σ_k π_k N(m_k, L_k L_kᵀ), for samplers that draw from their base.
 
     Moves at a fixed β cross no better between its components than between the target's modes. A

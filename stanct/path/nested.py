@@ -23,7 +23,9 @@ from stanct.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
 from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase
+from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
+from stanct.path.narrowed import Frame, narrowed
 from stanct.path.profiles import FINE, Profiles, profiles
 from stanct.path.whitened import Whitened
 
@@ -53,7 +55,7 @@ class Valued(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NestedBase(Whitened, ABC):
+class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
     """The base q(θ) q(x | θ) of k outer coordinates θ and n inner ones x.
 
     Attributes
@@ -70,7 +72,7 @@ class NestedBase(Whitened, ABC):
         Lends the density of the target. A base that was read from a file has none.
     """
 
-    whitening: GaussianBase = field(repr=False)
+    whitening: GaussianBase | LowRankBase = field(repr=False)
     marginal: MixtureBase
     outer: Array
     gradients: float
@@ -221,6 +223,46 @@ class NestedGaussian(NestedBase):
         near = np.square(points[:, None] - known).sum(axis=-1).argmin(axis=1)
         colouring = Colouring(self.colours, self.shares)
         return slices.gaussians(theta, self.means[near], self.spreads[near], colouring)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedLowRank(NestedBase):
+    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x.
+
+    m(θ) and L(θ) are found anew at each θ; see `stanct.path.narrowed`. It costs a gradient for each
+    of r directions, and a few more.
+
+    Attributes
+    ----------
+    centre, diagonal, vectors : shapes (n,), (n,) and (n, r)
+        The frame of all Gaussians.
+    """
+
+    centre: Array = field(repr=False)
+    diagonal: Array = field(repr=False)
+    vectors: Array = field(repr=False)
+
+    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
+        inner, log_q = np.empty_like(noise), np.empty(len(noise))
+        for n, given in enumerate(self._gaussians(slices, theta)):
+            inner[n] = given.unwhiten(noise[n])
+            log_q[n] = given.log_density(inner[n])
+        return inner, log_q
+
+    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
+        given = zip(self._gaussians(slices, theta), inner, strict=True)
+        return np.array([one.log_density(x) for one, x in given])
+
+    @property
+    def _own_arrays(self) -> dict[str, Array]:
+        return self._frame._asdict()
+
+    @property
+    def _frame(self) -> Frame:
+        return Frame(self.centre, self.diagonal, self.vectors)
+
+    def _gaussians(self, slices: Slices, theta: Array) -> Iterator[LowRankBase]:
+        return (narrowed(slices, point, self._frame).gaussian for point in theta)
 
 
 @dataclass(frozen=True, kw_only=True)

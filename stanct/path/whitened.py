@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from stanct.arrays import Array
 from stanct.path.gaussian import GaussianBase, ScaleFactors
+from stanct.path.low_rank import LowRankBase
+
+Coordinates = TypeVar("Coordinates", bound=GaussianBase | LowRankBase)
 
 
-class Whitened:
+class Whitened(Generic[Coordinates]):
     """A base whose draws are whitened by a Gaussian with about its moments.
 
     Attributes
@@ -15,7 +20,7 @@ class Whitened:
         The Gaussian, in whose coordinates samplers move.
     """
 
-    whitening: GaussianBase
+    whitening: Coordinates
 
     @property
     def mean(self) -> Array:

@@ -283,19 +283,21 @@ def _nested(job: Job, start: FittedBase) -> _Step | None:
     Heavy tails of the few outer coordinates are not for its mixture. What a base tells that is not
     good enough is noted, and the run's log Z is compared with it.
     """
-    if start.points is None or not isinstance(job.target, ProgramTarget):
-        return None
-    fit = partial(
-        find_nested,
-        job.target,
-        start.points,
-        job.seeds("nested"),
-        effort=effort_of(job.target),
-    )
-    found = job.once("nested", lambda: job.execution.away("nested", partial(heard, fit)))
-    job.ledger.gradients += found.gradients
-    job.ledger.evaluations += found.evaluations
-    job.lap("base")
+    found = start.nested
+    if found is None:
+        if start.points is None or not isinstance(job.target, ProgramTarget):
+            return None
+        fit = partial(
+            find_nested,
+            job.target,
+            start.points,
+            job.seeds("nested"),
+            effort=effort_of(job.target),
+        )
+        found = job.once("nested", lambda: job.execution.away("nested", partial(heard, fit)))
+        job.ledger.gradients += found.gradients
+        job.ledger.evaluations += found.evaluations
+        job.lap("base")
     base = found.base
     if base is None or not set(start.tails).isdisjoint(found.outer):
         job.ledger.found |= two_stages_note(replace(found, base=None))

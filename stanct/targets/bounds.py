@@ -6,7 +6,7 @@ Stan's transforms give NaN or an infinity for them, everywhere, and no fit finds
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,12 @@ class _Bounded:
 
 
 def refuse_impossible_bounds(
-    program: Program, data: StanData, prefix: str, *, points: int = 0
+    program: Program,
+    data: StanData,
+    prefix: str,
+    once: Callable[[Recipe], Recipe],
+    *,
+    points: int = 0,
 ) -> None:
     """Raise an error that names a bound which cannot hold, if there is one.
 
@@ -49,6 +54,8 @@ def refuse_impossible_bounds(
     ----------
     prefix
         Beginning of names that the program does not have.
+    once
+        As from `computed_once`.
     points
         Number of random points. Bounds of parameters that follow from other parameters are refused
         if they fail at all of these. With none, only those are checked that the data determine.
@@ -79,7 +86,7 @@ def refuse_impossible_bounds(
     ]
     text = "\n".join([*before, "parameters {", *own, *lines, "}", "model {}", ""])
     try:
-        density = Density(Recipe(text, data.text))
+        density = Density(once(Recipe(text, data.text)))
     except (CompilerMessageError, ValueError, RuntimeError):
         return  # what the engine lacks is another error's concern
     if not density.dimension:

@@ -30,20 +30,20 @@ _LARGEST = 1e7
 _TOLERANCE = 1e-12
 
 
-def added_once(density: Density, program: Program) -> Density:
+def added_once(density: Density, program: Program, source: str) -> Density:
     """Replace a density by that of the user's own program plus a constant, if that is cheaper.
 
     Parameters
     ----------
     density
         Density of the density program, with all constants.
-    program
-        The user's program.
+    program, source
+        The user's program, and a text of it that goes with the density's data.
     """
     if not drops_constants(program):
         return density
     try:
-        own = Density(replace(density.recipe, source=program.expanded))
+        own = Density(replace(density.recipe, source=source))
     except ValueError:
         return density
     found = _differences(density, own)
@@ -55,7 +55,7 @@ def added_once(density: Density, program: Program) -> Density:
         # Whatever the program's text says, the dropped constant must be the same everywhere.
         if abs(difference - constant) > _TOLERANCE * max(1.0, magnitude, other):
             return density
-    return Density(replace(own.recipe, constant=density.constant + constant))
+    return own.with_constant(density.constant + constant)
 
 
 def _differences(density: Density, own: Density) -> list[tuple[float, float]]:

@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,14 @@ class Density:
     ----------
     recipe
         Program text, data, a constant, and the CmdStan that compiles the program, if one does.
+    model
+        The model of these text and data, if there is one that nobody else goes on using.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, model: bridgestan.StanModel | None = None) -> None:
         self.recipe = recipe
         try:
-            self._model: bridgestan.StanModel = _model(recipe)
+            self._model = model or _model(recipe)
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
         self._dimension = self._model.param_unc_num()
@@ -73,6 +76,10 @@ class Density:
 
     def __reduce__(self) -> tuple[type[Density], tuple[Recipe]]:
         return Density, (self.recipe,)
+
+    def with_constant(self, constant: float) -> Density:
+        """Return the density with another constant; it takes the place of this one."""
+        return Density(replace(self.recipe, constant=constant), self._model)
 
     @property
     def borrow(self) -> Callable[[], AbstractContextManager[Density]]:

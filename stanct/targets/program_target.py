@@ -33,6 +33,7 @@ from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
 from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, refuse_losses
+from stanct.targets.once import computed_once
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
 from stanct.targets.sizes import empty_parameters, refuse_sizes
@@ -142,7 +143,11 @@ class ProgramTarget:
     @cached_property
     def density_recipe(self) -> Recipe:
         """Recipe of the density program with the user's data."""
-        return Recipe(self.code("density"), self.data.text)
+        return self._once(Recipe(self.code("density"), self.data.text))
+
+    @cached_property
+    def _once(self) -> Callable[[Recipe], Recipe]:
+        return computed_once(self.program, self.data, self.prefix)
 
     @property
     def density(self) -> Density:
@@ -166,11 +171,14 @@ class ProgramTarget:
         refuse_sizes(self._users, self.data)
         whole = with_areas(self._made(), self.program)
         self.refuse_bounds()
-        return whole if whole.recipe.home else added_once(whole, self.program)
+        if whole.recipe.home:
+            return whole
+        own = self._once(Recipe(self.program.expanded, self.data.text))
+        return added_once(whole, self.program, own.source)
 
     def refuse_bounds(self, *, points: int = 0) -> None:
         """Raise an error for bounds that cannot hold; see `refuse_impossible_bounds`."""
-        refuse_impossible_bounds(self._users, self.data, self.prefix, points=points)
+        refuse_impossible_bounds(self._users, self.data, self.prefix, self._once, points=points)
 
     def refuse_rejection(self, *, failed: bool = False) -> None:
         """Raise an error for a program that Stan rejects everywhere; see `refuse_rejection`."""
@@ -474,24 +482,6 @@ def _placed(program: Program, message: str) -> ProgramError:
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
     words = shortened(words, 600)
     return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
-
-
-def refuse_random_data(program: Program) -> None:
-    """Raise an error if a program's transformed data are random.
-
-    The engine draws them again for every seed, and every chain and block has its own seed.
-    """
-    block = program.blocks.get("transformed data")
-    if block is None:
-        return
-    for token in program.syntax.tokens[block.opening : block.closing]:
-        if token.text.endswith("_rng"):
-            raise program.syntax.source.error(
-                token.start,
-                f"`{token.text}` makes the transformed data random, so every chain would have data "
-                "of its own.",
-                "Draw the numbers once, outside the program, and pass them as data.",
-            )
 
 
 def check_generated(program: Program, code: str) -> None:

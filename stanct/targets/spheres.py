@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from stanct.stan.program import Program
 from stanct.targets.density import Density
@@ -32,4 +31,4 @@ def with_areas(density: Density, program: Program) -> Density:
     added = sum((1 - n / 2) * math.log(2) - math.lgamma(n / 2) for n in sizes)
     if not added:
         return density
-    return Density(replace(density.recipe, constant=density.recipe.constant + added))
+    return density.with_constant(density.constant + added)

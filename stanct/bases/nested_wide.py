@@ -1,0 +1,146 @@
+"""Finds bases in two stages for hundreds of parameters, from the curvature at a mode.
+
+It takes the place of pilots for programs such as Gaussian processes: given a few scales, all else
+is Gaussian, and narrower than its prior along a few directions. Pilots take hundreds of gradients a
+draw there, because these directions turn and stretch with the scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.bases.local import LocalFit
+from stanct.bases.nested import MOST_OUTER, Fit, Nested
+from stanct.bases.scouts import annealed_scouts
+from stanct.errors import EngineError
+from stanct.path.gaussian import GaussianBase
+from stanct.path.low_rank import LowRankBase
+from stanct.path.narrowed import Frame, frame_of, narrowed
+from stanct.path.nested import NestedBase, NestedLowRank
+from stanct.targets.density import Density
+from stanct.targets.program_target import ProgramTarget
+
+# Pairs of directions for third derivatives, and the step of their differences, in standard
+# deviations of the mode's Gaussian.
+PAIRS, DIFFERENCE = 16, 1e-2
+# The cubic terms of a Gaussian have no larger variance than this, in nats².
+CUBIC = 0.003
+# Sweeps of factor analysis, and how far a curvature along a direction of the frame is from that of
+# the coordinates. More directions would cost more than pilots.
+SWEEPS, TOLERANCE, MOST_DIRECTIONS = 3, 0.02, 60
+# The largest variance, in nats², of log densities about those of the Gaussians, on average over so
+# many places with so many draws each. Curvatures below the tolerance are left out of them.
+NEARLY, PLACES, ALONG = 0.05, 12, 20
+# Particles that cool from the mode's Gaussian to where its mass is, and the steps of each.
+PARTICLES, TEMPERATURES = 48, 12
+
+
+def find_nested_wide(
+    target: ProgramTarget, mode: LocalFit, seed: np.random.SeedSequence, *, threads: int
+) -> Nested:
+    """Fit a base in two stages, if the target is Gaussian and narrow given a few coordinates.
+
+    Parameters
+    ----------
+    mode
+        The only mode, with the covariance of its curvature.
+    """
+    moves, rest = seed.spawn(2)
+    rng = np.random.default_rng(rest)
+    density = target.density
+    outer, spent = _outer(density, mode, rng)
+    found = Nested(gradients=spent)
+    if outer is None:
+        return found
+    precision = np.linalg.inv(mode.covariance)[np.ix_(~outer, ~outer)]
+    frame = frame_of(mode.mean[~outer], precision, sweeps=SWEEPS, tolerance=TOLERANCE)
+    if frame.vectors.shape[1] > MOST_DIRECTIONS:
+        return found
+    q = GaussianBase.from_covariance(mode.mean, mode.covariance)
+    try:
+        cooled = annealed_scouts(
+            density.borrow, q, particles=PARTICLES, seed=moves, threads=threads,
+            temperatures=TEMPERATURES,
+        )  # fmt: skip
+    except EngineError:
+        return found
+    found = replace(found, gradients=spent + cooled.gradients)
+    return found.with_fit(_NarrowedFit(density, outer, cooled.points, rng, frame))
+
+
+def _outer(density: Density, mode: LocalFit, rng: np.random.Generator) -> tuple[Array | None, int]:
+    """The coordinates given which the target is Gaussian, shape (D,), and the gradients spent.
+
+    Third derivatives along two random directions each are a gradient, whose squares add up to how
+    much of all third derivatives each coordinate takes part in. The one that takes most is held,
+    and so on. None if there are none or too many.
+    """
+    spread = np.sqrt(np.diag(mode.covariance))
+    inner, spent = np.ones(spread.size, bool), 0
+    while True:
+        share = np.zeros(spread.size)
+        for _ in range(PAIRS):
+            one, other = DIFFERENCE * spread * inner * rng.standard_normal((2, spread.size))
+            steps = np.array([one + other, one, other, 0 * one])
+            with np.errstate(over="ignore", invalid="ignore"):
+                values, slopes = density.log_density_gradients(mode.mean + steps)
+                third = (slopes[0] - slopes[1] - slopes[2] + slopes[3]) * spread / DIFFERENCE**2
+            spent += len(steps)
+            if not (np.isfinite(values).all() and np.isfinite(third).all()):
+                return None, spent
+            share += np.square(third * inner) / PAIRS
+        if share.sum() / 6 < CUBIC:
+            return (None if inner.all() else ~inner), spent
+        if (~inner).sum() == MOST_OUTER:
+            return None, spent
+        inner[np.argmax(share)] = False
+
+
+class _NarrowedFit(Fit):
+    """A fit with Gaussians that differ from a frame along a few directions."""
+
+    form: ClassVar[str] = "Gaussian"
+
+    def __init__(
+        self,
+        density: Density,
+        outer: Array,
+        points: Array,
+        rng: np.random.Generator,
+        frame: Frame,
+    ) -> None:
+        super().__init__(density, outer, points, rng)
+        self._at = partial(narrowed, self._slices, frame=frame)
+        self._frame = frame
+
+    def base(self) -> NestedBase | None:
+        """The base; None if there is none that is good enough."""
+        marginal = self._marginal() if self._fits() else None
+        if marginal is None:
+            return None
+        return self._tried(NestedLowRank(**self._common(marginal), **self._frame._asdict()))
+
+    def _fits(self) -> bool:
+        """Whether log densities at draws of the Gaussians are those of Gaussians."""
+        variances = []
+        for theta in self._theta[self._rng.choice(len(self._theta), PLACES)]:
+            given = self._at(theta).gaussian
+            inner = given.unwhiten(given.draw(self._rng, ALONG))
+            log_p = self.density.log_densities(self._slices.joined(theta, inner))
+            self.evaluations += ALONG
+            variances.append(np.var(log_p - given.log_density(inner)))
+        return bool(np.isfinite(variances).all() and np.mean(variances) < NEARLY)
+
+    def _log_masses(self, theta: Array) -> Array:
+        return np.array([self._at(point).log_mass for point in theta])
+
+    def _whitening(self, x: Array, weights: Array | None = None) -> LowRankBase:
+        # Other methods than that of independent draws take it for their base.
+        self._slices.spent += len(x)
+        scores = self.density.log_density_gradients(x)[1]
+        return LowRankBase.from_points(x, weights=weights).narrowed(x, scores)

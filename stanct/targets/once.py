@@ -1,0 +1,142 @@
+"""Transformed data with loops, computed once for all handles of a program.
+
+The engine interprets such loops, at some 10 to 30 µs an iteration, whenever a handle is made, and a
+run makes several. A loop over all pairs of places, as for the covariance of a spatial model, then
+takes minutes each time. The values that one handle computed are data for all others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from stanct.arrays import Array
+from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.stan.program import Program
+from stanct.stan.source import SourceText
+from stanct.stan.syntax import Compound, Declare, Syntax, walk
+from stanct.stan.tokens import Token
+from stanct.targets.data import StanData
+from stanct.targets.density import Density
+
+# Seconds that a handle may take without its loops being worth a text of their values.
+QUICK = 0.5
+# The most numbers that become text: 100 MB of it.
+MOST_NUMBERS = 5_000_000
+
+_TYPES = {"int", "real", "vector", "row_vector", "matrix"}
+
+
+def computed_once(program: Program, data: StanData, prefix: str) -> Callable[[Recipe], Recipe]:
+    """A function that turns transformed data of recipes into data.
+
+    It changes nothing where the transformed data are quickly computed, are random or no plain
+    numbers, or where Stan rejects them.
+
+    Parameters
+    ----------
+    program, data
+        The user's; recipes are those of programs made from it, with the same data.
+    prefix
+        Prefix of names that the program does not have.
+    """
+    block = program.blocks.get("transformed data")
+    declared = [one for one in block.statements if isinstance(one, Declare)] if block else []
+    plain = all(one.type.base in _TYPES for one in declared)
+    slow = bool(declared) and plain and _has_loops(program) and _random(program) is None
+    values = _values(program, declared, data, prefix) if slow else None
+    if values is None:
+        return lambda recipe: recipe
+    text = data.extended(values)
+    declarations = " ".join(
+        f"{_type(program.syntax, one)} {program.syntax.word(name)};"
+        for one in declared
+        for name, _ in one.names
+    )
+    return lambda recipe: replace(recipe, source=_as_data(recipe.source, declarations), data=text)
+
+
+def refuse_random_data(program: Program) -> None:
+    """Raise an error if a program's transformed data are random.
+
+    The engine draws them again for every seed, and every chain and block has its own seed.
+    """
+    token = _random(program)
+    if token is not None:
+        raise program.syntax.source.error(
+            token.start,
+            f"`{token.text}` makes the transformed data random, so every chain would have data of "
+            "its own.",
+            "Draw the numbers once, outside the program, and pass them as data.",
+        )
+
+
+def _random(program: Program) -> Token | None:
+    """The function that makes a program's transformed data random, if one does."""
+    block = program.blocks.get("transformed data")
+    tokens = program.syntax.tokens[block.opening : block.closing] if block else []
+    return next((token for token in tokens if token.text.endswith("_rng")), None)
+
+
+def _has_loops(program: Program) -> bool:
+    """Whether transformed data have loops, or may call functions that have."""
+    block, functions = program.blocks["transformed data"], program.blocks.get("functions")
+    bodies = [function.body for function in functions.functions] if functions else []
+    loops = (one for one in walk([*block.statements, *bodies]) if isinstance(one, Compound))
+    return any(one.word in ("for", "while") for one in loops)
+
+
+def _values(
+    program: Program, declared: list[Declare], data: StanData, prefix: str
+) -> Mapping[str, Array] | None:
+    """The transformed data by name; None where a text of them is not worth while."""
+    syntax, lines, integers = program.syntax, list[str](), dict[str, bool]()
+    for one in declared:
+        for token, _ in one.names:
+            name = syntax.word(token)
+            lines.append(f"  {_type(syntax, one)} {prefix}{name} = {name};")
+            integers[name] = one.type.base == "int"
+    kinds = ("functions", "data", "transformed data")
+    blocks = (program.blocks[kind] for kind in kinds if kind in program.blocks)
+    ends = ((syntax.start(one.keyword), syntax.tokens[one.closing].end) for one in blocks)
+    texts = [program.expanded[start:end] for start, end in ends]
+    at = f"parameters {{ real {prefix}; }}"
+    text = "\n".join([*texts, at, "generated quantities {", *lines, "}", ""])
+    began = time.perf_counter()
+    try:
+        density = Density(Recipe(text, data.text))
+    except (CompilerMessageError, ValueError, RuntimeError):
+        return None  # what is wrong with the data is another error's concern
+    if time.perf_counter() - began < QUICK or density.numbers > MOST_NUMBERS:
+        return None
+    found = {
+        name.removeprefix(prefix): values[0]
+        for name, values in density.variables(np.zeros((1, 1)), seed=1).items()
+        if name != prefix
+    }
+    if found.keys() != integers.keys() or not all(np.isfinite(a).all() for a in found.values()):
+        return None  # containers without elements have no text, and what is not finite may lose it
+    return {name: array.astype(int) if integers[name] else array for name, array in found.items()}
+
+
+def _type(syntax: Syntax, one: Declare) -> str:
+    """A declared type without its bounds, which hold already."""
+    spec, text = one.type, syntax.text
+    array = f"array[{', '.join(map(text, spec.array))}] " if spec.array else ""
+    sizes = f"[{', '.join(map(text, spec.dims))}]" if spec.dims else ""
+    return f"{array}{spec.base}{sizes}"
+
+
+def _as_data(source: str, declarations: str) -> str:
+    """The program with declarations as data in place of transformed data; no line moves."""
+    syntax = Syntax(SourceText.expand(source, "program"))
+    made, given = syntax.blocks["transformed data"], syntax.blocks.get("data")
+    start, end = syntax.start(made.keyword), syntax.tokens[made.closing].end
+    lines = "\n" * source.count("\n", start, end)
+    if given is None:
+        return f"{source[:start]}data {{ {declarations} }}{lines}{source[end:]}"
+    inside = syntax.tokens[given.closing].start
+    return f"{source[:inside]} {declarations} {source[inside:start]}{lines}{source[end:]}"
