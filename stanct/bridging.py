@@ -31,6 +31,7 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
+from stanct.runs.verdicts import mendable
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
 from stanct.samplers._two_stages import noting_two_stages
@@ -166,7 +167,7 @@ def bridge(
     with one_blas_thread():
         seed = fresh_seed() if seed is None else seed
         run, unseen = _Bridging(target, fit, settings, seed).run()
-    if not escalate or run.is_reliable:
+    if not escalate or not mendable(run.diagnostics):
         return run
     return _escalated(target, run, unseen, method, options)
 
@@ -320,7 +321,7 @@ def _escalated(
             f"The method {tempered.method!r} estimates no evidence.",
             remedy="Pass another method, such as 'joint' or 'parallel_tempering'.",
         )
-    record = {"log_z": run.evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
+    record = {"log_z": run.bare_evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})
 
 

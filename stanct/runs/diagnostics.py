@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from stanct.arrays import Array
 from stanct.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
+from stanct.runs.verdicts import Check, check
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -29,89 +29,12 @@ DECLARE = "Declare the target's support in the program, or pass a base inside it
 # Share of the base's draws at which the target may vanish before that is the first thing to mend.
 MOST_HOLES = 0.01
 
-# Checks whose threshold is the least value that is allowed, and those where it is the largest.
-MINIMA = frozenset((
-    "acceptance", "bias", "effective_size", "few_tours", "hand_overs", "interrupted", "max_seconds",
-    "mixing", "modes", "overlap", "patience", "plateau", "round_trips", "tempered", "trips",
-))  # fmt: skip
-MAXIMA = frozenset((
-    "base", "beta_bounds", "confirmed", "directions", "divergences", "energy", "estimators",
-    "halves", "hysteresis", "improper", "instrument", "kinetic", "lost", "max_depth", "pareto_k",
-    "pareto_k_base", "prior_mass", "program", "r_hat", "rejections", "resets", "reshuffled",
-    "rounding", "stalled", "std_error", "support", "swaps", "tails", "target_se",
-    "tempering_thermostat", "thermodynamic", "thermostat", "two_stages", "unseen",
-))  # fmt: skip
-
 # How many errors log Z may be below that of draws in two stages. What misses necks is too low, and
 # the second error leaves few gaps above three for what is off by three of the first.
 BELOW = 2.0
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
-
-
-@dataclass(frozen=True)
-class Check:
-    """One diagnostic of a run.
-
-    Attributes
-    ----------
-    name
-        Short and stable, e.g. ``"pareto_k"``. `Evidence.warnings` lists the failed checks.
-    value, threshold
-        Observed value, and the value at which the verdict changes.
-    passed
-        Whether the check passed.
-    message
-        Meaning of the value in words.
-    remedy
-        First thing to try if the check fails.
-    """
-
-    name: str
-    value: float
-    threshold: float
-    passed: bool
-    message: str
-    remedy: str
-
-    @property
-    def bound(self) -> str:
-        """Whether the threshold is a ``"minimum"`` or a ``"maximum"``.
-
-        For a check of a method of your own, the verdict tells.
-        """
-        if self.name in MINIMA or self.name in MAXIMA:
-            return "minimum" if self.name in MINIMA else "maximum"
-        return "minimum" if (self.value >= self.threshold) == self.passed else "maximum"
-
-    def __repr__(self) -> str:
-        verdict = "ok  " if self.passed else "FAIL"
-        text = f"{verdict} {self.name}: {self.message}"
-        return text if self.passed else f"{text} {self.remedy}"
-
-
-def check(
-    name: str, value: float, threshold: float, passed: bool, message: str, remedy: str
-) -> Check:
-    """Make a `Check` of plain Python numbers."""
-    return Check(name, float(value), float(threshold), bool(passed), message, remedy)
-
-
-# Order of the failed checks: causes come before their symptoms.
-_CAUSES_FIRST = (
-    "improper", "support", "two_stages", "lost", "stalled", "round_trips", "rejections", "tempered",
-    "overlap", "swaps", "acceptance", "divergences", "max_depth", "tails", "pareto_k_base",
-    "pareto_k", "few_tours", "base", "estimators", "directions", "target_se", "interrupted",
-    "max_seconds",
-)  # fmt: skip
-
-
-def failures(checks: Iterable[Check]) -> list[Check]:
-    """The checks that failed, ordered by which to remedy first."""
-    failed = [check for check in checks if not check.passed]
-    place = {name: number for number, name in enumerate(_CAUSES_FIRST)}
-    return sorted(failed, key=lambda check: place.get(check.name, len(place)))
 
 
 def refit(settings: Mapping[str, Any]) -> str:
@@ -274,6 +197,84 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     return (found,)
 
 
+def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
+    """Check that the program is a normalised joint density, as far as its text tells.
+
+    Parameters
+    ----------
+    facts
+        A run's provenance: ``"omissions"`` is what the program leaves out
+        (`stanct.stan.omissions.Omission.record`). It is missing where there is no program.
+    std_error
+        That of log Z. Constants of less than half of it do not matter.
+    """
+    omissions = facts.get("omissions")
+    if omissions is None:
+        return ()
+    improper = [one for one in omissions if one["improper"]]
+    names = [f"`{name}`" for one in improper for name in one["parameters"]]
+    amount = lacking(facts)
+    size = abs(amount) if math.isfinite(amount) else math.inf
+    threshold = std_error / 2 if std_error < np.inf else 0.0
+    return (
+        check("proper_prior", len(improper), 0, not improper,
+              _told(improper) or "Every parameter has a prior or a bounded support.",
+              f"Give {first_few(names)} a proper prior." if names else ""),
+        check("normalised", size, threshold, size <= threshold,
+              *_unnormalised(omissions, amount, std_error)),
+    )  # fmt: skip
+
+
+def lacking(facts: Mapping[str, Any]) -> float:
+    """What is to be added to log Z for a normalised program; NaN where the text does not tell."""
+    return float(sum(math.nan if v is None else v for v in (
+        one["value"] for one in facts.get("omissions", ()) if _is_known(one)
+    )))  # fmt: skip
+
+
+def _is_known(omission: Mapping[str, Any]) -> bool:
+    """Whether a constant is known to be missing, and only the constant."""
+    return omission["kind"] != "missing_constant" and not omission["improper"]
+
+
+def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
+    """The first omission with its line, and the lines of the others."""
+    if not omissions:
+        return ""
+    first = omissions[0]
+    others = [f"`{', '.join(one['parameters'])}` in line {one['line']}" for one in omissions[1:]]
+    return f"{first['path']}:{first['line']}: {first['sentence']}" + (
+        f" Likewise {first_few(others)}." if others else ""
+    )
+
+
+def _unnormalised(
+    omissions: Sequence[Mapping[str, Any]], amount: float, std_error: float
+) -> tuple[str, str]:
+    """Which constants are missing, and how to mend that."""
+    known = [one for one in omissions if _is_known(one)]
+    if not known:
+        lines = [str(one["line"]) for one in omissions if not one["improper"]]
+        several, does = ("s", "") if lines[1:] else ("", "s")
+        untold = f" What line{several} {first_few(lines)} add{does} cannot be checked."
+        untold = untold if lines else ""
+        return f"No constant is known to be missing.{untold}", ""
+    told = _told(known)
+    if math.isfinite(amount) and 0 < std_error < np.inf:
+        side = "small" if amount > 0 else "large"
+        in_all = f"In all, log Z is too {side} by {abs(amount):.4f}, " if known[1:] else "That is "
+        told += f" {in_all}{abs(amount) / std_error:.3g} standard errors."
+    mended = [f"`{one['remedy']}` in line {one['line']}" for one in known if one["remedy"]]
+    terms = [one["correction"] for one in known]
+    parts = [f"write {first_few(mended)}"] if mended else []
+    if None not in terms:
+        parts.append(f"add {' + '.join(terms) if len(terms) < 4 else f'{amount:.4f}'} to log Z")
+    if any(one["kind"] == "half_prior" and one["correction"] for one in known):
+        parts.append("pass half_priors='renormalise'")
+    remedy = ", or ".join(parts) or "normalise these priors"
+    return told, f"{remedy[0].upper()}{remedy[1:]}."
+
+
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
     """Check that something was tempered: δ varies, or a fit made the base equal to the target.
 
@@ -313,7 +314,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         what = f"The density does not fall off along {first_few(along)}, as far as numbers reach"
         found.append(
             check("improper", len(along), 0, False, f"{what}: its integral has no end.",
-                  f"log Z tells only how far the draws came. Give {along[0]} a proper prior.")
+                  f"There is no posterior. Give {first_few(along)} a proper prior.")
         )  # fmt: skip
     hidden = facts.get("rounding")
     if hidden is not None:

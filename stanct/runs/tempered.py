@@ -249,7 +249,7 @@ class TemperedRun(EvidenceRun):
         found = weighted.expect(
             self.variables, self._row_weights(beta), quantity, beta, tours=self._row_tours
         )
-        return replace(found, failed=self.warnings)
+        return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
         """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.

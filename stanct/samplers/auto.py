@@ -30,6 +30,7 @@ from stanct.names import MODES
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
+from stanct.runs.verdicts import mendable
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._two_stages import two_stages_note
@@ -74,8 +75,6 @@ NAMED = 5
 # With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
 # where no tour has seen the depth of a neck, and log Z is too low there.
 ENOUGH_TOURS = 6.0
-# What another run cannot mend.
-BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
 _IN_TWO_STAGES = Independence(trial=NESTED_TRIAL)
@@ -162,7 +161,7 @@ class Auto(Method[TemperedRun]):
                 run = _longer(kept, run, job)
                 break  # who ends a run early does not wait for its checks
             try:
-                failed = _failed(run)
+                failed = mendable(run.diagnostics)
                 evidence = run.bare_evidence
             except KeyboardInterrupt as stop:  # finished draws do not need their checks
                 run = _longer(kept, _stopped(stop, run, job), job)
@@ -314,11 +313,6 @@ def _independent_draws(job: Job, dimension: int) -> int:
     return max(int(times * effort_of(job.target) * job.draws), least)
 
 
-def _failed(run: TemperedRun) -> list[str]:
-    """The failed checks that another run may mend."""
-    return [check for check in run.warnings if check not in BEYOND]
-
-
 def _few_tours(run: TemperedRun) -> str:
     """In words that few tours make up the error of log Z; empty where they are enough."""
     for check in run.diagnostics:
@@ -402,5 +396,5 @@ def _confirmed(job: Job, method: str) -> dict[str, Any]:
         "method": other.name,
         "log_z": evidence.log_z,
         "std_error": evidence.std_error,
-        "failed": [name for name in run.warnings if name not in BEYOND],
+        "failed": mendable(run.diagnostics),
     }

@@ -1,0 +1,196 @@
+"""Two verdicts: may I use the draws, and may I use log Z as the evidence?"""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import LONG, target_of
+from sampled import sampled
+
+import stanct
+from stanct.cli import main
+from stanct.errors import StanctError
+from stanct.names import UNRELIABLE
+from stanct.runs.diagnostics import lacking, program_checks
+from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable
+
+SEEN = {"y": np.random.default_rng(1).normal(2, 1, 50).tolist()}
+FLAT = """data { vector[50] y; }
+parameters {
+  real m;
+  real<lower=0> s;
+}
+model { y ~ normal(m, s); }
+"""
+HALF = """data { vector[50] y; }
+parameters {
+  real m;
+  real<lower=0> s;
+}
+model {
+  m ~ normal(0, 5);
+  s ~ normal(0, 2);
+  y ~ normal(m, s);
+}
+"""
+PROPER = HALF.replace("s ~ normal(0, 2)", "s ~ exponential(1)")
+OTHER = HALF.replace("m ~ normal(0, 5)", "m ~ normal(1, 3)")
+PROGRAMS = {"flat": FLAT, "half": HALF, "proper": PROPER, "other": OTHER}
+FAILS = {"flat": ("proper_prior",), "half": ("normalised",), "proper": ()}
+
+
+@cache
+def run_of(name: str, draws: int = 500) -> Any:
+    target = target_of(PROGRAMS[name], SEEN, name)
+    return sampled("independence", target, draws=draws, seed=1, progress=False)
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_the_draws_are_good_and_log_z_is_the_evidence_or_not(name: str, tmp_path: Path) -> None:
+    run, failed = run_of(name), FAILS[name]
+    assert run.warnings == failed and run.is_reliable == (not failed)
+    assert run.evidence.warnings == failed
+    assert [check.name for check in run.diagnostics][:2] == ["proper_prior", "normalised"]
+    assert run.verdict == Verdict((), failed, len(run.diagnostics))
+    assert run.verdict.for_draws and run.verdict.for_evidence == (not failed)
+    assert run.expect("m").warnings == ()  # the draws may be used
+    for found in failures(run.diagnostics):
+        assert found.of == "evidence" and f"{name}.stan:" in found.message and found.remedy
+        assert html.escape(found.remedy, quote=True).replace("&#x27;", "&#39;") in run.report()
+    words = repr(run)
+    assert len(words.splitlines()) == 3 and all(one in words for one in failed)
+    run.save(tmp_path / "run")
+    again = stanct.load(tmp_path / "run")
+    assert again.verdict == run.verdict and again.diagnostics == run.diagnostics
+
+
+def test_the_checks_name_line_and_remedy() -> None:
+    (flat,) = failures(run_of("flat").diagnostics)
+    assert "flat.stan:3: `m` has no prior" in flat.message
+    assert "Likewise `s` in line 4." in flat.message
+    assert flat.remedy == "Give `m`, `s` a proper prior."
+    (half,) = failures(run_of("half").diagnostics)
+    errors = np.log(2) / run_of("half").evidence.std_error
+    assert "half.stan:8: The prior of `s`" in half.message
+    assert f"That is {errors:.3g} standard errors." in half.message
+    assert half.remedy.startswith("Write `s ~ normal(0, 2) T[0, ];` in line 8, or add log(2) to")
+    assert half.value == pytest.approx(np.log(2))
+    mended = stanct.temper(HALF, half_priors="renormalise").target(SEEN)
+    again = sampled("independence", mended, draws=500, seed=1, progress=False)
+    assert again.is_reliable
+    gap = again.evidence.log_z - run_of("half").evidence.log_z
+    assert gap == pytest.approx(np.log(2), abs=5 * again.evidence.std_error)
+
+
+def omitted(value: float | None, kind: str = "half_prior", improper: bool = False) -> dict:
+    names = {"parameters": ["s"], "path": "a.stan", "line": 2, "sentence": "It lacks a constant."}
+    mend = {"correction": None, "remedy": None}
+    return {"kind": kind, **names, **mend, "value": value, "improper": improper}
+
+
+def test_constants_below_the_error_do_not_matter() -> None:
+    for amount, passes in ((0.0049, True), (0.0051, False), (-0.0051, False), (None, False)):
+        _, found = program_checks({"omissions": [omitted(amount)]}, 0.01)
+        assert found.passed is passes
+    side = "too large by 0.0051, 0.51 standard errors"
+    _, two = program_checks({"omissions": [omitted(-0.0101), omitted(0.005)]}, 0.01)
+    assert side in two.message and two.value == pytest.approx(0.0051)
+    assert np.isnan(lacking({"omissions": [omitted(0.1), omitted(None)]}))
+
+
+def test_what_cannot_be_checked_fails_nothing_and_is_said() -> None:
+    proper, found = program_checks({"omissions": [omitted(None, "missing_constant")]}, 0.01)
+    assert proper.passed and found.passed
+    assert found.message.endswith(" What line 2 adds cannot be checked.")
+    assert program_checks({}, 0.01) == ()  # a Python function
+
+
+def test_four_verdicts_in_words() -> None:
+    draws, evidence = (check(name, 2, 1, False, "", "") for name in ("r_hat", "normalised"))
+    good = check("base", 1, 2, True, "", "")
+    told = {
+        "All 1 checks passed.": [good],
+        "The draws may be used, but not log Z as the evidence: 1 check of 2 failed.": [
+            good, evidence,
+        ],
+        "Not to be trusted: 1 check of 2 failed.": [good, draws],
+        "Not to be trusted: 2 checks of 3 failed, and log Z is not the evidence anyway.": [
+            good, draws, evidence,
+        ],
+    }  # fmt: skip
+    for words, checks in told.items():
+        found = Verdict.of(checks, has_evidence=True)
+        assert found.in_words == words
+        assert found.for_draws is (draws not in checks)
+        assert found.for_evidence is (checks == [good])
+    assert found.answers == {
+        "May I use the draws?": "no: r_hat failed",
+        "May I use log Z as the evidence?": "no: normalised, r_hat failed",
+    }
+    alone = Verdict.of([draws], has_evidence=False)
+    assert alone.answers == {"May I use the draws?": "no: r_hat failed"}
+    assert not alone.for_evidence
+
+
+def test_the_evidence_comes_first_and_no_run_mends_it() -> None:
+    assert [*KINDS][:2] == ["proper_prior", "normalised"]
+    checks = [check(name, 2, 1, False, "", "") for name in KINDS]
+    beyond = {"proper_prior", "normalised", "improper", "support", "rounding"}
+    asked = {"interrupted", "max_seconds", "target_se"}
+    assert {*KINDS} - {*mendable(checks)} == beyond | asked
+
+
+def test_comparisons_say_it_and_let_equal_amounts_cancel() -> None:
+    half, other, proper, flat = map(run_of, ("half", "other", "proper", "flat"))
+    unequal = stanct.compare(half, proper)
+    assert unequal.warnings_of("half") == ("normalised",) and not unequal.is_reliable
+    assert "Not to be relied on" in unequal.verdict
+    assert any("half.stan:8" in note and "T[0, ]" in note for note in unequal.notes)
+    equal = stanct.compare(half, other)
+    assert equal.is_reliable and equal.warnings_of("half") == ()
+    assert any("cancels" in note for note in equal.notes)
+    with pytest.raises(StanctError, match=r"no proper prior: flat.stan:3: `m`"):
+        stanct.compare(flat, proper)
+    allowed = stanct.compare(flat, flat, names=["one", "two"], improper="allow")
+    assert allowed.is_reliable
+
+
+def test_the_page_answers_both_questions() -> None:
+    page = run_of("flat").report()
+    assert "May I use the draws?" in page and "no: proper_prior failed" in page
+    assert "Do not use this number as the evidence." in page
+    assert "The draws may be used, but not log Z as the evidence" in page
+
+
+@LONG
+@pytest.mark.parametrize(
+    "method", ["joint", "gibbs", "parallel_tempering", "ais", "pseudo_extended", "adiabatic"]
+)
+def test_every_kind_of_run_with_an_evidence_says_it(method: str) -> None:
+    target = target_of(HALF, SEEN, "half")
+    run = sampled(method, target, draws=128, seed=1, progress=False)
+    assert run.warnings[0] == "normalised" and "normalised" in repr(run)
+
+
+@LONG
+def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, data = tmp_path / "flat.stan", tmp_path / "data.json"
+    program.write_text(FLAT, encoding="utf-8")
+    data.write_text(json.dumps(SEEN), encoding="utf-8")
+    call = ["evidence", str(program), str(data), "--quiet", "--seed", "1", "--strict"]
+    assert main(call) == UNRELIABLE
+    said = capsys.readouterr()
+    assert "Warning, proper_prior: " in said.err and "flat.stan:3: `m` has no prior" in said.err
+    assert "The draws may be used, but not log Z as the evidence" in said.out
+    assert main([*call, "--json"]) == UNRELIABLE
+    record = json.loads(capsys.readouterr().out)
+    assert record["warnings"] == ["proper_prior"]
+    assert record["draws_may_be_used"] is True and record["log_z_is_the_evidence"] is False
+    (failed,) = record["failed"]
+    assert failed["check"] == "proper_prior" and failed["remedy"].startswith("Give `m`, `s`")
