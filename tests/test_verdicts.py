@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ import stanct
 from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.names import UNRELIABLE
+from stanct.pages.report import searched
 from stanct.runs.diagnostics import lacking, program_checks
-from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable
+from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable, no_log_z
 
 SEEN = {"y": np.random.default_rng(1).normal(2, 1, 50).tolist()}
 FLAT = """data { vector[50] y; }
@@ -194,3 +196,71 @@ def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert record["draws_may_be_used"] is True and record["log_z_is_the_evidence"] is False
     (failed,) = record["failed"]
     assert failed["check"] == "proper_prior" and failed["remedy"].startswith("Give `m`, `s`")
+
+
+def test_there_is_no_log_z_without_a_round_trip_or_an_integral() -> None:
+    trips, once = (check("round_trips", n, 5, False, "", "") for n in (0, 1))
+    endless = check("improper", 1, 0, False, "", "")
+    assert no_log_z([trips]).startswith("log Z is not known")
+    assert no_log_z([once]) == ""
+    assert no_log_z([trips, endless]).startswith("log Z does not exist")
+
+
+def stuck() -> Any:
+    """A run of chains that never leave the target."""
+    run = sampled("joint", target_of(PROPER, SEEN, "proper"), draws=200, seed=1, progress=False)
+    return replace(run, beta=np.full_like(run.beta, 0.95))
+
+
+def test_a_run_without_round_trips_shows_no_number(tmp_path: Path) -> None:
+    run = stuck()
+    evidence, raw = run.evidence, run.bare_evidence
+    assert "round_trips" in run.warnings and np.isfinite(raw.log_z)
+    assert np.isnan([evidence.log_z, evidence.std_error, evidence.between_error]).all()
+    hidden = f"{raw.log_z:.1f}"
+    for words in (repr(run), repr(evidence), evidence._repr_html_(), run._repr_html_()):
+        assert "log Z is not known" in words and hidden not in words
+    page = run.report()
+    assert "log Z is not known" in page and "Estimates of log Z" not in page
+    with pytest.raises(StanctError, match="no finite log Z"):
+        stanct.compare(run, run_of("proper"), names=["a", "b"])
+    run.save(tmp_path / "run")
+    assert stanct.load(tmp_path / "run").evidence.unknown == evidence.unknown
+
+
+def test_an_improper_posterior_has_no_means() -> None:
+    run = run_of("flat")
+    lost = replace(run, provenance={**run.provenance, "endless": ["m", "s"]})
+    assert not lost.verdict.for_draws and not lost.has_posterior
+    assert "log Z does not exist" in repr(lost) and lost.expect("m").warnings == ("improper",)
+    page = lost.report()
+    assert "The density has no posterior" in page and "Give m, s a proper prior." in page
+    assert "Posterior summary" not in page and "Posterior summary" in run.report()
+
+
+def test_an_error_below_all_digits_says_where_was_looked() -> None:
+    target = target_of("parameters { real x; } model { x ~ std_normal(); }", None, "normal")
+    run = stanct.sample(target, seed=1, progress=False, draws=200)
+    starts = run.provenance["survey"]["starts"]
+    words = f"log Z = 0.000000 ± below 1e-6 where {starts} ascents and the base looked"
+    assert starts > 0 and run.evidence.in_words.replace("-0", "0") == words
+    assert words.partition("±")[2] in run.report()
+    given = stanct.sample(target, "independence", base=run.base, seed=1, progress=False, draws=200)
+    assert given.evidence.in_words.endswith("± below 1e-6 where the base lies")
+    assert run_of("proper").evidence.within == ""
+
+
+def test_what_was_not_searched_is_said() -> None:
+    run = run_of("proper")
+    survey = {**run.provenance["survey"], "starts": 0, "radius": 0.0, "unseen": 0.29}
+    blind = replace(run, provenance={**run.provenance, "survey": survey})
+    assert blind.facts()["starts of the search"] == 0
+    assert blind.facts()["chance that another start finds a new mode"] == 0.29
+    assert "No ascent looked for modes" in blind.report() and "is 29.0%" in searched(blind)
+    survey |= {"unseen": 1.0}
+    assert "is not known" in searched(
+        replace(blind, provenance={**run.provenance, "survey": survey})
+    )
+    given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
+    assert given.facts() == {"starts of the search": 0}
+    assert "No search looked for modes." in given.report()

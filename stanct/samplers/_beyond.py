@@ -58,6 +58,15 @@ def endless_along(
     return [names[place] for place in along]
 
 
+def endless_early(target: SampledTarget, points: Array | None, ledger: Ledger) -> bool:
+    """Whether draws of pilots tell that the mass has no end; the ledger notes along what."""
+    if points is None or not isinstance(target, ProgramTarget) or effort_of(target) <= LEAST_EFFORT:
+        return False
+    along = endless_along(target, points, np.zeros(len(points)), ledger, by_gradients=True)
+    ledger.found |= {"endless": along} if along else {}
+    return bool(along)
+
+
 def noting_beyond(
     run: AnyRun, target: SampledTarget, ledger: Ledger, *, by_gradients: bool | None = None
 ) -> AnyRun:

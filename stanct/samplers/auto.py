@@ -31,6 +31,7 @@ from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import mendable
+from stanct.samplers._beyond import endless_early
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._two_stages import two_stages_note
@@ -75,6 +76,8 @@ NAMED = 5
 # With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
 # where no tour has seen the depth of a neck, and log Z is too low there.
 ENOUGH_TOURS = 6.0
+# Draws of each chain where the integral of the density has no end, and nothing follows from them.
+FEW = 100
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
 _IN_TWO_STAGES = Independence(trial=NESTED_TRIAL)
@@ -135,6 +138,9 @@ class Auto(Method[TemperedRun]):
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, choose a method, run it, and go on while checks fail."""
         start = _for_necks(job.target, job.start(sampled=True))
+        if endless_early(job.target, start.points, job.ledger):
+            few = min(job.draws, FEW)
+            job = replace(job, plan=replace(job.plan, draws=few, target_se=None))
         step = _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
