@@ -200,6 +200,6 @@ def test_the_default_says_that_a_hierarchy_is_improper_and_stops(prior: str) -> 
     if improper:
         assert len(run.provenance["steps"]) == 1
         (found,) = [check for check in run.diagnostics if check.name == "improper"]
-        assert "Give tau a proper prior" in found.remedy
+        assert "Give `tau` a proper prior" in found.remedy
     else:
         assert run.is_reliable

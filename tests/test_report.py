@@ -207,9 +207,11 @@ def first_advice(page: str) -> dict[str, int]:
 
 def test_a_failing_run_s_page_says_so(failing: TemperedRun, failing_page: HtmlPage) -> None:
     assert failing.draws == 200
-    assert abs(failing.evidence.log_z - LINE.log_z) > 5  # the number is nonsense indeed
+    number = failing.bare_evidence.log_z
+    assert abs(number - LINE.log_z) > 5  # the number is nonsense indeed
     reader = Reader(failing_page)
-    assert "Not to be trusted" in reader.text and "Do not use this number" in reader.text
+    assert "Not to be trusted" in reader.text and "Do not use these draws" in reader.text
+    assert "log Z is not known" in reader.text and "log Z =" not in reader.text
     assert first_remedy(failing_page).startswith("Refit the base in more rounds (bootstrap=2)")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import LONG, target_of
 from sampled import sampled
@@ -19,7 +20,8 @@ from stanct.cli import main
 from stanct.errors import StanctError
 from stanct.names import UNRELIABLE
 from stanct.pages.report import searched
-from stanct.runs.diagnostics import lacking, program_checks
+from stanct.runs.diagnostics import modes_check
+from stanct.runs.normalised import lacking, program_checks
 from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable, no_log_z
 
 SEEN = {"y": np.random.default_rng(1).normal(2, 1, 50).tolist()}
@@ -234,7 +236,9 @@ def test_an_improper_posterior_has_no_means() -> None:
     assert not lost.verdict.for_draws and not lost.has_posterior
     assert "log Z does not exist" in repr(lost) and lost.expect("m").warnings == ("improper",)
     page = lost.report()
-    assert "The density has no posterior" in page and "Give m, s a proper prior." in page
+    assert (
+        "The density has no posterior" in page and page.count("Give `m`, `s` a proper prior.") == 3
+    )
     assert "Posterior summary" not in page and "Posterior summary" in run.report()
 
 
@@ -264,3 +268,18 @@ def test_what_was_not_searched_is_said() -> None:
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()
+
+
+def test_a_mode_among_many_small_ones_has_a_share() -> None:
+    """With fifty modes, pilots give none of them a fiftieth of the weight."""
+    table = pd.DataFrame({"weight": [1.0, 0.0], "std_error": 0.0, "pilot_weight": [0.01, 0.019]})
+    found = modes_check(table, "Run longer.")
+    assert not found.passed and found.value == 0 and "Mode 2 has 0" in found.message
+    table["weight"] = [0.5, 0.5]
+    assert modes_check(table, "").passed and np.isfinite(modes_check(table, "").value)
+
+
+def test_a_method_without_trajectories_reports_no_divergences() -> None:
+    names = {one.name for one in run_of("proper").diagnostics}
+    assert run_of("proper").method == "independence"
+    assert "pareto_k_base" in names and not {"divergences", "max_depth", "rejections"} & names

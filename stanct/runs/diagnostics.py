@@ -57,7 +57,7 @@ def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Chec
         return check("interrupted", draws, wanted, draws >= wanted, f"{kept}.", remedy)
     if time_limit == 0:  # what a checkpoint holds
         remedy = "The estimates use these draws; repeat the run's call for the rest."
-        return check("max_seconds", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
+        return check("interrupted", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
     if draws >= wanted:
         kept = "all draws were kept, but not what follows them, such as a further run"
     return check(
@@ -197,84 +197,6 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     return (found,)
 
 
-def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
-    """Check that the program is a normalised joint density, as far as its text tells.
-
-    Parameters
-    ----------
-    facts
-        A run's provenance: ``"omissions"`` is what the program leaves out
-        (`stanct.stan.omissions.Omission.record`). It is missing where there is no program.
-    std_error
-        That of log Z. Constants of less than half of it do not matter.
-    """
-    omissions = facts.get("omissions")
-    if omissions is None:
-        return ()
-    improper = [one for one in omissions if one["improper"]]
-    names = [f"`{name}`" for one in improper for name in one["parameters"]]
-    amount = lacking(facts)
-    size = abs(amount) if math.isfinite(amount) else math.inf
-    threshold = std_error / 2 if std_error < np.inf else 0.0
-    return (
-        check("proper_prior", len(improper), 0, not improper,
-              _told(improper) or "Every parameter has a prior or a bounded support.",
-              f"Give {first_few(names)} a proper prior." if names else ""),
-        check("normalised", size, threshold, size <= threshold,
-              *_unnormalised(omissions, amount, std_error)),
-    )  # fmt: skip
-
-
-def lacking(facts: Mapping[str, Any]) -> float:
-    """What is to be added to log Z for a normalised program; NaN where the text does not tell."""
-    return float(sum(math.nan if v is None else v for v in (
-        one["value"] for one in facts.get("omissions", ()) if _is_known(one)
-    )))  # fmt: skip
-
-
-def _is_known(omission: Mapping[str, Any]) -> bool:
-    """Whether a constant is known to be missing, and only the constant."""
-    return omission["kind"] != "missing_constant" and not omission["improper"]
-
-
-def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
-    """The first omission with its line, and the lines of the others."""
-    if not omissions:
-        return ""
-    first = omissions[0]
-    others = [f"`{', '.join(one['parameters'])}` in line {one['line']}" for one in omissions[1:]]
-    return f"{first['path']}:{first['line']}: {first['sentence']}" + (
-        f" Likewise {first_few(others)}." if others else ""
-    )
-
-
-def _unnormalised(
-    omissions: Sequence[Mapping[str, Any]], amount: float, std_error: float
-) -> tuple[str, str]:
-    """Which constants are missing, and how to mend that."""
-    known = [one for one in omissions if _is_known(one)]
-    if not known:
-        lines = [str(one["line"]) for one in omissions if not one["improper"]]
-        several, does = ("s", "") if lines[1:] else ("", "s")
-        untold = f" What line{several} {first_few(lines)} add{does} cannot be checked."
-        untold = untold if lines else ""
-        return f"No constant is known to be missing.{untold}", ""
-    told = _told(known)
-    if math.isfinite(amount) and 0 < std_error < np.inf:
-        side = "small" if amount > 0 else "large"
-        in_all = f"In all, log Z is too {side} by {abs(amount):.4f}, " if known[1:] else "That is "
-        told += f" {in_all}{abs(amount) / std_error:.3g} standard errors."
-    mended = [f"`{one['remedy']}` in line {one['line']}" for one in known if one["remedy"]]
-    terms = [one["correction"] for one in known]
-    parts = [f"write {first_few(mended)}"] if mended else []
-    if None not in terms:
-        parts.append(f"add {' + '.join(terms) if len(terms) < 4 else f'{amount:.4f}'} to log Z")
-    if any(one["kind"] == "half_prior" and one["correction"] for one in known):
-        parts.append("pass half_priors='renormalise'")
-    remedy = ", or ".join(parts) or "normalise these priors"
-    return told, f"{remedy[0].upper()}{remedy[1:]}."
-
-
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
     """Check that something was tempered: δ varies, or a fit made the base equal to the target.
 
@@ -314,7 +236,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         what = f"The density does not fall off along {first_few(along)}, as far as numbers reach"
         found.append(
             check("improper", len(along), 0, False, f"{what}: its integral has no end.",
-                  f"There is no posterior. Give {first_few(along)} a proper prior.")
+                  f"Give {first_few([f'`{name}`' for name in along])} a proper prior.")
         )  # fmt: skip
     hidden = facts.get("rounding")
     if hidden is not None:
@@ -329,7 +251,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
     return tuple(found)
 
 
-def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
+def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check, ...]:
     """Check that the base reaches into heavy tails, where there are any.
 
     Parameters
@@ -338,7 +260,17 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
         Where tails are heavy, by the names of `stanct.bases.tails.Tails`.
     reached
         Whether the base has parts that lie there.
+    method
+        Name of the method that ran.
     """
+    redraws = method in ("simulated_tempering", "independence")
+    other = (
+        ""
+        if redraws
+        else (
+            " and a method that draws from its base (method='simulated_tempering', or the default)"
+        )
+    )
     if not along:
         return ()
     found = check(
@@ -348,8 +280,7 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
         reached,
         f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
-        "log Z may be too low, and errors too small. Use a method that draws from its base "
-        "(method='simulated_tempering', or the default) with base='modes'.",
+        f"log Z may be too low, and errors too small. Use base='modes'{other}.",
     )
     return (found,)
 
@@ -484,7 +415,8 @@ def modes_check(modes: pd.DataFrame, remedy: str) -> Check:
     weight, error, pilots = (
         modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
     )
-    ratio = np.where(pilots >= WORTH, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
+    worthy = pilots >= min(WORTH, pilots.max())
+    ratio = np.where(worthy, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
     worst = int(ratio.argmin())
     return check(
         "modes",

@@ -15,13 +15,9 @@ import pandas as pd
 from stanct.arrays import Array
 from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
-from stanct.runs.diagnostics import (
-    beyond_checks,
-    length_check,
-    program_checks,
-    two_stages_check,
-)
+from stanct.runs.diagnostics import beyond_checks, length_check, two_stages_check
 from stanct.runs.forecast import forecast_table
+from stanct.runs.normalised import program_checks
 from stanct.runs.run import Run
 from stanct.runs.storage import understood
 from stanct.runs.surveyed import searched_in_short, surveyed_modes

@@ -188,7 +188,7 @@ class Run(ABC):
         """Every check with value, threshold, verdict and remedy; ``diagnostics.table`` for all."""
         reached = self.base is not None and not self.base.is_gaussian
         with understood(self.provenance):
-            tails = tails_check(self.provenance.get("tails", ()), reached)
+            tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
             modes = surveyed_checks(self.modes, self.lost_remedy)
             return Checks(
                 (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
