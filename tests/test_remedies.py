@@ -492,7 +492,7 @@ CASES: dict[str, Case] = {
     ),
     "lost of a fit": Case(
         bridged(ROUNDED, SKEWED.source, SKEWED.data),
-        r"Write the fit with more digits \(sig_figs=18\)",
+        r"write the fit with more digits \(sig_figs=18\)",
         bridged(RATES, SKEWED.source, SKEWED.data),
     ),
     "program of a fit": Case(
@@ -562,6 +562,7 @@ REASONS = {
     "max_seconds": "tests/test_deadline.py gives more time to runs that were cut short.",
     "proper_prior": "tests/test_verdicts.py has it for every kind of run.",
     "normalised": "As proper_prior.",
+    "score": "tests/test_score.py has right fits and approximations.",
     "confirmed": "tests/test_auto.py plants it: two finished runs that disagree are rare.",
     "thermodynamic of a path": "Where it fails, other checks fail first: no run of seconds showed "
     "it alone.",

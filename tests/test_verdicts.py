@@ -133,7 +133,8 @@ def test_four_verdicts_in_words() -> None:
         assert found.in_words == words
         assert found.for_draws is (draws not in checks)
         assert found.for_evidence is (checks == [good])
-    assert found.answers == {
+    both = Verdict.of([good, draws, evidence], has_evidence=True)
+    assert both.answers == {
         "May I use the draws?": "no: r_hat failed",
         "May I use log Z as the evidence?": "no: normalised, r_hat failed",
     }
@@ -227,7 +228,7 @@ def test_a_run_without_round_trips_shows_no_number(tmp_path: Path) -> None:
     with pytest.raises(StanctError, match="no finite log Z"):
         stanct.compare(run, run_of("proper"), names=["a", "b"])
     run.save(tmp_path / "run")
-    assert stanct.load(tmp_path / "run").evidence.unknown == evidence.unknown
+    assert stanct.load(tmp_path / "run").evidence.unknown == evidence.unknown  # pyright: ignore
 
 
 def test_an_improper_posterior_has_no_means() -> None:
@@ -244,12 +245,13 @@ def test_an_improper_posterior_has_no_means() -> None:
 
 def test_an_error_below_all_digits_says_where_was_looked() -> None:
     target = target_of("parameters { real x; } model { x ~ std_normal(); }", None, "normal")
-    run = stanct.sample(target, seed=1, progress=False, draws=200)
+    run: Any = stanct.sample(target, seed=1, progress=False, draws=200)
     starts = run.provenance["survey"]["starts"]
     words = f"log Z = 0.000000 ± below 1e-6 where {starts} ascents and the base looked"
     assert starts > 0 and run.evidence.in_words.replace("-0", "0") == words
     assert words.partition("±")[2] in run.report()
-    given = stanct.sample(target, "independence", base=run.base, seed=1, progress=False, draws=200)
+    settings: Any = {"base": run.base, "seed": 1, "progress": False, "draws": 200}
+    given: Any = stanct.sample(target, "independence", **settings)
     assert given.evidence.in_words.endswith("± below 1e-6 where the base lies")
     assert run_of("proper").evidence.within == ""
 

@@ -40,6 +40,7 @@ KINDS: dict[str, Kind] = {
     "prior_mass": Kind("maximum", "evidence"),
     "two_stages": _MOST,
     "lost": _MOST,
+    "score": _MOST,
     "stalled": _MOST,
     "round_trips": _LONGER,
     "rejections": _MOST,
