@@ -1,8 +1,7 @@
 """Continuous tempering for any Stan program: sample across isolated modes, and get the evidence.
 
 The names are listed in ``__init__.pyi``. Each is imported when it is first used, so that commands
-which only print something start at once. A thread imports it, because Ctrl-C in the middle would
-leave packages half imported, which fail or hang when the same process imports them again.
+which only print something start at once.
 """
 
 import os
@@ -22,6 +21,7 @@ _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    from stanct.work.interrupts import heard  # loaded with the first name, not with the package
+    from stanct.work.interrupts import undivided  # loaded with the first name, not before
 
-    return heard(lambda: _imported(name))
+    with undivided():
+        return _imported(name)

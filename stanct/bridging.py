@@ -21,6 +21,7 @@ from stanct.estimates.bridge import (
     fitted_normal,
     halves,
     reshuffled_halves,
+    score_error,
     swapped_log_z,
 )
 from stanct.model import TemperedModel, temper
@@ -31,6 +32,7 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
+from stanct.runs.verdicts import mendable
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
 from stanct.samplers._two_stages import noting_two_stages
@@ -49,6 +51,8 @@ FEWEST_DRAWS = 50
 PER_DRAW = 50
 """Gradients that a draw of a fit has cost, about, with its share of the warmup."""
 LEAST_SHARE = 0.1
+# Draws at which gradients are compared with the draws, and in how many dimensions.
+SCORED, MOST_SCORED = 800, 100
 """Smallest weight of a mode in the mixture from which a tempered run starts."""
 
 
@@ -167,7 +171,7 @@ def bridge(
     with one_blas_thread():
         seed = fresh_seed() if seed is None else seed
         run, unseen = _Bridging(target, fit, settings, seed).run()
-    if not escalate or run.is_reliable:
+    if not escalate or not mendable(run.diagnostics):
         return run
     return _escalated(target, run, unseen, method, options)
 
@@ -232,6 +236,7 @@ class _Bridging:
         searching = self.settings.search and not self.target.by_cmdstan
         unseen = self._search(x.reshape(-1, dimension)) if searching else None
         base = fitted_normal(x.reshape(-1, dimension))
+        score = self._score(x, base) if searching and dimension <= MOST_SCORED else None
         run = BridgeRun(
             method="bridge",
             engine=embedded.NAME,
@@ -245,7 +250,7 @@ class _Bridging:
             reshuffled=np.array(reshuffled),
             log_density=log_density,
             lp=np.zeros((0, 0)) if self.draws.lp is None or lost else self.draws.lp,
-            provenance=self._provenance(chains, draws, lost, unseen),
+            provenance={**self._provenance(chains, draws, lost, unseen), "score": score},
         )
         searched = self.settings.search
         run = noting_beyond(run, self.target, self.ledger, by_gradients=searched)
@@ -271,6 +276,19 @@ class _Bridging:
             x = np.array([one[own] for one, own in zip(x, rows, strict=True)])
             log_density = np.array([one[own] for one, own in zip(log_density, rows, strict=True)])
         return x, log_density, float(max(self.draws.lost, 1 - kept.mean()))
+
+    def _score(self, x: Array, base: GaussianBase) -> dict[str, float] | None:
+        """Whether gradients at some draws are those of the density that the draws have."""
+        step = max(1, x.shape[1] * len(x) // SCORED)
+        some = x[:, ::step]
+        flat = some.reshape(-1, some.shape[-1])
+        slopes = np.array([self.target.density.log_density_gradient(one)[1] for one in flat])
+        self.ledger.gradients += len(flat)
+        if not np.isfinite(slopes).all():
+            return None
+        z = base.whiten(some)
+        worst, limit = score_error(z, (slopes @ base.scale).reshape(z.shape))
+        return {"worst": worst, "limit": limit} if np.isfinite(limit) else None
 
     def _search(self, x: Array) -> Unseen:
         found = unseen_modes(self.target, x, self.seeds("search"), Nuts())
@@ -321,7 +339,7 @@ def _escalated(
             f"The method {tempered.method!r} estimates no evidence.",
             remedy="Pass another method, such as 'joint' or 'parallel_tempering'.",
         )
-    record = {"log_z": run.evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
+    record = {"log_z": run.bare_evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})
 
 

@@ -33,6 +33,7 @@ from stanct.runs.forecast import promise
 from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
+from stanct.runs.verdicts import failures
 from stanct.salvaging import salvage
 from stanct.samplers._method import Method
 from stanct.sampling import method_with, named_method
@@ -197,7 +198,7 @@ def evidence(options: argparse.Namespace) -> int:
     )
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     data = _given(options.data)
-    _note_of(model, data)
+    _note_unused(model, data)
     run = model.sample(
         data,
         _method(options.method, options.set),
@@ -213,11 +214,9 @@ def evidence(options: argparse.Namespace) -> int:
     return _finish(run, options)
 
 
-def _note_of(model: TemperedModel, data: str | None) -> None:
-    """Say what a program with data leaves out, and which variables it does not declare."""
-    target = model.target(data)
-    _note(target.omissions)
-    for name in target.unused_data:
+def _note_unused(model: TemperedModel, data: str | None) -> None:
+    """Say which variables of the data the program does not declare."""
+    for name in model.target(data).unused_data:
         say(f"Note, {model.program.label} does not declare `{name}`, which {data} has.", sys.stderr)
 
 
@@ -226,7 +225,7 @@ def bridge_fit(options: argparse.Namespace) -> int:
     _check_outputs(options)
     escalation: dict[str, Any] = {"progress": not options.quiet} if options.escalate else {}
     model, data = _model(options), _given(options.data)
-    _note_of(model, data)
+    _note_unused(model, data)
     run = bridge(
         model,
         data,
@@ -290,7 +289,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     What cannot be written is told after the numbers, which would be lost otherwise.
     """
     sampled = time.monotonic()
-    failures: list[StanctError] = []
+    unwritten: list[StanctError] = []
     unread: OSError | None = None
     words = _in_words(run)
     if not options.json:  # log Z takes no time, and all else may
@@ -309,24 +308,23 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
                 done.append(name)
                 say(told.format(wanted), sys.stderr)
         except StanctError as failure:
-            failures.append(failure)
+            unwritten.append(failure)
     if unread is not None:
         raise unread
     error = run.bare_evidence.std_error if isinstance(run, EvidenceRun) else None
     if told := promise(run.provenance, error):
         say(told, sys.stderr)
-    for check in run.diagnostics:
-        if not check.passed:
-            say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
+    for check in failures(run.diagnostics):
+        say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
     for part in [json.dumps(_record(run))] if options.json else words:
         say(part)
     done.append("printed")
     if options.timing:
         say(_timing(run, options.began, sampled), sys.stderr)
-    for failure in failures[1:]:
+    for failure in unwritten[1:]:
         say(f"stanct: {failure}", sys.stderr)
-    if failures:
-        raise failures[0]
+    if unwritten:
+        raise unwritten[0]
     if run.provenance["interrupted"]:
         return INTERRUPTED
     return UNRELIABLE if options.strict and not run.is_reliable else 0
@@ -355,6 +353,12 @@ def _record(run: Run) -> dict[str, Any]:
     record = {
         **evidence,
         "warnings": list(run.warnings),
+        "draws_may_be_used": run.verdict.for_draws,
+        "log_z_is_the_evidence": run.verdict.for_evidence,
+        "failed": [
+            {"check": c.name, "of": c.of, "message": c.message, "remedy": c.remedy}
+            for c in failures(run.diagnostics)
+        ],
         "sampler": run.method,
         "engine": run.engine,
         "gradients": run.gradients,
@@ -385,17 +389,16 @@ def _in_words(run: Run) -> Iterator[str]:
         yield str(run.evidence)
     else:
         yield f"No log Z: {run.made_by} estimates no evidence."
-    verdict = (
-        f"{sum(not c.passed for c in run.diagnostics)} of {len(run.diagnostics)} checks failed"
-        if run.warnings
-        else f"all {len(run.diagnostics)} checks passed"
-    )
     yield (
-        f"  {verdict}; {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
+        f"  {run.verdict.in_words}\n"
+        f"  {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
         f"seed {run.settings['seed']}\n"
         + "".join(f"  {sentence}\n" for sentence in decisions(run.provenance))
     )
+    if not run.has_posterior:
+        yield "No posterior: the integral of the density has no end."
+        return
     small = [
         name
         for name in run.provenance["parameters"]

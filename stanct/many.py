@@ -29,6 +29,7 @@ from stanct.options import Options
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.many import Many, table_of
 from stanct.runs.run import Run
+from stanct.runs.verdicts import OF_THE_PROGRAM
 from stanct.samplers._method import Method
 from stanct.sampling import check_options, sample
 from stanct.seeds import Seeds, stan_seed
@@ -354,7 +355,7 @@ def _summary(run: Run, variables: Sequence[str]) -> dict[str, Any]:
         "method": run.method,
         "gradients": run.gradients,
         "seconds": run.provenance["seconds"],
-        "failed": list(run.warnings),
+        "failed": [name for name in run.warnings if name not in OF_THE_PROGRAM],
     }
     if isinstance(run, EvidenceRun):
         evidence = run.evidence

@@ -99,6 +99,7 @@ def test_bounds_that_the_engine_cannot_compute_are_legal(declared: str, kind: st
 IMPOSSIBLE = [
     ("real<lower=1, upper=0> c", r"`c` has lower = 1 and upper = 0, but no number is within"),
     ("real<lower=0, upper=0> c", "only one number is within"),
+    ("real<lower=1, upper=1 + 1e-13> c", "only 450 floating-point numbers are within"),
     ("real<lower=not_a_number()> c", "lower = nan, but NaN is no bound"),
     ("real<upper=0 * v[2] / 0> c", "upper = nan, but NaN is no bound"),
     ("real<lower=positive_infinity()> c", "lower = inf, but no number"),

@@ -174,7 +174,7 @@ def test_different_data_are_refused(nested: list[stanct.TemperedRun]) -> None:
     with pytest.raises(StanctError, match=r"'columns1' and 'columns2' ran on different data: `K`"):
         compare(*nested)
     x, y = design()
-    other = sample(REGRESSION, {"N": 20, "K": 1, "X": x[:, :1], "y": y + 1}, "other", draws=8)
+    other = sample(REGRESSION, {"N": 20, "K": 1, "X": x[:, :1], "y": y + 1}, "other", draws=200)
     with pytest.raises(StanctError, match=r"`y` differs, `N`, `K`, `X` agree.*--observed"):
         compare(nested[0], other)
     with pytest.raises(StanctError, match=r"declares no data `z`, which observed= names"):
@@ -183,7 +183,7 @@ def test_different_data_are_refused(nested: list[stanct.TemperedRun]) -> None:
         re.sub(r"\by\b", "t", SKEWED.source.replace("N", "n")),
         {"n": 2, "t": [0, 1]},
         "stranger",
-        draws=8,
+        draws=200,
     )
     with pytest.raises(
         StanctError, match=r"share no data: one declares N, K, X, y, the other n, t"
@@ -213,7 +213,7 @@ def test_notes_say_what_could_not_be_checked(nested: list[stanct.TemperedRun]) -
     parameters { real m; }
     model { m ~ std_normal(); y ~ normal(m * w, 1); }
     """
-    few = sample(source, {"N": 20, "y": y, "w": x[:, 1], "unused": 3}, "few", draws=8)
+    few = sample(source, {"N": 20, "y": y, "w": x[:, 1], "unused": 3}, "few", draws=60)
     found = compare(nested[0], few)
     notes = " ".join(found.notes)
     assert "few has warnings" in notes and "round_trips" in found.table.loc["few", "warnings"]

@@ -10,6 +10,7 @@ from conftest import LONG, target_of
 
 import stanct
 from stanct.targets.integrable import Endless, endless
+from stanct.targets.slices import endless_scales
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
 HIERARCHY = """
@@ -103,6 +104,61 @@ def test_lines_tell_which_integrals_have_no_end(
     assert along(source, data, spread) == names
 
 
+CONE = """
+data { int n; vector[n] x; array[n] int<lower=0, upper=1> y; }
+parameters { real a; real b; }
+model { PRIOR y ~ bernoulli_logit(a + b * x); }
+"""
+APART = {"n": 12, "x": np.linspace(-1, 1, 12).tolist(), "y": [0] * 7 + [1] * 5}
+
+
+@pytest.mark.parametrize("reach", [1e1, 1e3, 1e5])
+@pytest.mark.parametrize("prior", ["", "a ~ normal(0, 1);", "b ~ normal(0, 1e6);",
+                                   "a ~ cauchy(0, 1e3); b ~ cauchy(0, 1e3);"])  # fmt: skip
+def test_rays_find_cones_that_hold_no_axis(prior: str, reach: float) -> None:
+    """Complete separation between x = .09 and x = .27, where chains drift along a = −.18 b."""
+    density = target_of(CONE.replace("PRIOR", prior), APART).density
+    rng = np.random.default_rng(3)
+    b = reach * rng.standard_normal(400) ** 2
+    x = np.stack([-b * rng.uniform(0.12, 0.24, 400), b], axis=1)
+    found = endless(density, density.unconstrained_names, x, np.zeros(400)).along
+    assert found == {"": ("a", "b"), "a ~ normal(0, 1);": ()}.get(prior, ())
+
+
+FOLLOWED = """
+data { int n; vector[n] y; }
+parameters { real mu; KIND[n] z; real<lower=0> tau; }
+model { mu ~ normal(0, 5); PRIOR z ~ normal(CENTRE, tau); y ~ normal(mu + z, 1); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "prior", "n", "improper"),
+    [
+        ("sum_to_zero_vector", "tau ~ exponential(1);", 4, True),  # lacks a factor √(2π) τ
+        ("sum_to_zero_vector", "tau ~ exponential(1); target += log(tau);", 4, False),
+        ("sum_to_zero_vector", "tau ~ lognormal(0, 1);", 4, False),
+        ("vector", "target += -log(tau);", 4, True),
+        ("vector", "tau ~ exponential(1);", 4, False),
+        ("vector", "tau ~ cauchy(0, 1);", 4, False),
+        ("vector", "tau ~ inv_gamma(0.001, 0.001);", 4, False),
+        ("vector", "tau ~ lognormal(27, 3);", 4, False),
+        ("vector", "", 1, True),  # flat τ with so few groups
+        ("vector", "", 4, False),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_slices_tell_of_scales_that_others_follow(
+    kind: str, prior: str, n: int, improper: bool, seed: int
+) -> None:
+    source = FOLLOWED.replace("KIND", kind).replace("PRIOR", prior).replace("CENTRE", "0")
+    density = target_of(source, {"n": n, "y": [1.0, 2.0, 0.0, 3.0][:n]}).density
+    x = np.random.default_rng(seed).standard_normal((200, density.dimension))
+    scale = density.unconstrained_names.index("tau")
+    found, spent = endless_scales(density.log_density_gradient, x, [scale])
+    assert found == [scale] * improper and spent < 500
+
+
 def test_a_line_counts_only_where_its_end_has_mass() -> None:
     # The slab holds e⁻⁴⁰ of what is near the origin on each unit, and nobody would ever be there.
     source = "parameters { real x; } model { target += log_sum_exp(normal_lpdf(x | 0, 1), LEVEL); }"
@@ -144,6 +200,6 @@ def test_the_default_says_that_a_hierarchy_is_improper_and_stops(prior: str) -> 
     if improper:
         assert len(run.provenance["steps"]) == 1
         (found,) = [check for check in run.diagnostics if check.name == "improper"]
-        assert "Give tau a proper prior" in found.remedy
+        assert "Give `tau` a proper prior" in found.remedy
     else:
         assert run.is_reliable

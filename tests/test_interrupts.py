@@ -349,8 +349,8 @@ def test_an_interrupt_of_the_checks_keeps_the_draws(
     target, call: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first run of the default, and after a further one."""
-    made = auto._failed
-    monkeypatch.setattr(auto, "_failed", lambda run: [*made(run), "effective_size"])
+    made = auto.mendable
+    monkeypatch.setattr(auto, "mendable", lambda checks: [*made(checks), "effective_size"])
     interrupting(monkeypatch, TemperedRun, "_checks", call)
     cut = asked(target, "auto", 150)
     assert cut.provenance["interrupted"] and cut.draws >= 600
@@ -463,10 +463,10 @@ def test_a_search_ends_with_its_run() -> None:
     assert left_at_work() == []
 
 
-def ran(script: str, *folders: Path) -> subprocess.CompletedProcess[str]:
+def ran(script: str | Path, *folders: Path) -> subprocess.CompletedProcess[str]:
     """A script in a process of its own, which imports from these folders, too."""
     return subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, *(["-c", script] if isinstance(script, str) else [script])],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, *folders)))},
         capture_output=True,
         text=True,
@@ -480,16 +480,32 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\nprint('begun')\ntime.sleep(1)\nwhole = True\n")
     script = (
         "import os, signal, threading, time\n"
-        "from stanct.work.interrupts import loaded\n"
+        "from stanct.work.interrupts import undivided\n"
         "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "try:\n"
-        "    loaded('slow')\n"
+        "    with undivided():\n"
+        "        import slow\n"
         "except KeyboardInterrupt:\n"
         "    import slow\n"
         "    print(slow.whole)\n"
     )
     done = ran(script, tmp_path)
     assert done.stdout == "begun\nTrue\n", done.stderr  # a second import would begin again
+
+
+@pytest.mark.parametrize("name", ["html", "statistics"])
+@pytest.mark.parametrize("beside_it", [False, True])
+def test_a_script_named_as_a_standard_module_is_an_error(
+    name: str, beside_it: bool, tmp_path: Path
+) -> None:
+    """A thread of ours imported it, and waited for ever for what the script waited for."""
+    file = tmp_path / f"{name}.py"
+    file.write_text("import stanct\nstanct.temper('parameters { real x; } model { }')\n")
+    if beside_it:
+        shutil.copy(file, tmp_path / "other.py")
+        file = tmp_path / "other.py"
+    done = ran(file)
+    assert done.returncode == 1 and "Error" in done.stderr and name in done.stderr, done.stderr
 
 
 @LONG

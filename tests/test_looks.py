@@ -19,8 +19,10 @@ import stanct
 from stanct.errors import LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.verdicts import KINDS as OF_CHECKS
+from stanct.runs.verdicts import check
 from stanct.samplers import METHODS
-from stanct.samplers._looks import MISLEADING, until_precise
+from stanct.samplers._looks import until_precise
 from stanct.samplers._precision import Precision
 from stanct.work.workers import ExecutorWarning
 
@@ -171,7 +173,8 @@ def looked(make: Any, *, aim: float | None = 0.1, names: tuple[str, ...] = ()) -
 
     def draft() -> Any:
         evidence = SimpleNamespace(log_z=0.0, std_error=2 / np.sqrt(sum(made)))
-        return SimpleNamespace(bare_evidence=evidence, warnings=names)
+        failed = [check(name, 0, 0, False, "", "") for name in names]
+        return SimpleNamespace(bare_evidence=evidence, diagnostics=failed)
 
     def step(draws: int) -> bool:
         early = make(len(made))
@@ -207,4 +210,4 @@ def test_what_ends_looks() -> None:
     # A small error is not believed while a check of mixing fails, and the swaps do not matter.
     assert looked(lambda number: False, names=("r_hat",)) == (False, "warnings")
     assert looked(lambda number: False, names=("swaps",)) == (False, "reached")
-    assert "swaps" not in MISLEADING
+    assert OF_CHECKS["swaps"].mended_by == "run"

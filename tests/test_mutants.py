@@ -27,8 +27,9 @@ from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.runs.diagnostics import agreement, check, failures, support_check, tempered_check
+from stanct.runs.diagnostics import agreement, support_check, tempered_check
 from stanct.runs.path_checks import BATCHES_PER_CHAIN, MOST_PAIRED, base_check
+from stanct.runs.verdicts import check, failures
 from stanct.samplers._annealing import Down, Stream, _resampled
 from stanct.samplers._precision import Precision
 from stanct.samplers.parallel_tempering import _Ladders

@@ -136,6 +136,44 @@ def test_correction_is_what_quadrature_finds(case: str, call: bool) -> None:
     assert omissions(mended) == ()
 
 
+@pytest.mark.parametrize(
+    ("bounds", "prior", "value"),
+    [
+        ("lower=0, upper=pi()", "von_mises(0, 2)", np.log(2)),
+        ("lower=0, upper=pi()", "von_mises(1, 2)", None),
+        ("lower=-pi(), upper=pi()", "von_mises(1, 2)", 0),
+        ("lower=0, upper=2 * pi()", "von_mises(1, 2)", 0),
+    ],
+)
+def test_circles_are_cut(bounds: str, prior: str, value: float | None) -> None:
+    written = program(f"real<{bounds}> s;", f"s ~ {prior};")
+    found = omissions(written)
+    lacks = -log_z(written)
+    if value is not None:
+        assert lacks == pytest.approx(value, abs=2e-6)
+    assert [one.value for one in found] == pytest.approx([lacks] if lacks > 1e-5 else [], abs=2e-6)
+    mended = renormalised(written)
+    assert log_z(mended) == pytest.approx(0, abs=2e-6) and omissions(mended) == ()
+
+
+def test_sums_of_zero_lack_a_dimension() -> None:
+    source = "sum_to_zero_vector[K] z;", "z ~ normal(0, 2);"
+    written = program(source[0].replace("K", "3"), source[1])
+    (found,) = omissions(written)
+    assert (found.kind, found.line) == ("on_surface", 1)
+    assert found.value == pytest.approx(-log_z(written), abs=2e-6)
+    mended = program(source[0].replace("K", "3"), str(found.remedy))
+    assert log_z(mended) == pytest.approx(0, abs=2e-6)
+    scaled = program("sum_to_zero_vector[3] z; real<lower=0> tau;",
+                     "tau ~ exponential(1); z ~ normal(0, tau);")  # fmt: skip
+    (found,) = omissions(scaled)
+    assert "depends on tau" in found.sentence and found.value is None
+    assert found.remedy == "z ~ normal(0, tau); target += 0.5 * log(2 * pi()) + log(tau);"
+    for one in (mended, program("sum_to_zero_vector[3] z; real<lower=0> tau;",
+                                f"tau ~ exponential(1); {found.remedy}")):  # fmt: skip
+        assert "on_surface" not in [again.kind for again in omissions(one)]
+
+
 VECTORS = {
     "vector": ("vector<lower=0>[2] s;", "s ~ normal(0, 1);", "2 * log(2)"),
     "off centre": ("vector<lower=0>[2] s;", "s ~ normal(1, 1);", "-2 * normal_lccdf(0 | 1, 1)"),
@@ -461,7 +499,9 @@ def test_distribution_functions_are_stans() -> None:
     }
     arguments |= {"uniform": (-1, 2), "pareto": (0.5, 2), "std_normal": ()}
     one = {"exponential", "rayleigh", "chi_square", "inv_chi_square"}
-    unknown = {"skew_normal", "exp_mod_normal", "skew_double_exponential", "loglogistic"}
+    unknown = {
+        "skew_normal", "exp_mod_normal", "skew_double_exponential", "loglogistic", "von_mises",
+    }  # fmt: skip
     for family in set(FAMILIES) - unknown:
         given = arguments.get(family, (1.3,) if family in one else (1.3, 0.8))
         behind = f" | {', '.join(map(str, given))}" if given else ""

@@ -37,7 +37,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.runs import diagnostics, path_checks
+from stanct.runs import diagnostics, path_checks, verdicts
 from stanct.runs.surveyed import AGAIN
 from stanct.samplers import _rounds
 from stanct.samplers._annealing import Annealing, _resampled
@@ -389,7 +389,7 @@ def of_checks() -> dict[str, Any]:
         ],
         "round trips": [path_checks.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
         "refit": [diagnostics.refit({}), diagnostics.refit({"bootstrap": 4})],
-        "order": [one.name for one in diagnostics.failures(stopped + untold)],
+        "order": [one.name for one in verdicts.failures(stopped + untold)],
     }  # fmt: skip
 
 

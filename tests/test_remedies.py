@@ -21,8 +21,9 @@ from states import STATES, states
 from targets import CUT, LINE, SKEWED, TWO_MODES
 
 import stanct
-from stanct.runs.diagnostics import MAXIMA, MINIMA, Check
 from stanct.runs.run import Run
+from stanct.runs.verdicts import KINDS as OF_CHECKS
+from stanct.runs.verdicts import Check
 
 Make = Callable[[], Run]
 
@@ -491,7 +492,7 @@ CASES: dict[str, Case] = {
     ),
     "lost of a fit": Case(
         bridged(ROUNDED, SKEWED.source, SKEWED.data),
-        r"Write the fit with more digits \(sig_figs=18\)",
+        r"write the fit with more digits \(sig_figs=18\)",
         bridged(RATES, SKEWED.source, SKEWED.data),
     ),
     "program of a fit": Case(
@@ -559,6 +560,9 @@ def test_the_remedy_mends_the_check(name: str) -> None:
 REASONS = {
     "interrupted": "Nothing is wrong with such a run: the same call again makes the rest.",
     "max_seconds": "tests/test_deadline.py gives more time to runs that were cut short.",
+    "proper_prior": "tests/test_verdicts.py has it for every kind of run.",
+    "normalised": "As proper_prior.",
+    "score": "tests/test_score.py has right fits and approximations.",
     "confirmed": "tests/test_auto.py plants it: two finished runs that disagree are rare.",
     "thermodynamic of a path": "Where it fails, other checks fail first: no run of seconds showed "
     "it alone.",
@@ -613,7 +617,7 @@ def is_beyond_and_passed(check: Check) -> bool:
 
 
 def test_every_check_is_a_minimum_or_a_maximum() -> None:
-    assert {*named()} == MINIMA | MAXIMA and not MINIMA & MAXIMA
+    assert {*named()} == {*OF_CHECKS}
     own = [Check("own", value, 5.0, value > 5, "", "") for value in (4.0, 6.0)]
     assert [check.bound for check in own] == ["minimum", "minimum"]
     other = [Check("own", value, 5.0, value < 5, "", "") for value in (4.0, 6.0)]

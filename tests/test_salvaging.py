@@ -80,7 +80,7 @@ def test_the_draws_of_a_killed_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert isinstance(found, stanct.TemperedRun) and 100 <= found.draws < 3000
     assert found.method == "gibbs" and found.method_settings["transitions"] == 30
     assert 0 < found.evidence.std_error < 1 and "my_beta" not in found.variables
-    (check,) = [check for check in found.diagnostics if check.name == "max_seconds"]
+    (check,) = [check for check in found.diagnostics if check.name == "interrupted"]
     assert check.message == f"{found.draws} of 3000 draws a chain were kept in the checkpoint."
     # The draws of the run that nobody killed begin with these.
     given = {**LONG, "draws": found.draws, "progress": False}

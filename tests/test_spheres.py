@@ -87,5 +87,5 @@ def test_priors_of_all_vectors_are_told() -> None:
     model { u ~ normal(0, 1); z ~ normal(0, 1); p ~ dirichlet(rep_vector(1, 3)); q ~ normal(0, 1); }
     """
     found = omissions(Program.from_source(source))
-    told = {one.parameters[0] for one in found if one.kind == "missing_constant"}
+    told = {one.parameters[0] for one in found if one.kind == "on_surface"}
     assert told == {"u", "z", "q"}

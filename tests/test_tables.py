@@ -13,10 +13,10 @@ from targets import LINE
 import stanct
 from stanct.estimates.path import Evidence
 from stanct.path.gaussian import GaussianBase
-from stanct.runs.diagnostics import Check
 from stanct.runs.run import Run
 from stanct.runs.tables import Checks
 from stanct.runs.tempered import TemperedRun
+from stanct.runs.verdicts import Check
 from stanct.stan.program import Program
 
 

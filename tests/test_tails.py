@@ -82,9 +82,22 @@ def test_the_default_reaches_tails_and_others_say_that_they_do_not(seed: int) ->
     assert abs(inside.value - 0.5) < 4 * inside.std_error < 0.1
     joint = sampled("joint", target, seed=seed, draws=400, engine="embedded", progress=False)
     assert "tails" in joint.warnings
-    (check,) = tails_check(["a", "b", "c", "d"], reached=False)
+    (check,) = tails_check(["a", "b", "c", "d"], False, "joint")
     assert not check.passed and "a, b, c, …" in check.message
-    assert tails_check([], reached=False) == ()
+    assert tails_check([], False, "joint") == ()
+    (check,) = tails_check(["a"], False, "simulated_tempering")
+    assert check.remedy.endswith("Use base='modes'.")
+
+
+def test_a_saddle_between_modes_is_no_tail() -> None:
+    """Wells far apart, on the scale of their own widths, with a barrier of ten nats."""
+    source = "parameters { real x; } model { target += log_sum_exp([normal_lpdf(x | 0, 1), "
+    source += "normal_lpdf(x | 30, 1), normal_lpdf(x | 15, 3) - 7]); }"
+    density = target_of(source).density
+    fits = [LocalFit(np.array([at]), np.eye(1), -0.7, np.array([[at]])) for at in (0.0, 30.0)]
+    seed = np.random.SeedSequence(1)
+    assert find_tails(density, ["x"], fits, seed).along == ()
+    assert find_tails(density, ["x"], fits[:1], seed).along == ("x",)
 
 
 def test_draws_of_a_mixture_are_standard_normal_when_standardised(rng) -> None:

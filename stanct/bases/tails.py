@@ -135,13 +135,17 @@ class _Lines:
         places = np.concatenate([DISTANCES, -DISTANCES])[None, :, None] * steps[:, None, :]
         offsets = places.reshape(-1, steps.shape[1])
         values = self._at(offsets)
-        unexplained = values - log_mass(self._modes, self._centre + offsets) > EXPLAINED
+        explained = values - log_mass(self._modes, self._centre + offsets) <= EXPLAINED
         values = values.reshape(-1, DISTANCES.size) + (volume - 1) * np.log(DISTANCES)
+        # What lies before a mode farther out is a saddle, and no tail.
+        known = explained.reshape(values.shape) & (values > values.max() - DROP)
+        before = np.flip(np.logical_or.accumulate(np.flip(known, axis=1), axis=1), axis=1)
+        unexplained = ~(explained.reshape(values.shape) | before)
         heights = np.exp(values - values.max())
         middle = np.sqrt(DISTANCES[1:] * DISTANCES[:-1])
         shells = np.searchsorted(EDGES, middle, side="right")
         total = _trapezia(heights.mean(axis=0)).sum()
-        tail = _trapezia((heights * unexplained.reshape(heights.shape)).mean(axis=0))
+        tail = _trapezia((heights * unexplained).mean(axis=0))
         return np.bincount(shells, tail, EDGES.size + 1)[1:] / total
 
     def _at(self, offsets: Array) -> Array:

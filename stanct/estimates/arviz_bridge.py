@@ -23,7 +23,7 @@ import platformdirs
 
 from stanct.arrays import Array
 from stanct.errors import StanctError
-from stanct.work.interrupts import loaded
+from stanct.work.interrupts import undivided
 
 # A tail is a fifth of them, and has five weights at least.
 FEWEST_WEIGHTS = 25
@@ -31,17 +31,17 @@ FEWEST_WEIGHTS = 25
 
 @functools.cache
 def _arviz() -> ModuleType:
-    with warnings.catch_warnings():
+    with undivided(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return loaded("arviz")
+            return importlib.import_module("arviz")
         except OSError:
             # ArviZ 0.x notes in the user's cache when it last warned, and fails if it cannot.
             with tempfile.TemporaryDirectory() as folder:
                 original = platformdirs.user_cache_dir
                 platformdirs.user_cache_dir = lambda *_, **__: folder
                 try:
-                    return loaded("arviz")
+                    return importlib.import_module("arviz")
                 finally:
                     platformdirs.user_cache_dir = original
 

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import stdtrit
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size, pareto_k
@@ -175,6 +176,34 @@ def bridges(
         -q.delta(z, np.logaddexp(up, down) - np.log(2)),
     )
     return plain, warped
+
+
+def score_error(z: Array, gradients: Array) -> tuple[float, float]:
+    """How far draws are from E[z_i ∂_j log p] = −δ_ij, in standard errors, and what is allowed.
+
+    That holds for draws of p, whatever p is, and fails for those of an approximation (Stein 1972).
+    The entries, and the mean of those on the diagonal, are compared by means of `BLOCKS` stretches
+    of each chain. One of a thousand right fits is farther off than the second number.
+
+    Parameters
+    ----------
+    z, gradients : shape (chains, draws, D)
+        Draws, and the gradients of log p with respect to them.
+    """
+    chains, draws, dimension = z.shape
+    length = draws // BLOCKS
+    if not length:
+        return 0.0, np.inf
+    ends = BLOCKS * length
+    parts = (chains * BLOCKS, length, dimension)
+    z, gradients = z[:, :ends].reshape(parts), gradients[:, :ends].reshape(parts)
+    means = np.einsum("bli,blj->bij", z, gradients) / length + np.eye(dimension)
+    diagonal = np.trace(means, axis1=1, axis2=2) / dimension
+    tested = np.concatenate([means.reshape(len(means), -1), diagonal[:, None]], axis=1)
+    error = tested.std(axis=0, ddof=1) / np.sqrt(len(tested))
+    scores = np.abs(tested.mean(axis=0)) / np.maximum(error, 1e-300)
+    limit = -float(stdtrit(len(tested) - 1, 0.0005 / tested.shape[1]))
+    return float(scores.max()), limit
 
 
 def halves(draws: int) -> tuple[Array, Array]:

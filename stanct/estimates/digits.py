@@ -7,7 +7,7 @@ import numpy as np
 from stanct.arrays import Array
 
 # No more decimals than these are shown. A smaller error is that of rounding.
-MOST = 8
+MOST = 6
 
 
 def decimals(error: float) -> int:
@@ -28,6 +28,11 @@ def log_z_in_words(log_z: float, error: float) -> str:
     """The estimate ± its standard error, with at least two digits of the error."""
     places = decimals(error)
     return f"log Z = {log_z:.{places}f} ± {shown(error, places)}"
+
+
+def is_below_digits(error: float) -> bool:
+    """Whether an error is so small that no digits that are shown tell of it."""
+    return 0 <= error < 0.5 * 10.0**-MOST
 
 
 def in_line(values: Array, digits: int) -> str:

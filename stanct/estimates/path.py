@@ -75,6 +75,12 @@ class Evidence:
         Names of the diagnostics that failed. `run.diagnostics` has their remedies.
     weight_share
         Effective share of the draws that these weights use, from 0 to 1; NaN where unknown.
+    unknown
+        Why there is no log Z, in words; then `log_z` and its errors are NaN, and
+        `EvidenceRun.bare_evidence` has what the draws gave. Empty otherwise.
+    within
+        Where mass was looked for, in words, if the error is below all digits that are shown: such
+        an error tells nothing of mass elsewhere.
     """
 
     log_z: float
@@ -87,6 +93,8 @@ class Evidence:
     chain_log_z: tuple[float, ...]
     warnings: tuple[str, ...] = ()
     weight_share: float = float("nan")
+    unknown: str = ""
+    within: str = ""
 
     part_names: ClassVar[tuple[str, str, str]] = ("within chains", "between chains", "base")
     """What `within_error`, `between_error` and `base_error` are called."""
@@ -98,8 +106,9 @@ class Evidence:
 
     @property
     def in_words(self) -> str:
-        """log Z ± standard error, with at least two digits of the error."""
-        return log_z_in_words(self.log_z, self.std_error)
+        """log Z ± standard error, with at least two digits of the error, or why there is none."""
+        where = f" {self.within}" if self.within else ""
+        return self.unknown or f"{log_z_in_words(self.log_z, self.std_error)}{where}"
 
     @property
     def _interval_in_words(self) -> str:
@@ -108,6 +117,8 @@ class Evidence:
 
     def __repr__(self) -> str:
         doubt = f"\n  warnings: {', '.join(self.warnings)}" if self.warnings else ""
+        if self.unknown:
+            return f"{self.unknown}\n  {self.method}{doubt}"
         # Chains that stayed where they began look well mixed.
         stuck = "round_trips" in self.warnings
         size = "" if stuck else f"effective size {self.effective_size:.0f}"
@@ -150,6 +161,8 @@ class Evidence:
             f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self._parts_in_words
         )
         doubt = f"<p>Warnings: {', '.join(self.warnings)}</p>" if self.warnings else ""
+        if self.unknown:
+            return f"<p><b>{self.unknown}</b>; {self.method}</p>{doubt}"
         return (
             f"<p><b>{self.in_words}</b> {self._interval_in_words}; {self.method}</p>{doubt}"
             f"<table><caption>Standard error</caption><tbody>{rows}</tbody></table>"

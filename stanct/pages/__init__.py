@@ -1,5 +1,8 @@
 """HTML pages: the report of a run and the comparison of several runs."""
 
-from stanct.work.interrupts import loaded
+import importlib
 
-loaded("matplotlib.figure")  # Ctrl-C in the middle of it would spoil all later pages
+from stanct.work.interrupts import undivided
+
+with undivided():  # Ctrl-C in the middle of it would spoil all later pages
+    importlib.import_module("matplotlib.figure")

@@ -21,6 +21,7 @@ from stanct.pages.page import (
 )
 from stanct.plots.canvas import CHAIN_COLOURS, INK, LETTERS, MAIN, drawing
 from stanct.runs.comparison import HALF_WIDTH, Comparison
+from stanct.runs.verdicts import failures
 
 LEAST_FIXED = 1e-3
 """Smaller probabilities are shown by their significant digits."""
@@ -38,9 +39,9 @@ def comparison_page(found: Comparison) -> HtmlPage:
         factors=_factor_table(found),
         runs=_run_table(found),
         failed={
-            name: [check for check in run.diagnostics if not check.passed]
+            name: checks
             for name, run in zip(found.names, found.runs, strict=True)
-            if run.warnings
+            if (checks := [c for c in failures(run.diagnostics) if c.name not in found.alike])
         },
     )
 

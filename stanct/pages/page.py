@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from stanct.drafts import write_whole
 from stanct.errors import StanctError
+from stanct.estimates.digits import MOST, shown
 from stanct.plots.canvas import INK, QUIET, RULE
 from stanct.resources import remedy_for, resource_folder
 from stanct.settings import check_page_file
@@ -122,8 +123,8 @@ def with_error(value: float, error: float) -> str:
     """Format a value and its standard error to two digits of the error: −1081.030 ± 0.043."""
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return f"{number(value, 6)} ± {number(error, 2)}"
-    places = max(0, min(1 - math.floor(math.log10(error)), 10))
-    return f"{value:.{places}f} ± {error:.{places}f}".replace("-", "−")
+    places = max(0, min(1 - math.floor(math.log10(error)), MOST))
+    return f"{value:.{places}f}".replace("-", "−") + f" ± {shown(error, places)}"
 
 
 def cell(value: float, digits: int = 4) -> Cell:

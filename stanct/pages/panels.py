@@ -95,10 +95,10 @@ def _free_energy_words(run: HasCurves) -> str:
 
 def _running_words(run: HasRunningLogZ) -> str:
     halves = run.running_log_z([run.draws // 2])[:, 0]
-    low, high = run.evidence.interval
+    low, high = run.bare_evidence.interval
     parts = [
         f"chain {c + 1} from {number(half, 6)} halfway to {number(end, 6)}"
-        for c, (half, end) in enumerate(zip(halves, run.evidence.chain_log_z, strict=True))
+        for c, (half, end) in enumerate(zip(halves, run.bare_evidence.chain_log_z, strict=True))
     ]
     inside = f"Reported 95 % interval {number(low, 6)} to {number(high, 6)}"
     return f"Running log Z by chain: {'; '.join(parts)}. {inside}."
@@ -109,15 +109,16 @@ def _stones_words(run: LadderRun) -> str:
     return (
         f"Stepping stones up give log Z = {with_error(up.log_z, up.std_error)}, down "
         f"{with_error(down.log_z, down.std_error)}, the bridge "
-        f"{with_error(run.evidence.log_z, run.evidence.std_error)}."
+        f"{with_error(run.bare_evidence.log_z, run.bare_evidence.std_error)}."
     )
 
 
 def _way_words(run: AdiabaticRun) -> str:
     heated, error = run.heated_evidence
     cooled_stops, heated_stops = (stops.size for stops in run.stops)
+    cooled = run.bare_evidence
     return (
-        f"log Z by cooling is {with_error(run.evidence.log_z, run.evidence.std_error)}, by heating "
+        f"log Z by cooling is {with_error(cooled.log_z, cooled.std_error)}, by heating "
         f"{with_error(heated, error)}. Of {run.chains * run.draws} trajectories each way "
         f"{cooled_stops} that were cooled and {heated_stops} that were heated did not arrive."
     )
@@ -192,7 +193,7 @@ def _schedule_words(run: HasSchedule) -> str:
 def _weight_words(run: EvidenceRun) -> str:
     relative = relative_weights(run)
     kish = relative.size / np.square(relative).mean()
-    tail = run.evidence.tail.in_words
+    tail = run.bare_evidence.tail.in_words
     return (
         f"Histogram of {relative.size} weights: the largest is {number(relative.max(), 3)} times "
         f"the mean, they are worth {number(kish, 4)} equal ones"

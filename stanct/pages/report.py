@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
+from stanct.estimates.digits import MOST
 from stanct.estimates.path import Evidence
 from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, stan_html, with_error
 from stanct.pages.panels import panels_of
 from stanct.pages.reproduction import command_line, data_file, python_lines
 from stanct.plots.canvas import chain_colour
 from stanct.runs.decisions import decisions
-from stanct.runs.diagnostics import Check, failures
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
+from stanct.runs.verdicts import Check, failures
 
 MOST_ROWS = 1000
 """Largest number of rows in the summary; a longer page would be slow to open."""
@@ -51,7 +52,8 @@ def report_page(run: Run) -> HtmlPage:
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
     tables = {"mixing": [_chain_table(run, evidence)]}
     if isinstance(run, EvidenceRun):
-        tables["evidence"] = [_estimate_table(run), *_modes_table(run)]
+        estimates = [] if run.evidence.unknown else [_estimate_table(run)]
+        tables["evidence"] = [*estimates, *_modes_table(run)]
     panels = panels_of(run)
     sections = [
         {
@@ -70,12 +72,13 @@ def report_page(run: Run) -> HtmlPage:
         evidence=evidence,
         answer=_answer(evidence),
         checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
-        verdict=" ".join(filter(None, (verdict(run.diagnostics), searched(run)))),
+        verdict=run.verdict,
+        searched=searched(run),
         remedies=remedies(run.diagnostics),
         decisions=list(decisions(run.provenance)),
         facts=_facts(run, evidence),
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
-        summary=_summary_table(run),
+        summary=_summary_table(run) if run.has_posterior else None,
         number=number,
         limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
@@ -87,24 +90,23 @@ def report_page(run: Run) -> HtmlPage:
     )
 
 
-def verdict(checks: tuple[Check, ...]) -> str:
-    """State in words whether all checks passed."""
-    failed = sum(not check.passed for check in checks)
-    if not failed:
-        return f"All {len(checks)} checks passed."
-    what = "1 check" if failed == 1 else f"{failed} checks"
-    return f"Not to be trusted: {what} of {len(checks)} failed."
-
-
 def searched(run: Run) -> str:
-    """State in words where modes were searched and how likely another is; empty without a search.
+    """State in words where modes were searched and how likely another is.
 
     A run can only be right about the region that it has seen.
     """
     facts = run.provenance.get("survey")
-    if facts is None or not facts["starts"]:
-        return ""
+    if facts is None:
+        return "No search looked for modes."
     count = len(facts["log_evidence"])
+    if not facts["starts"]:
+        known = f"chains and approximations know {count} mode{'s' * (count != 1)}"
+        likely = (
+            "how likely another is, is not known"
+            if facts["unseen"] == 1
+            else (f"the chance that one more start finds another is {facts['unseen']:.1%}")
+        )
+        return f"No ascent looked for modes: {known}, and {likely}."
     chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
     modes = f"{count} mode{'s' * (count != 1)}"
     return (
@@ -133,10 +135,14 @@ def remedies(checks: tuple[Check, ...]) -> list[str]:
 def _answer(evidence: Evidence | None) -> dict[str, str]:
     if evidence is None:
         return {}
+    if evidence.unknown:
+        return {"log_z": "", "unknown": evidence.unknown}
     low, high = evidence.interval
     places = _places(evidence.std_error)
+    where = f" {evidence.within}" if evidence.within else ""
     return {
-        "log_z": with_error(evidence.log_z, evidence.std_error),
+        "unknown": "",
+        "log_z": with_error(evidence.log_z, evidence.std_error) + where,
         "low": _fixed(low, places),
         "high": _fixed(high, places),
     }
@@ -144,7 +150,7 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
 
 def _places(error: float) -> int:
     known = math.isfinite(error) and error > 0
-    return max(0, min(1 - math.floor(math.log10(error)), 10)) if known else 4
+    return max(0, min(1 - math.floor(math.log10(error)), MOST)) if known else 4
 
 
 def _fixed(value: float, places: int) -> str:
@@ -224,7 +230,8 @@ def _modes_table(run: Run) -> list[Table]:
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     """Make a table of log Z and the counts of each chain."""
-    columns = {} if evidence is None else {"log Z alone": evidence.chain_log_z}
+    alone = () if evidence is None else evidence.chain_log_z
+    columns = {"log Z alone": alone} if alone else {}
     columns = {**columns, **run.chain_counts(), "draws": [run.draws] * run.chains}
     rows = tuple(
         Row(f"chain {c + 1}", tuple(cell(v[c], 7) for v in columns.values()), chain_colour(c))

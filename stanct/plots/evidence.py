@@ -40,7 +40,7 @@ def free_energy(run: HasCurves, axes: Axes | None = None) -> Axes:
     errors visible that are small compared with log Z.
     """
     axes = _curve_axes(axes)
-    log_z = run.evidence.log_z
+    log_z = run.bare_evidence.log_z
     styles = ((MAIN, "-", 1.6), (SECOND, "--", 1.4))
     named = run.curves(GRID).items()
     for (label, curve), (colour, dash, width) in zip(named, styles, strict=False):
@@ -82,15 +82,15 @@ def running_log_z(run: HasRunningLogZ, axes: Axes | None = None) -> Axes:
     spent, unit = run.running_cost(ends.tolist())
     axes = drawing(axes, f"{unit} of each chain after its warm-up", "log Z")
     values = run.running_log_z(ends.tolist())
-    low, high = run.evidence.interval
+    low, high = run.bare_evidence.interval
     if np.isfinite(high - low):
         axes.axhspan(low, high, color=QUIET, alpha=0.2, lw=0, label="reported 95 % interval")
-    reference(axes, run.evidence.log_z)
+    reference(axes, run.bare_evidence.log_z)
     for chain, (x, y) in enumerate(zip(spent, values, strict=True)):
         axes.plot(x, y, "-", color=chain_colour(chain), lw=1.2, label=f"chain {chain + 1}")
     # The first few estimates can be far off and must not set the scale.
     late = values[:, values.shape[1] // 6 :]
-    reported = np.array([run.evidence.log_z, low, high])
+    reported = np.array([run.bare_evidence.log_z, low, high])
     finite = np.concatenate([late[np.isfinite(late)], reported[np.isfinite(reported)]])
     margin = 0.08 * np.ptp(finite) + 1e-9
     axes.set_ylim(finite.min() - margin, finite.max() + margin)
@@ -132,7 +132,7 @@ def stepping_stones(run: LadderRun, axes: Axes | None = None) -> Axes:
 def cooling_and_heating(run: AdiabaticRun, axes: Axes | None = None) -> Axes:
     """Plot log z(β) − β log Z by cooling and by heating, and where trajectories stopped."""
     axes = _curve_axes(axes)
-    log_z = run.evidence.log_z
+    log_z = run.bare_evidence.log_z
     ways = ((run.curve(), MAIN, "-", "cooling"), (run.heated_curve(), SECOND, "--", "heating"))
     for (curve, colour, dash, label), stops in zip(ways, run.stops, strict=True):
         _above_line(axes, curve, log_z, colour, dash=dash, width=1.5, label=label)

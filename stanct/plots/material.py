@@ -13,12 +13,12 @@ class HasCurves(Protocol):
     """A run that estimates the free-energy curve."""
 
     @property
-    def evidence(self) -> Evidence:
+    def bare_evidence(self) -> Evidence:
         """The reported log Z."""
         ...
 
     def curves(self, beta: Array | None = None) -> Mapping[str, Curve]:
-        """Return log z at `beta`, or at the run's β, by estimator; that of `evidence` is first."""
+        """Return log z at `beta`, or at the run's β, by estimator; the reported one first."""
         ...
 
     def extra_estimates(self) -> Mapping[str, Evidence]:
@@ -40,7 +40,7 @@ class HasRunningLogZ(Protocol):
         ...
 
     @property
-    def evidence(self) -> Evidence:
+    def bare_evidence(self) -> Evidence:
         """The reported log Z."""
         ...
 

@@ -40,6 +40,7 @@ PLAIN = "plain bridge"
 _TOLD: dict[str, Rule] = {
     "fit": Needed(TEXT),
     "lost": Needed(SHARE),
+    "score": Maybe({"worst": Needed(NUMBER), "limit": Needed(NUMBER)}),
     "divergent": Needed(Maybe(SHARE)),
     "search": Needed(Maybe({"log_mass": Needed(Maybe(NUMBER))})),
 }
@@ -155,8 +156,10 @@ class BridgeRun(EvidenceRun):
         moving = effective_size(self.log_density, method="bulk")
         checks = [
             check("lost", lost, MOST_LOST, lost <= MOST_LOST,
-                  f"{lost:.1%} of the fit's draws have no finite unconstrained value or density.",
-                  "Write the fit with more digits (sig_figs=18), or see that these are its data."),
+                  f"{lost:.1%} of the fit's draws were left out, or have no finite unconstrained "
+                  "value or density.",
+                  "See that no chain was cut short and that these are its data, or write the fit "
+                  "with more digits (sig_figs=18)."),
             check("r_hat", rate, 1.05, not rate > 1.05,
                   f"Split R-hat of the log density is {rate:.3f}.",
                   f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),
@@ -164,6 +167,17 @@ class BridgeRun(EvidenceRun):
                   f"The fit's log densities are worth {moving:.0f} draws.",
                   f"Its chains move slowly. {MORE_DRAWS} {ESCALATE}"),
         ]  # fmt: skip
+        score = self.provenance.get("score")
+        # Where the density ends at an edge, draws of it miss −1 by what it is there.
+        if score is not None and np.isfinite(self.plain_base_ratio).all():
+            worst, limit = score["worst"], score["limit"]
+            checks.append(
+                check("score", worst, limit, worst <= limit,
+                      f"E[z ∂ log p] at the draws misses −1 by up to {worst:.1f} standard errors "
+                      f"(limit {limit:.1f}); draws of the posterior have it.",
+                      "These are draws of an approximation or of other data, or their chains have "
+                      f"not converged. {ESCALATE}")
+            )  # fmt: skip
         divergent = self.provenance["divergent"]
         if divergent is not None:
             checks.append(

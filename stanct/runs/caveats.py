@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from stanct.runs.run import Run
+from stanct.runs.verdicts import failures
 
 
 def pairs(count: int) -> Iterator[tuple[int, int]]:
@@ -20,18 +21,21 @@ def notes_of(
     runs: Sequence[Run],
     data: Sequence[Mapping[str, Any]],
     observed: Sequence[str] | None,
+    alike: Sequence[str],
 ) -> Iterator[str]:
-    """Failed checks, what programs leave out, and data that only some programs declare."""
+    """Failed checks, and data that only some programs declare; for `alike` see `Comparison`."""
     for label, run in zip(labels, runs, strict=True):
-        if run.warnings:
+        if run.verdict.draws:
             yield (
-                f"{label} has warnings ({', '.join(run.warnings)}): its log Z may be off by more "
-                "than its error."
+                f"{label} has warnings ({', '.join(run.verdict.draws)}): its log Z may be off by "
+                "more than its error."
             )
     for label, run in zip(labels, runs, strict=True):
-        for omission in run.provenance.get("omissions", ()):
-            if omission["kind"] != "missing_constant":
-                yield f"{label}, line {omission['line']}: {omission['sentence']}"
+        for check in failures(run.diagnostics):
+            if check.of == "evidence":
+                yield f"{label}: {check.message} {check.remedy}"
+    if "normalised" in alike:
+        yield "What log Z lacks is the same in all models, and cancels from the Bayes factors."
     if not any(data):
         yield (
             "The programs declare no data, so that nothing could be compared: that they describe "

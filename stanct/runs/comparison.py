@@ -23,6 +23,7 @@ from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
 from stanct.runs.caveats import notes_of, notes_of_loo, pairs
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
+from stanct.runs.normalised import lacking
 from stanct.runs.run import Run
 from stanct.runs.same_data import declared_data, refuse_other_data
 
@@ -37,6 +38,8 @@ STRENGTHS = (
     (math.inf, "very strong"),
 )
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
+# Amounts that programs lack are the same up to rounding.
+SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Comparison:
         Caveats: failed diagnostics, and data that only some programs declare.
     by_loo
         What `loo` returns, where `compare` was asked for it; None elsewhere.
+    alike
+        Failed checks of what all programs lack alike, so that it cancels from the Bayes factors.
     """
 
     names: tuple[str, ...]
@@ -106,6 +111,7 @@ class Comparison:
     prior: Array = field(repr=False)
     notes: tuple[str, ...] = ()
     by_loo: pd.DataFrame | None = field(default=None, repr=False)
+    alike: tuple[str, ...] = ()
 
     @cached_property
     def log_z(self) -> Array:
@@ -279,12 +285,15 @@ class Comparison:
     def warnings_of(self, name: str) -> tuple[str, ...]:
         """Failed diagnostics of a model's run, and ``"loo"`` where ArviZ warns of its LOO."""
         doubtful = self.by_loo is not None and bool(self.by_loo.loc[name, "warning"])
-        return (*self.runs[self._position(name)].warnings, *["loo"] * doubtful)
+        return (*self._failed(self.runs[self._position(name)]), *["loo"] * doubtful)
+
+    def _failed(self, run: Run) -> list[str]:
+        return [name for name in run.warnings if name not in self.alike]
 
     @property
     def is_reliable(self) -> bool:
-        """Whether every run passed all of its checks."""
-        return all(run.is_reliable for run in self.runs)
+        """Whether every run passed all of its checks, but for what all programs lack alike."""
+        return not any(map(self._failed, self.runs))
 
     @property
     def verdict(self) -> str:
@@ -378,7 +387,8 @@ def compare(
         regressions on different columns `X`.
     improper
         Whether to compare runs of programs with improper priors. Bayes factors are then defined
-        only up to an unknown constant, unless all models share the improper priors.
+        only up to an unknown constant, unless all models share the improper priors, as you say with
+        ``"allow"``.
 
     Raises
     ------
@@ -404,8 +414,16 @@ def compare(
         refuse_other_data(labels[i], data[i], labels[j], data[j], observed)
     weights = _prior(prior, labels)
     by_loo = compared_by_loo(labels, loaded) if loo else None
-    notes = [*notes_of(labels, loaded, data, observed), *notes_of_loo(by_loo)]
-    return Comparison(labels, loaded, weights, tuple(notes), by_loo)
+    alike = _alike(loaded)
+    notes = [*notes_of(labels, loaded, data, observed, alike), *notes_of_loo(by_loo)]
+    return Comparison(labels, loaded, weights, tuple(notes), by_loo, alike)
+
+
+def _alike(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Failed checks of what cancels: improper priors, once they are allowed, and equal amounts."""
+    amounts = np.array([lacking(run.provenance) for run in runs])
+    same = "normalised" in runs[0].warnings and np.ptp(amounts) < SAME
+    return ("proper_prior", *["normalised"] * bool(same))
 
 
 def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:
@@ -456,13 +474,10 @@ def _prior(prior: Sequence[float] | None, labels: Sequence[str]) -> Array:
 
 
 def _refuse_improper(label: str, run: Run) -> None:
-    # A saved run may lack this record.
-    found = [o for o in run.provenance.get("omissions", ()) if o["improper"]]
-    if found:
-        names = [f"`{name}`" for omission in found for name in omission["parameters"]]
-        raise StanctError(
-            f"The program of {label!r} has no proper prior: {found[0]['path']}:"
-            f"{found[0]['line']}: {found[0]['sentence']}",
-            remedy=f"Give {', '.join(names)} a proper prior and run again; or pass "
-            'improper="allow" (--improper allow) if all models share the improper priors.',
-        )
+    for check in run.diagnostics:
+        if check.name == "proper_prior" and not check.passed:
+            raise StanctError(
+                f"The program of {label!r} has no proper prior: {check.message}",
+                remedy=f'{check.remedy} Or pass improper="allow" (--improper allow) if all models '
+                "share the improper priors.",
+            )

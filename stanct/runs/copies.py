@@ -92,7 +92,7 @@ class CopyRun(Run):
             (chains, draws × N).
         """
         found = weighted.expect(*self.rows, quantity, copies=self.copies)
-        return replace(found, failed=self.warnings)
+        return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles and effective size of every scalar.

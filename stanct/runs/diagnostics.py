@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from stanct.arrays import Array
 from stanct.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
+from stanct.runs.verdicts import Check, check
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -29,89 +29,12 @@ DECLARE = "Declare the target's support in the program, or pass a base inside it
 # Share of the base's draws at which the target may vanish before that is the first thing to mend.
 MOST_HOLES = 0.01
 
-# Checks whose threshold is the least value that is allowed, and those where it is the largest.
-MINIMA = frozenset((
-    "acceptance", "bias", "effective_size", "few_tours", "hand_overs", "interrupted", "max_seconds",
-    "mixing", "modes", "overlap", "patience", "plateau", "round_trips", "tempered", "trips",
-))  # fmt: skip
-MAXIMA = frozenset((
-    "base", "beta_bounds", "confirmed", "directions", "divergences", "energy", "estimators",
-    "halves", "hysteresis", "improper", "instrument", "kinetic", "lost", "max_depth", "pareto_k",
-    "pareto_k_base", "prior_mass", "program", "r_hat", "rejections", "resets", "reshuffled",
-    "rounding", "stalled", "std_error", "support", "swaps", "tails", "target_se",
-    "tempering_thermostat", "thermodynamic", "thermostat", "two_stages", "unseen",
-))  # fmt: skip
-
 # How many errors log Z may be below that of draws in two stages. What misses necks is too low, and
 # the second error leaves few gaps above three for what is off by three of the first.
 BELOW = 2.0
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
-
-
-@dataclass(frozen=True)
-class Check:
-    """One diagnostic of a run.
-
-    Attributes
-    ----------
-    name
-        Short and stable, e.g. ``"pareto_k"``. `Evidence.warnings` lists the failed checks.
-    value, threshold
-        Observed value, and the value at which the verdict changes.
-    passed
-        Whether the check passed.
-    message
-        Meaning of the value in words.
-    remedy
-        First thing to try if the check fails.
-    """
-
-    name: str
-    value: float
-    threshold: float
-    passed: bool
-    message: str
-    remedy: str
-
-    @property
-    def bound(self) -> str:
-        """Whether the threshold is a ``"minimum"`` or a ``"maximum"``.
-
-        For a check of a method of your own, the verdict tells.
-        """
-        if self.name in MINIMA or self.name in MAXIMA:
-            return "minimum" if self.name in MINIMA else "maximum"
-        return "minimum" if (self.value >= self.threshold) == self.passed else "maximum"
-
-    def __repr__(self) -> str:
-        verdict = "ok  " if self.passed else "FAIL"
-        text = f"{verdict} {self.name}: {self.message}"
-        return text if self.passed else f"{text} {self.remedy}"
-
-
-def check(
-    name: str, value: float, threshold: float, passed: bool, message: str, remedy: str
-) -> Check:
-    """Make a `Check` of plain Python numbers."""
-    return Check(name, float(value), float(threshold), bool(passed), message, remedy)
-
-
-# Order of the failed checks: causes come before their symptoms.
-_CAUSES_FIRST = (
-    "improper", "support", "two_stages", "lost", "stalled", "round_trips", "rejections", "tempered",
-    "overlap", "swaps", "acceptance", "divergences", "max_depth", "tails", "pareto_k_base",
-    "pareto_k", "few_tours", "base", "estimators", "directions", "target_se", "interrupted",
-    "max_seconds",
-)  # fmt: skip
-
-
-def failures(checks: Iterable[Check]) -> list[Check]:
-    """The checks that failed, ordered by which to remedy first."""
-    failed = [check for check in checks if not check.passed]
-    place = {name: number for number, name in enumerate(_CAUSES_FIRST)}
-    return sorted(failed, key=lambda check: place.get(check.name, len(place)))
 
 
 def refit(settings: Mapping[str, Any]) -> str:
@@ -134,7 +57,7 @@ def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Chec
         return check("interrupted", draws, wanted, draws >= wanted, f"{kept}.", remedy)
     if time_limit == 0:  # what a checkpoint holds
         remedy = "The estimates use these draws; repeat the run's call for the rest."
-        return check("max_seconds", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
+        return check("interrupted", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
     if draws >= wanted:
         kept = "all draws were kept, but not what follows them, such as a further run"
     return check(
@@ -326,7 +249,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         what = f"The density does not fall off along {first_few(along)}, as far as numbers reach"
         found.append(
             check("improper", len(along), 0, False, f"{what}: its integral has no end.",
-                  f"log Z tells only how far the draws came. Give {along[0]} a proper prior.")
+                  f"Give {first_few([f'`{name}`' for name in along])} a proper prior.")
         )  # fmt: skip
     hidden = facts.get("rounding")
     if hidden is not None:
@@ -341,7 +264,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
     return tuple(found)
 
 
-def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
+def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check, ...]:
     """Check that the base reaches into heavy tails, where there are any.
 
     Parameters
@@ -350,7 +273,17 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
         Where tails are heavy, by the names of `stanct.bases.tails.Tails`.
     reached
         Whether the base has parts that lie there.
+    method
+        Name of the method that ran.
     """
+    redraws = method in ("simulated_tempering", "independence")
+    other = (
+        ""
+        if redraws
+        else (
+            " and a method that draws from its base (method='simulated_tempering', or the default)"
+        )
+    )
     if not along:
         return ()
     found = check(
@@ -360,8 +293,7 @@ def tails_check(along: Sequence[str], reached: bool) -> tuple[Check, ...]:
         reached,
         f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
-        "log Z may be too low, and errors too small. Use a method that draws from its base "
-        "(method='simulated_tempering', or the default) with base='modes'.",
+        f"log Z may be too low, and errors too small. Use base='modes'{other}.",
     )
     return (found,)
 
@@ -496,7 +428,8 @@ def modes_check(modes: pd.DataFrame, remedy: str) -> Check:
     weight, error, pilots = (
         modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
     )
-    ratio = np.where(pilots >= WORTH, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
+    worthy = pilots >= min(WORTH, pilots.max())
+    ratio = np.where(worthy, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
     worst = int(ratio.argmin())
     return check(
         "modes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +13,15 @@ import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array
+from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
-from stanct.runs.diagnostics import Check, beyond_checks, length_check, two_stages_check
+from stanct.runs.diagnostics import beyond_checks, length_check, two_stages_check
 from stanct.runs.forecast import forecast_table
+from stanct.runs.normalised import program_checks
 from stanct.runs.run import Run
 from stanct.runs.storage import understood
-from stanct.runs.surveyed import surveyed_modes
+from stanct.runs.surveyed import searched_in_short, surveyed_modes
+from stanct.runs.verdicts import Check, no_log_z
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
@@ -56,6 +60,8 @@ class DrawsRun(Run):
 class EvidenceRun(Run):
     """A run whose draws also give log Z. The attributes are those of `Run`."""
 
+    _has_evidence: ClassVar[bool] = True
+
     @abstractmethod
     def _estimate(self) -> Evidence:
         """Estimate log Z from these draws."""
@@ -68,8 +74,17 @@ class EvidenceRun(Run):
 
     @cached_property
     def evidence(self) -> Evidence:
-        """log Z with its standard error, method, effective size and warnings."""
-        return replace(self.bare_evidence, warnings=self.warnings)
+        """log Z with its standard error, method, effective size and warnings.
+
+        Where checks say that it is not known or does not exist, it is NaN: see `Evidence.unknown`.
+        """
+        found = replace(self.bare_evidence, warnings=self.warnings)
+        if unknown := no_log_z(self.diagnostics):
+            none = dict.fromkeys(("log_z", "std_error", "within_error", "between_error"), math.nan)
+            return replace(found, **none, chain_log_z=(), unknown=unknown)  # pyright: ignore
+        if is_below_digits(found.std_error):
+            return replace(found, within=searched_in_short(self.provenance))
+        return found
 
     @cached_property
     def modes(self) -> pd.DataFrame | None:
@@ -103,6 +118,9 @@ class EvidenceRun(Run):
             self.time_limit,
         )
 
+    def _program_checks(self) -> tuple[Check, ...]:
+        return program_checks(self.provenance, self.bare_evidence.std_error)
+
     def _beyond(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
         return (
@@ -120,4 +138,4 @@ class EvidenceRun(Run):
         return {"log_z": self.evidence.log_z, "log_z_std_error": self.evidence.std_error}
 
     def _headline(self) -> str:
-        return self.evidence.in_words
+        return f"{self.evidence.in_words}\n"

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,17 +18,16 @@ from stanct.arrays import Array
 from stanct.engines.embedded import DrawBlock
 from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import read_netcdf
+from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains
 from stanct.targets.program_target import ProgramTarget
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
 # Names under which tools keep the number of a draw's chain and Stan's own log density.
-CHAIN_COLUMNS = ("chain__", ".chain", "chain")
 LP_NAMES = ("lp__", "lp")
 DIVERGENT_NAMES = ("divergent__", "diverging")
 _COLUMN = re.compile(
     r"(?P<name>[A-Za-z]\w*?)(?:\[(?P<list>\d+(?:,\s*\d+)*)\]|(?P<dots>(?:\.\d+)+))?$"
 )
-_COMMENT = re.compile(r"#\s*(?P<name>num_samples|num_warmup|save_warmup|thin)\s*=\s*(?P<value>\w+)")
 _REMEDY = (
     "Pass a CmdStanMCMC, its CSV files, ArviZ's InferenceData or DataTree or a netCDF file of one, "
     "a DataFrame, or a mapping of parameter names to arrays."
@@ -80,12 +79,15 @@ class ForeignFit:
         Where the draws come from, in words.
     divergent
         Share of the transitions that diverged; None if the fit does not say.
+    lost
+        Share of the draws that were left out.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
     lp: Array | None = field(repr=False)
     origin: str
     divergent: float | None = None
+    lost: float = 0.0
 
 
 def is_fit(value: Any) -> bool:
@@ -151,7 +153,7 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
             remedy="Is this a fit of this program, with these data, written with enough digits?",
         )
     x = np.array([part[:shortest] for part in parts])
-    lost = 1 - sum(map(len, parts)) / (chains * draws)
+    lost = 1 - (1 - found.lost) * sum(map(len, parts)) / (chains * draws)
     # A unit vector has lost its length, of which Stan's lp__ has a term.
     has_lengths = "unit_vector" in types.values()
     lp = found.lp if shortest == draws and not has_lengths else None
@@ -244,7 +246,7 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
                 f"Draws of `{name}` in {found.origin} are not finite, or an element has no column.",
                 remedy="Pass the fit with all elements of all parameters.",
             )
-    return ForeignFit(variables, lp, found.origin, found.divergent)
+    return ForeignFit(variables, lp, found.origin, found.divergent, found.lost)
 
 
 def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
@@ -324,50 +326,17 @@ def _read_path(path: Path) -> ForeignFit:
 
 
 def _read_csv(files: Sequence[Path]) -> ForeignFit:
-    """The draws of CmdStan's files, one for each chain."""
-    header, chains = "", []
-    for file in files:
-        names, rows = _read_chain(file)
-        if header and names != header:
-            raise StanctError(
-                f"{file} and {files[0]} have different columns.",
-                remedy="Pass the files of one fit only.",
-            )
-        header = names
-        chains.append(rows)
-    shortest = min(len(rows) for rows in chains)
-    draws = np.stack([rows[:shortest] for rows in chains])
+    """The draws of the files of one fit: one for each chain, or a table of all draws."""
+    found = read_chains(files)
+    if isinstance(found, pd.DataFrame):
+        return replace(_read_frame(found), origin=f"the table {files[0]}")
     variables = {
-        name: variable.extract_reshape(draws)
-        for name, variable in stanio.parse_header(header).items()
+        name: variable.extract_reshape(found.draws)
+        for name, variable in stanio.parse_header(found.header).items()
     }
-    origin = f"the file{'s' * (len(files) > 1)} {files[0]}"
-    return ForeignFit(variables, _lp_of(variables), origin, _divergent_of(variables))
-
-
-def _read_chain(file: Path) -> tuple[str, Array]:
-    """Header and draws after warm-up, shape (draws, columns), of one CSV file."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as cause:
-        raise StanctError(
-            f"{file} cannot be read: {cause}.", remedy="Check the path of the fit."
-        ) from cause
-    settings = {m["name"]: m["value"] for m in map(_COMMENT.match, lines) if m}
-    plain = [line for line in lines if line and not line.startswith("#")]
-    if len(plain) < 2:
-        raise StanctError(f"{file} has no draws.", remedy=_REMEDY)
-    try:
-        rows = np.loadtxt(plain[1:], delimiter=",", ndmin=2)
-    except ValueError as cause:
-        raise StanctError(
-            f"{file} is no CSV file of draws: {cause}.",
-            remedy="Pass CmdStan's own files, as they were written.",
-        ) from cause
-    if settings.get("save_warmup") in ("1", "true"):
-        thin = int(settings.get("thin", 1))
-        rows = rows[-(-int(settings.get("num_warmup", 1000)) // thin) :]
-    return plain[0], rows
+    origin = f"the file{'s' * (len(files) > 1)} {files[0]}{found.left_out}"
+    lp, divergent = _lp_of(variables), _divergent_of(variables)
+    return ForeignFit(variables, lp, origin, divergent, found.lost)
 
 
 def _read_cmdstanpy(fit: Any) -> ForeignFit:
@@ -425,7 +394,7 @@ def _chains_first(values: Any) -> Array:
 
 def _read_frame(frame: pd.DataFrame) -> ForeignFit:
     frame = frame.rename(columns=_label)
-    column = next((name for name in CHAIN_COLUMNS if name in frame.columns), None)
+    column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
     parts = [frame] if column is None else [part for _, part in frame.groupby(column, sort=True)]
     shortest = min(len(part) for part in parts)
     places = _elements(map(str, frame.columns))

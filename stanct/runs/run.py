@@ -20,7 +20,7 @@ from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
 from stanct.path.base import Base
 from stanct.runs.binding import check_program, check_values
-from stanct.runs.diagnostics import Check, tails_check
+from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
 from stanct.runs.members import check_members, check_shapes
 from stanct.runs.schema import Rule
@@ -34,6 +34,7 @@ from stanct.runs.storage import (
 )
 from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
+from stanct.runs.verdicts import Check, Verdict
 
 if TYPE_CHECKING:
     from stanct.pages.report import HtmlPage
@@ -70,6 +71,7 @@ class Run(ABC):
     # Rules for the settings of its methods in a saved run, and whether its draws are whitened.
     settings_rules: ClassVar[Mapping[str, Rule]] = {}
     needs_base: ClassVar[bool] = False
+    _has_evidence: ClassVar[bool] = False
     # What helps where the draws lack a mode that pilots measured.
     lost_remedy: ClassVar[str] = ELSEWHERE
 
@@ -159,10 +161,13 @@ class Run(ABC):
     def facts(self) -> dict[str, float]:
         """Single numbers that describe this run, label to value."""
         survey = self.provenance.get("survey")
-        if survey is None or not survey["starts"]:
-            return {}
-        # Where every mode was found twice, one in so many starts is as much as can be said.
         chance = "chance that another start finds a new mode"
+        if survey is None:
+            return {"starts of the search": 0}
+        if not survey["starts"]:
+            known = len(survey["log_evidence"])
+            return {"modes found": known, "starts of the search": 0, chance: survey["unseen"]}
+        # Where every mode was found twice, one in so many starts is as much as can be said.
         known = bool(survey["unseen"])
         finest = survey.get("finest", 1.0)  # missing in runs that an earlier version saved
         spikes = {"spikes inside a mode are found if narrower by at most": finest}
@@ -183,9 +188,11 @@ class Run(ABC):
         """Every check with value, threshold, verdict and remedy; ``diagnostics.table`` for all."""
         reached = self.base is not None and not self.base.is_gaussian
         with understood(self.provenance):
-            tails = tails_check(self.provenance.get("tails", ()), reached)
+            tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
             modes = surveyed_checks(self.modes, self.lost_remedy)
-            return Checks((*self._checks(), *modes, *tails, *self._beyond()))
+            return Checks(
+                (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
+            )
 
     @cached_property
     def modes(self) -> pd.DataFrame | None:
@@ -195,9 +202,18 @@ class Run(ABC):
         """
         return surveyed_modes(self, None)
 
+    def _program_checks(self) -> tuple[Check, ...]:
+        """The checks that a program gives an evidence, for runs that have one."""
+        return ()
+
     def _beyond(self) -> tuple[Check, ...]:
         """The checks of what no draw reaches, for runs with an evidence."""
         return ()
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Whether the draws may be used, and whether log Z may be used as the evidence."""
+        return Verdict.of(self.diagnostics, has_evidence=self._has_evidence)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -205,8 +221,13 @@ class Run(ABC):
         return tuple(check.name for check in self.diagnostics if not check.passed)
 
     @property
+    def has_posterior(self) -> bool:
+        """Whether the density has an integral as far as checks tell, and so means."""
+        return "improper" not in self.verdict.draws
+
+    @property
     def is_reliable(self) -> bool:
-        """Whether every check passed."""
+        """Whether every check passed: the draws may be used, and log Z as the evidence."""
         return not self.warnings
 
     @property
@@ -228,7 +249,7 @@ class Run(ABC):
         StanctError
             The variable does not exist, or the result's shape does not begin with (chains, draws).
         """
-        return replace(weighted.expect(*self.rows, quantity), failed=self.warnings)
+        return replace(weighted.expect(*self.rows, quantity), failed=self.verdict.draws)
 
     def summary(self, names: list[str] | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles and effective size of every scalar.
@@ -387,20 +408,19 @@ class Run(ABC):
         """Description of the draws in words, e.g. "4 chains of 2500 draws"."""
 
     def _headline(self) -> str:
-        """Beginning of the second line of the `repr`."""
-        passed = len(self.diagnostics) - len(self.warnings)
-        return f"{passed} of {len(self.diagnostics)} checks passed"
+        """What the `repr` says between the draws and the verdict: lines with their ends."""
+        return ""
 
     def __repr__(self) -> str:
-        warned = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
+        doubt = f" Warnings: {', '.join(self.warnings)}." if self.warnings else ""
         return (
             f"{self.method} run of {self.provenance['program']}: {self._shape()}, "
             f"{self.gradients} gradients, engine {self.engine}\n"
-            f"{self._headline()}{warned}"
+            f"{self._headline()}{self.verdict.in_words}{doubt}"
         )
 
     def _repr_html_(self) -> str:
-        small = self._small_parameters()
+        small = self._small_parameters() if self.has_posterior else []
         return in_html(repr(self), self.diagnostics, self.summary(small) if small else None)
 
     def _small_parameters(self) -> list[str]:

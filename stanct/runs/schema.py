@@ -158,7 +158,19 @@ PROVENANCE: dict[str, Rule] = {
     "unused_data": Many(TEXT),
     "data_origin": TEXT,
     "data_sha256": Maybe(TEXT),
-    "omissions": Many(Named(ANYTHING)),
+    "omissions": Many(
+        {
+            "kind": Needed(TEXT),
+            "parameters": Needed(Many(TEXT, 1)),
+            "path": Needed(TEXT),
+            "line": Needed(COUNT),
+            "sentence": Needed(TEXT),
+            "correction": Needed(Maybe(TEXT)),
+            "value": Needed(Maybe(REAL)),
+            "remedy": Needed(Maybe(TEXT)),
+            "improper": Needed(FLAG),
+        }
+    ),
     "settings": Needed(_SETTINGS),
     "method_settings": _METHOD_SETTINGS,
     "method_class": TEXT,

@@ -69,6 +69,12 @@ def surveyed_checks(modes: pd.DataFrame | None, remedy: str) -> tuple[Check, ...
     return () if modes is None else (modes_check(modes, remedy),)
 
 
+def searched_in_short(provenance: Mapping[str, Any]) -> str:
+    """Where a run looked for mass, in a few words."""
+    starts = provenance.get("survey", {}).get("starts", 0)
+    return f"where {starts} ascents and the base looked" if starts else "where the base lies"
+
+
 def mode_size(modes: pd.DataFrame | None) -> float:
     """Least number of independent draws that would tell the weight of a mode as precisely.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from stanct.runs.diagnostics import Check
+from stanct.runs.verdicts import Check
 
 # Rows of the table of a run in a notebook.
 MOST_ROWS = 20
@@ -20,9 +20,9 @@ class Checks(tuple[Check, ...]):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each check: its fields, and whether the threshold is a minimum (`bound`)."""
-        rows = [(c.passed, c.value, c.threshold, c.bound, c.message, c.remedy) for c in self]
-        columns = ["passed", "value", "threshold", "bound", "message", "remedy"]
+        """One row for each check: its fields, what it is `of`, and the kind of `bound`."""
+        rows = [(c.passed, c.of, c.value, c.threshold, c.bound, c.message, c.remedy) for c in self]
+        columns = ["passed", "of", "value", "threshold", "bound", "message", "remedy"]
         return pd.DataFrame(rows, index=[c.name for c in self], columns=columns)
 
     def __repr__(self) -> str:

@@ -163,12 +163,17 @@ class TemperedRun(EvidenceRun):
                 kept=self.kept,
                 rao_blackwell=self.rao_blackwell_evidence,
             ),
-            *([] if self.method != "independence" else [base_tail_check(self.base_delta)]),
+            *self._move_checks(own.get("max_depth")),
             *tours_check(self.estimator),
             agreement_check(evidence, self.thermodynamic_evidence),
-            *transition_checks(self.statistics, own.get("max_depth")),
             *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
+
+    def _move_checks(self, max_depth: int | None) -> tuple[Check, ...]:
+        """The checks of trajectories, or of the base where draws of it are all that moves."""
+        if self.method == "independence":
+            return (base_tail_check(self.base_delta),)
+        return transition_checks(self.statistics, max_depth)
 
     @cached_property
     def standardised(self) -> Array:
@@ -249,7 +254,7 @@ class TemperedRun(EvidenceRun):
         found = weighted.expect(
             self.variables, self._row_weights(beta), quantity, beta, tours=self._row_tours
         )
-        return replace(found, failed=self.warnings)
+        return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
         """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.

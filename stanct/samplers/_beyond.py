@@ -15,6 +15,7 @@ from stanct.targets.integrable import endless
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
+from stanct.targets.slices import endless_scales
 from stanct.work.ledger import Ledger
 
 # Of the usual work, the share with which lines are still followed.
@@ -39,6 +40,33 @@ def weighted_draws(run: Run) -> tuple[Array, Array] | None:
     return x, weights
 
 
+def endless_along(
+    target: ProgramTarget, x: Array, log_weights: Array, ledger: Ledger, *, by_gradients: bool
+) -> list[str]:
+    """Names of coordinates along which draws x, shape (n, D), tell that the mass has no end."""
+    density, names = target.density, target.density.unconstrained_names
+    found = endless(density, names, x, log_weights, by_gradients=by_gradients)
+    ledger.gradients += found.gradients
+    ledger.evaluations += found.evaluations
+    if found.along or not by_gradients:
+        return list(found.along)
+    bounded = {one.name for one in target.program.parameters if one.constraints.keys() == {"lower"}}
+    scales = [place for place, name in enumerate(names) if name in bounded]
+    inside = x[np.isfinite(log_weights)]
+    along, spent = endless_scales(density.log_density_gradient, inside, scales)
+    ledger.gradients += spent
+    return [names[place] for place in along]
+
+
+def endless_early(target: SampledTarget, points: Array | None, ledger: Ledger) -> bool:
+    """Whether draws of pilots tell that the mass has no end; the ledger notes along what."""
+    if points is None or not isinstance(target, ProgramTarget) or effort_of(target) <= LEAST_EFFORT:
+        return False
+    along = endless_along(target, points, np.zeros(len(points)), ledger, by_gradients=True)
+    ledger.found |= {"endless": along} if along else {}
+    return bool(along)
+
+
 def noting_beyond(
     run: AnyRun, target: SampledTarget, ledger: Ledger, *, by_gradients: bool | None = None
 ) -> AnyRun:
@@ -55,13 +83,9 @@ def noting_beyond(
     x, weights = drawn
     notes: dict[str, Any] = {}
     if effort_of(target) > LEAST_EFFORT:
-        density = target.density
         allowed = ledger.gradients > 0 if by_gradients is None else by_gradients
-        found = endless(density, density.unconstrained_names, x, weights, by_gradients=allowed)
-        ledger.gradients += found.gradients
-        ledger.evaluations += found.evaluations
-        if found.along:
-            notes["endless"] = list(found.along)
+        if along := endless_along(target, x, weights, ledger, by_gradients=allowed):
+            notes["endless"] = along
     hidden = target.rounding(x, weights) if target.may_round else None
     if hidden is not None:
         notes["rounding"] = hidden._asdict()

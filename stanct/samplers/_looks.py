@@ -8,17 +8,11 @@ from collections.abc import Callable
 from stanct.deadline import ended_by
 from stanct.errors import LostExecutorError
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.verdicts import failures
 from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
 from stanct.work.progress import Bar
 from stanct.work.workers import warn_of
-
-# The failed checks that say a small error is not to be believed. More draws mend none of the
-# others, such as those of acceptance and of the swaps of a ladder.
-MISLEADING = (
-    "round_trips", "r_hat", "effective_size", "hand_overs", "pareto_k", "std_error", "directions",
-    "thermodynamic", "hysteresis",
-)  # fmt: skip
 
 
 def until_precise(
@@ -77,7 +71,8 @@ def further(
     evidence = run.bare_evidence
     failed: tuple[str, ...] = ()
     if evidence.std_error <= precision.target_se:
-        failed = tuple(name for name in run.warnings if name in MISLEADING)
+        # Those say that a small error is not to be believed. More draws mend none of the others.
+        failed = tuple(c.name for c in failures(run.diagnostics) if c.kind.mended_by == "draws")
     ahead = precision.more(made, evidence.std_error, failed)
     bar.expect(job.chains * round(min(precision.expected, precision.limit)))
     bar.note(f"log Z {evidence.log_z:.2f} ± {evidence.std_error:.2g}")

@@ -30,6 +30,8 @@ from stanct.names import MODES
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
+from stanct.runs.verdicts import mendable
+from stanct.samplers._beyond import endless_early
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._precision import Enough
@@ -67,8 +69,8 @@ LONGER, LEAST_LONGER, INDEPENDENT = 4.0, 1.5, 4
 MOST_STEPS = 3
 # Coordinates that a reason names, at most.
 NAMED = 5
-# What another run cannot mend.
-BEYOND = ("interrupted", "max_seconds", "target_se", "support", "rounding", "improper")
+# Draws of each chain where the integral of the density has no end, and nothing follows from them.
+FEW = 100
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
 _IN_TWO_STAGES = Independence(trial=NESTED_TRIAL)
@@ -142,6 +144,9 @@ class Auto(Method[TemperedRun]):
             if job.plan.target_se is None:
                 enough = Enough(self.enough_se, self.enough_draws)
                 job = replace(job, plan=replace(job.plan, enough=enough))
+        if endless_early(job.target, start.points, job.ledger):
+            few = min(job.draws, FEW)
+            job = replace(job, plan=replace(job.plan, draws=few, target_se=None, enough=None))
         step = _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
@@ -174,7 +179,7 @@ class Auto(Method[TemperedRun]):
                 run = _longer(kept, run, job)
                 break  # who ends a run early does not wait for its checks
             try:
-                failed = _failed(run)
+                failed = mendable(run.diagnostics)
                 evidence = run.bare_evidence
             except KeyboardInterrupt as stop:  # finished draws do not need their checks
                 run = _longer(kept, _stopped(stop, run, job), job)
@@ -322,11 +327,6 @@ def _independent_draws(job: Job, dimension: int) -> int:
     return max(int(times * effort_of(job.target) * job.draws), job.draws)
 
 
-def _failed(run: TemperedRun) -> list[str]:
-    """The failed checks that another run may mend."""
-    return [check for check in run.warnings if check not in BEYOND]
-
-
 def _few_tours(run: TemperedRun) -> str:
     """In words that few tours make up the error of log Z; empty where they are enough."""
     for check in run.diagnostics:
@@ -410,5 +410,5 @@ def _confirmed(job: Job, method: str) -> dict[str, Any]:
         "method": other.name,
         "log_z": evidence.log_z,
         "std_error": evidence.std_error,
-        "failed": [name for name in run.warnings if name not in BEYOND],
+        "failed": mendable(run.diagnostics),
     }

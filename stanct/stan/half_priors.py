@@ -80,6 +80,14 @@ class HalfPrior:
         ]
 
 
+def _is_arc(low: Bound | None, high: Bound | None, period: float) -> bool:
+    """Whether bounds leave less than a circle, as far as the text tells."""
+    if low is None or high is None:
+        return False
+    ends = constant(low.text), constant(high.text)
+    return None not in ends and ends[1] - ends[0] < period * (1 - _NOTHING)  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
+
+
 def cuts_off(spec: TypeSpec) -> bool:
     """Whether the values of a type are a part of those without constraints that has a volume."""
     return spec.base in _ORDERED or (
@@ -266,6 +274,8 @@ class HalfPriors:
         """Return the bounds that cut off mass, and whether that depends on the data."""
         low = self._bound(density, spec, "lower")
         high = self._bound(density, spec, "upper")
+        if math.isfinite(family.period) and not _is_arc(low, high, family.period):
+            return None, None, False
         low_end = self._end(density, family.low, family.low_argument)
         high_end = self._end(density, family.high, family.high_argument)
         low, low_if = cuts(low, low_end, 1)
@@ -374,7 +384,9 @@ class HalfPriors:
     ) -> tuple[str | None, float | None]:
         """Return the correction of all elements, in Stan and as a number."""
         if each is None:
-            return None, None
+            return None, value if density.variate.stop - density.variate.first == 1 and not (
+                density.inside or spec.array or spec.dims
+            ) else None
         counts = self._counts(density, spec) if writer.is_repeated else []
         runs = [self._length(loop) for loop in density.inside if loop.word == "for"]
         local = density.scope.keys() - self._shapes.globals().keys()

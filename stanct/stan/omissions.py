@@ -22,10 +22,12 @@ from stanct.stan.half_priors import HalfPrior, HalfPriors, cuts_off
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.supports import constant
-from stanct.stan.syntax import Declare, Range, TypeSpec
+from stanct.stan.syntax import Declare, Increment, Range, TypeSpec, walk
 from stanct.stan.truncations import operand, product
 
-Kind = Literal["half_prior", "flat_prior", "improper", "unused_parameter", "missing_constant"]
+Kind = Literal[
+    "half_prior", "on_surface", "flat_prior", "improper", "unused_parameter", "missing_constant"
+]
 
 _COMPACT = frozenset(
     {"simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr"}
@@ -49,7 +51,8 @@ class Omission:
     Attributes
     ----------
     kind
-        ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"flat_prior"``: a
+        ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"on_surface"``: a
+        density of all vectors is the prior of vectors on a surface. ``"flat_prior"``: a
         parameter of bounded support has no prior, so that its density is 1. ``"improper"``: a
         parameter of unbounded support has no prior. ``"unused_parameter"``: a parameter does not
         enter the target. ``"missing_constant"``: a constant may be missing, which cannot be
@@ -181,18 +184,60 @@ class _Finder:
             self.syntax.word(token): spec.base
             for _, token, spec in self.program.parameter_declarations()
         }
+        model = self.program.blocks.get("model")
+        added = [
+            one_line(self.syntax, one.value)
+            for one in walk(model.statements if model else ())
+            if isinstance(one, Increment)
+        ]
         for density in self.densities.found:
             name = self.syntax.word(density.variate.first)
             values, own = _SURFACES.get(types.get(name, ""), ("", ""))
             whole = density.variate.stop - density.variate.first in (1, 4)
             if values and whole and density.added and density.family != own:
+                factor, more = self._among_sums_of_zero(density, types[name])
+                if more and any(more["term"] in text for text in added):
+                    continue
+                more.pop("term", None)
                 yield self._omission(
                     density.statement.tokens,
-                    "missing_constant",
+                    "on_surface",
                     (name,),
                     f"`{name}` has {values} alone, and {density.family} is a density of all: "
-                    "it is not normalised there, and its constant is not known.",
+                    f"it is not normalised there, and {factor}.",
+                    **more,
                 )
+
+    def _among_sums_of_zero(self, density: Density, base: str) -> tuple[str, dict[str, Any]]:
+        """What a normal density lacks among vectors that sum to zero: √(2π) times its scale."""
+        text, seen = self.syntax.text, self.densities
+        bare = density.variate.stop - density.variate.first == 1
+        ranks = [seen.shapes.shape(one, density.scope) for one in density.arguments]
+        alike = all(rank is not None and rank.rank == 0 for rank in ranks)
+        centred = density.family == "std_normal" or (
+            density.family == "normal" and constant(text(density.arguments[0])) == 0
+        )
+        if base != "sum_to_zero_vector" or not (bare and alike and centred) or density.inside:
+            return "its constant is not known", {}
+        scales = density.arguments[1:]
+        half = "0.5 * log(2 * pi())"
+        term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
+        remedy = f"{one_line(self.syntax, density.statement.tokens)} target += {term};"
+        roots = seen.roots(set[str]().union(*map(seen.names, scales)))
+        if roots:
+            said = (
+                f"the missing factor depends on {', '.join(sorted(roots))}, so that the posterior"
+            )
+            return f"{said} changes, too", {"term": term, "remedy": remedy}
+        numbers = [constant(text(scale)) for scale in scales]
+        value = 0.5 * math.log(2 * math.pi)
+        if None not in numbers:
+            value += sum(math.log(number) for number in numbers if number and number > 0)
+            return f"log Z is too {'small' if value > 0 else 'large'} by {abs(value):.4f}", {
+                "term": term, "correction": term, "value": value, "remedy": remedy,
+            }  # fmt: skip
+        known = {"term": term, "correction": term, "remedy": remedy}
+        return "log Z is off by a constant", known
 
     def _key(self, density: Density) -> tuple[str, ...]:
         loops = [self.syntax.text(head) for c in density.inside for head in c.heads]

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from scipy.special import betainc, expit, gammainc, gammaincc, ndtr, stdtr
+from scipy.stats import vonmises
 
 Cdf = Callable[..., float]
 
@@ -31,6 +32,9 @@ class Family:
         Position of the argument about which the family is symmetric.
     standard
         Whether the family is symmetric about 0 and takes no arguments.
+    period
+        Length of the circle on which the family is normalised; infinite on the line. There `cdf`
+        grows by 1 with each turn.
     """
 
     cdf: Cdf | None
@@ -40,6 +44,7 @@ class Family:
     high_argument: int | None = None
     centre: int | None = None
     standard: bool = False
+    period: float = math.inf
 
 
 def _laplace(x: float, m: float, s: float) -> float:
@@ -90,6 +95,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "beta": _unit(lambda x, a, b: betainc(a, b, x)),
         "beta_proportion": _unit(lambda x, m, k: betainc(m * k, (1 - m) * k, x)),
         "uniform": Family(_within, low_argument=0, high_argument=1),
+        "von_mises": Family(lambda x, m, k: float(vonmises.cdf(x, k, loc=m)), period=2 * math.pi),
         "pareto": Family(lambda x, m, a: 1 - (m / x) ** a if x > m else 0.0, low_argument=0),
         "pareto_type_2": Family(
             lambda x, m, s, a: 1 - (1 + (x - m) / s) ** -a if x > m else 0.0, low_argument=0

@@ -16,6 +16,8 @@ from stanct.stan.syntax import Range, Syntax, Tilde
 
 # Families without a log distribution function in Stan.
 _WITHOUT_LCDF = frozenset({"loglogistic"})
+# Stan truncates it, and a call of its distribution function ends the process of the engine.
+_TRUNCATED_ONLY = frozenset({"von_mises"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Writer:
         if self._centred:
             return "log(2)"
         family = self._density.family
-        if not self._is_known or family in _WITHOUT_LCDF:
+        if not self._is_known or family in _WITHOUT_LCDF | _TRUNCATED_ONLY:
             return None
         arguments = [one_line(self._syntax, tokens) for tokens in self._density.arguments]
         behind = f" | {', '.join(arguments)}" if arguments else ""

@@ -25,6 +25,8 @@ _BOUNDED = ("real", "vector", "row_vector", "matrix")
 # Two unconstrained numbers at which a variable with one bound is that bound to all digits, unless
 # the bound is infinite, and the variable the number itself.
 _FAR = (-800.0, -810.0)
+# With fewer numbers between them, bounds round most values of their parameter to each other.
+FEWEST_NUMBERS = 1000
 _AT = {"lower": _FAR, "upper": _FAR, "offset": (0.0, 0.0), "multiplier": (1.0, 1.0)}
 _NONE = {"lower": -np.inf, "upper": np.inf}
 
@@ -218,6 +220,12 @@ def _fault(numbers: dict[str, float], is_parameter: bool) -> str | None:
         return "no number is within these bounds"
     if low == high and is_parameter:
         return "only one number is within these bounds, so that it is no parameter"
+    between = (high - low) / np.spacing(max(abs(low), abs(high))) if high - low < np.inf else np.inf
+    if between < FEWEST_NUMBERS and is_parameter:
+        return (
+            f"only {between:.0f} floating-point numbers are within these bounds: the parameter "
+            "should be its distance from the lower one"
+        )
     if not np.isfinite(offset):
         return "an offset must be finite"
     if not 0 < scale < np.inf:

@@ -32,6 +32,9 @@ THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
 DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
+# Rays go to so many of the draws that are farthest from the middle, none of them nearly along
+# another. Chains in a cone without an end drift along it.
+RAYS, ALIKE = 4, 0.99
 
 
 class Endless(NamedTuple):
@@ -86,6 +89,10 @@ def endless(
     steps, gradients = _directions(density if by_gradients else None, x, wide)
     if not len(steps):  # all draws are one point
         return Endless()
+    # Along a ray, coordinates move in their own units.
+    rays, deviations = _rays(x[weights > 0])
+    units = np.concatenate([np.ones_like(steps), np.broadcast_to(deviations, rays.shape)])
+    steps = np.concatenate([steps, rays])
     lines = [(start, step) for start in starts for step in steps]
     looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
     found = log_densities(np.concatenate([starts, looks])).reshape(-1)
@@ -102,7 +109,8 @@ def endless(
         start, step = lines[int(line)]
         spent += len(DISTANCES)
         if _has_no_end(log_densities, start, step):
-            blamed |= np.abs(step) >= SHARED * np.abs(step).max()
+            moved = np.abs(step) / units[int(line) % len(steps)]
+            blamed |= moved >= SHARED * moved.max()
     along = tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
     return Endless(along, gradients, spent)
 
@@ -119,6 +127,22 @@ def _directions(density: Density | None, x: Array, weights: Array) -> tuple[Arra
         steps = np.concatenate([steps, flat * np.minimum(lengths, LONGEST)[:, None]])
     steps = steps[np.abs(steps).max(axis=1) > 0]
     return np.concatenate([steps, -steps]), spent
+
+
+def _rays(x: Array) -> tuple[Array, Array]:
+    """Steps of a deviation towards the farthest draws, and the deviations of the coordinates."""
+    middle = np.median(x, axis=0)
+    deviations = np.median(np.abs(x - middle), axis=0)
+    if x.shape[1] < 2 or not deviations.all():
+        return np.empty((0, x.shape[1])), deviations
+    scaled = (x - middle) / deviations
+    lengths = np.linalg.norm(scaled, axis=1)
+    found: list[Array] = []
+    for place in np.argsort(-lengths)[: 10 * RAYS]:
+        ray = scaled[place] / lengths[place]
+        if all(ray @ other < ALIKE for other in found):
+            found.append(ray)
+    return np.array(found[:RAYS]) * deviations, deviations
 
 
 def _flattest(density: Density, rows: Array, deviations: Array) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import importlib
 import os
 import queue
 import signal
@@ -16,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, TypeVar
 
 from stanct.deadline import OutOfTime, heed, result
@@ -185,9 +184,32 @@ def heard(work: Callable[[], T]) -> T:
     return found
 
 
-def loaded(name: str) -> ModuleType:
-    """Import a module in a thread: an interrupt then leaves no package half imported."""
-    return heard(lambda: importlib.import_module(name))
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the body, which imports; a second one does not wait.
+
+    Packages that are half imported fail or hang when the same process imports them again. A thread
+    that imports would wait for ever where a module of the user's, which it finds under the name of
+    a standard one, imports in turn what the thread has begun.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or handler is not signal.default_int_handler:
+        yield
+        return
+    came = threading.Event()
+
+    def wait_once(_number: int, _frame: FrameType | None) -> None:
+        came.set()
+        signal.signal(signal.SIGINT, handler)
+
+    signal.signal(signal.SIGINT, wait_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came.is_set():
+            raise KeyboardInterrupt
 
 
 @contextmanager

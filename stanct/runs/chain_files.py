@@ -1,0 +1,145 @@
+"""Reads the files that CmdStan and RStan write, one for each chain, and tables of draws."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from stanct.arrays import Array
+from stanct.errors import StanctError
+
+NAMES_OF_CHAINS = ("chain__", ".chain", "chain")
+_SETTING = re.compile(
+    r"#\s*(?P<name>method|num_warmup|warmup|save_warmup|thin)\s*=\s*(?P<value>\w+)"
+)
+# Methods of CmdStan whose files hold draws of an approximation.
+_APPROXIMATE = ("pathfinder", "variational", "laplace")
+_AS_WRITTEN = "Pass CmdStan's own files, as they were written."
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The draws of several files.
+
+    Attributes
+    ----------
+    header
+        Names of the columns, as written.
+    draws : shape (chains, draws, columns)
+    left_out
+        Which draws are not among them, in words after the name of the files; empty if none.
+    lost
+        Their share.
+    """
+
+    header: str
+    draws: Array = field(repr=False)
+    left_out: str
+    lost: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    file: Path
+    header: str
+    rows: Array
+    cut: bool
+
+
+def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
+    """The draws of files, after warm-up: chains, or one table of all draws.
+
+    Files of profiles are passed over. The last line of a chain that was killed is left out where it
+    is not whole. Where chains are of different lengths, so many of the longest are kept that most
+    draws remain.
+
+    Raises
+    ------
+    StanctError
+        A file cannot be read, is of an approximation, or has other columns than the first.
+    """
+    texts = {file: _lines(file) for file in files}
+    texts = {file: lines for file, lines in texts.items() if not _is_profile(lines)}
+    if len(texts) == 1:
+        ((file, lines),) = texts.items()
+        if (table := _table(file, lines)) is not None:
+            return table
+    chains = [_chain(file, lines) for file, lines in texts.items()]
+    if not chains:
+        raise StanctError(f"{files[0]} has no draws.", remedy=_AS_WRITTEN)
+    for chain in chains:
+        if chain.header != chains[0].header:
+            raise StanctError(
+                f"{chain.file} and {chains[0].file} have different columns.",
+                remedy="Pass the files of one fit only.",
+            )
+    longest = sorted(chains, key=lambda chain: -len(chain.rows))
+    count = max(range(len(chains)), key=lambda k: (k + 1) * len(longest[k].rows)) + 1
+    length = len(longest[count - 1].rows)
+    kept = [chain for chain in chains if chain in longest[:count]]
+    draws = np.stack([chain.rows[:length] for chain in kept])
+    total = sum(len(chain.rows) for chain in chains)
+    said = [
+        f"without {chain.file.name}, which has {len(chain.rows)} draws" for chain in longest[count:]
+    ]
+    said += [f"without the last line of {c.file.name}, which is not whole" for c in kept if c.cut]
+    if any(len(chain.rows) > length for chain in kept):
+        said.append(f"of the first {length} draws")
+    return Chains(
+        chains[0].header,
+        draws,
+        f" ({'; '.join(said)})" if said else "",
+        1 - draws.shape[0] * length / max(total, 1),
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as cause:
+        raise StanctError(
+            f"{file} cannot be read: {cause}.", remedy="Check the path of the fit."
+        ) from cause
+
+
+def _is_profile(lines: Sequence[str]) -> bool:
+    return bool(lines) and lines[0].startswith("name,thread_id,total_time")
+
+
+def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
+    """A table that names the chain of each draw, by pandas, readr or R; None for other files."""
+    names = {name.strip().strip('"') for name in lines[0].split(",")} if lines else set[str]()
+    if not names & {*NAMES_OF_CHAINS}:
+        return None
+    found = pd.read_csv(file)
+    return found.drop(columns=[name for name in found if str(name).startswith("Unnamed")])
+
+
+def _chain(file: Path, lines: Sequence[str]) -> _Chain:
+    settings = {m["name"]: m["value"] for m in map(_SETTING.match, lines) if m}
+    if (method := settings.get("method")) in _APPROXIMATE:
+        raise StanctError(
+            f"{file} has draws of {method}, which are of an approximation to the posterior.",
+            remedy="Pass draws by sampling (method = sample), or let stanct temper the program.",
+        )
+    plain = [line for line in lines if line and not line.startswith("#")]
+    if len(plain) < 2:
+        raise StanctError(f"{file} has no draws.", remedy=_AS_WRITTEN)
+    cut = plain[-1].count(",") < plain[0].count(",")
+    try:
+        rows = np.loadtxt(plain[1:-1] if cut else plain[1:], delimiter=",", ndmin=2)
+    except ValueError as cause:
+        raise StanctError(
+            f"{file} is no CSV file of draws: {cause}.", remedy=_AS_WRITTEN
+        ) from cause
+    if settings.get("save_warmup") in ("1", "true"):
+        warmup = int(settings.get("num_warmup", settings.get("warmup", 1000)))
+        rows = rows[-(-warmup // int(settings.get("thin", 1))) :]
+    if not len(rows):
+        raise StanctError(f"{file} has no draws after its warm-up.", remedy=_AS_WRITTEN)
+    return _Chain(file, plain[0], rows, cut)

@@ -1,0 +1,90 @@
+"""Checks that a program is a normalised joint density, by what its text leaves out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stanct.errors import first_few
+from stanct.runs.verdicts import Check, check
+
+
+def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
+    """Check that the program is a normalised joint density, as far as its text tells.
+
+    Parameters
+    ----------
+    facts
+        A run's provenance: ``"omissions"`` is what the program leaves out
+        (`stanct.stan.omissions.Omission.record`). It is missing where there is no program.
+    std_error
+        That of log Z. Constants of less than half of it do not matter.
+    """
+    omissions = facts.get("omissions")
+    if omissions is None:
+        return ()
+    improper = [one for one in omissions if one["improper"]]
+    names = [f"`{name}`" for one in improper for name in one["parameters"]]
+    amount = lacking(facts)
+    size = abs(amount) if math.isfinite(amount) else math.inf
+    threshold = std_error / 2 if std_error < np.inf else 0.0
+    return (
+        check("proper_prior", len(improper), 0, not improper,
+              _told(improper) or "Every parameter has a prior or a bounded support.",
+              f"Give {first_few(names) if names else 'every parameter'} a proper prior."),
+        check("normalised", size, threshold, size <= threshold,
+              *_unnormalised(omissions, amount, std_error)),
+    )  # fmt: skip
+
+
+def lacking(facts: Mapping[str, Any]) -> float:
+    """What is to be added to log Z for a normalised program; NaN where the text does not tell."""
+    return float(sum(math.nan if v is None else v for v in (
+        one["value"] for one in facts.get("omissions", ()) if _is_known(one)
+    )))  # fmt: skip
+
+
+def _is_known(omission: Mapping[str, Any]) -> bool:
+    """Whether a constant is known to be missing, and only the constant."""
+    return omission["kind"] != "missing_constant" and not omission["improper"]
+
+
+def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
+    """The first omission with its line, and the lines of the others."""
+    if not omissions:
+        return ""
+    first = omissions[0]
+    others = [f"`{', '.join(one['parameters'])}` in line {one['line']}" for one in omissions[1:]]
+    return f"{first['path']}:{first['line']}: {first['sentence']}" + (
+        f" Likewise {first_few(others)}." if others else ""
+    )
+
+
+def _unnormalised(
+    omissions: Sequence[Mapping[str, Any]], amount: float, std_error: float
+) -> tuple[str, str]:
+    """Which constants are missing, and how to mend that."""
+    known = [one for one in omissions if _is_known(one)]
+    if not known:
+        lines = [str(one["line"]) for one in omissions if not one["improper"]]
+        several, does = ("s", "") if lines[1:] else ("", "s")
+        untold = f" What line{several} {first_few(lines)} add{does} cannot be checked."
+        untold = untold if lines else ""
+        return f"No constant is known to be missing.{untold}", "Normalise the priors."
+    told = _told(known)
+    if math.isfinite(amount) and 0 < std_error < np.inf:
+        side = "small" if amount > 0 else "large"
+        in_all = f"In all, log Z is too {side} by {abs(amount):.4f}, " if known[1:] else "That is "
+        told += f" {in_all}{abs(amount) / std_error:.3g} standard errors."
+    mended = [f"`{one['remedy']}` in line {one['line']}" for one in known if one["remedy"]]
+    terms = [one["correction"] for one in known]
+    parts = [f"write {first_few(mended)}"] if mended else []
+    if None not in terms:
+        parts.append(f"add {' + '.join(terms) if len(terms) < 4 else f'{amount:.4f}'} to log Z")
+    if any(one["kind"] == "half_prior" and one["correction"] for one in known):
+        parts.append("pass half_priors='renormalise'")
+    remedy = ", or ".join(parts) or "normalise the priors"
+    return told, f"{remedy[0].upper()}{remedy[1:]}."

@@ -1,0 +1,233 @@
+"""What a check is, and the two verdicts of a run: on its draws, and on log Z as the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all checks of one name have in common.
+
+    Attributes
+    ----------
+    bound
+        Whether the threshold is the least value that is allowed, or the largest.
+    of
+        What a failed check puts in doubt: ``"draws"``, and with them log Z, or log Z alone.
+    mended_by
+        What may mend a failed check: ``"draws"``, that is more of them; another ``"run"``; or only
+        ``"you"``, who wrote the program or asked for so much.
+    """
+
+    bound: Literal["minimum", "maximum"]
+    of: Literal["draws", "evidence"] = "draws"
+    mended_by: Literal["draws", "run", "you"] = "run"
+
+
+_LEAST, _MOST = Kind("minimum"), Kind("maximum")
+_LONGER, _SURER = Kind("minimum", mended_by="draws"), Kind("maximum", mended_by="draws")
+_YOURS, _PROGRAM = Kind("maximum", mended_by="you"), Kind("maximum", "evidence", "you")
+
+# In the order in which to remedy them: causes come before their symptoms.
+KINDS: dict[str, Kind] = {
+    "proper_prior": _PROGRAM,
+    "normalised": _PROGRAM,
+    "improper": _YOURS,
+    "support": _YOURS,
+    "prior_mass": Kind("maximum", "evidence"),
+    "two_stages": _MOST,
+    "lost": _MOST,
+    "score": _MOST,
+    "stalled": _MOST,
+    "round_trips": _LONGER,
+    "rejections": _MOST,
+    "tempered": _LEAST,
+    "overlap": _LEAST,
+    "swaps": _MOST,
+    "acceptance": _LEAST,
+    "divergences": _MOST,
+    "max_depth": _MOST,
+    "tails": _MOST,
+    "pareto_k_base": _MOST,
+    "pareto_k": _SURER,
+    "few_tours": _LEAST,
+    "base": _MOST,
+    "estimators": _MOST,
+    "directions": _SURER,
+    "target_se": Kind("maximum", "evidence", "you"),
+    "interrupted": Kind("minimum", mended_by="you"),
+    "max_seconds": Kind("minimum", mended_by="you"),
+    "beta_bounds": _MOST,
+    "bias": _LEAST,
+    "confirmed": _MOST,
+    "effective_size": _LONGER,
+    "energy": _MOST,
+    "halves": Kind("maximum", "evidence"),
+    "hand_overs": _LONGER,
+    "hysteresis": _SURER,
+    "instrument": _MOST,
+    "kinetic": _MOST,
+    "mixing": _LEAST,
+    "modes": _LEAST,
+    "patience": _LEAST,
+    "plateau": _LEAST,
+    "program": _MOST,
+    "r_hat": _SURER,
+    "resets": _MOST,
+    "reshuffled": Kind("maximum", "evidence"),
+    "rounding": _YOURS,
+    "std_error": Kind("maximum", "evidence", "draws"),
+    "tempering_thermostat": _MOST,
+    "thermodynamic": _SURER,
+    "thermostat": _MOST,
+    "trips": _LEAST,
+    "unseen": _MOST,
+}
+
+# What the program's text tells, which is the same for all data.
+OF_THE_PROGRAM = tuple(name for name, kind in KINDS.items() if kind is _PROGRAM)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One diagnostic of a run.
+
+    Attributes
+    ----------
+    name
+        Short and stable, e.g. ``"pareto_k"``. `Evidence.warnings` lists the failed checks.
+    value, threshold
+        Observed value, and the value at which the verdict changes.
+    passed
+        Whether the check passed.
+    message
+        Meaning of the value in words.
+    remedy
+        First thing to try if the check fails.
+    """
+
+    name: str
+    value: float
+    threshold: float
+    passed: bool
+    message: str
+    remedy: str
+
+    @property
+    def kind(self) -> Kind:
+        """What all checks of this name have in common.
+
+        The verdict of a check of a method of your own tells whether its threshold is a minimum.
+        """
+        least = (self.value >= self.threshold) == self.passed
+        return KINDS.get(self.name, _LEAST if least else _MOST)
+
+    @property
+    def bound(self) -> str:
+        """Whether the threshold is a ``"minimum"`` or a ``"maximum"``."""
+        return self.kind.bound
+
+    @property
+    def of(self) -> str:
+        """What it puts in doubt if it fails: the ``"draws"``, or the ``"evidence"`` alone."""
+        return self.kind.of
+
+    def __repr__(self) -> str:
+        verdict = "ok  " if self.passed else "FAIL"
+        text = f"{verdict} {self.name}: {self.message}"
+        return text if self.passed else f"{text} {self.remedy}"
+
+
+def check(
+    name: str, value: float, threshold: float, passed: bool, message: str, remedy: str
+) -> Check:
+    """Make a `Check` of plain Python numbers."""
+    return Check(name, float(value), float(threshold), bool(passed), message, remedy)
+
+
+def failures(checks: Iterable[Check]) -> list[Check]:
+    """The checks that failed, ordered by which to remedy first."""
+    place = {name: number for number, name in enumerate(KINDS)}
+    failed = [check for check in checks if not check.passed]
+    return sorted(failed, key=lambda check: place.get(check.name, len(place)))
+
+
+def no_log_z(checks: Iterable[Check]) -> str:
+    """Why there is no log Z, in words, if checks say so; otherwise empty."""
+    failed = {one.name: one for one in checks if not one.passed}
+    if "improper" in failed:
+        return "log Z does not exist: the integral of the density has no end"
+    if "round_trips" in failed and failed["round_trips"].value == 0:
+        return "log Z is not known: a chain never went from base to target and back"
+    return ""
+
+
+def mendable(checks: Iterable[Check]) -> list[str]:
+    """Names of the failed checks that another run may mend."""
+    return [one.name for one in checks if not one.passed and one.kind.mended_by != "you"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answers to two questions: may I use the draws, and may I use log Z as the evidence?
+
+    Attributes
+    ----------
+    draws
+        Names of the failed checks that put the draws in doubt, and log Z with them.
+    evidence
+        Names of those that put log Z alone in doubt; None for a run without one.
+    checks
+        Number of all checks.
+    """
+
+    draws: tuple[str, ...]
+    evidence: tuple[str, ...] | None
+    checks: int
+
+    @classmethod
+    def of(cls, checks: Iterable[Check], *, has_evidence: bool) -> Verdict:
+        """The verdict of a run's checks."""
+        checks = list(checks)
+        failed = failures(checks)
+        alone = tuple(one.name for one in failed if one.of == "evidence")
+        draws = tuple(one.name for one in failed if one.of == "draws" or not has_evidence)
+        return cls(draws, alone if has_evidence else None, len(checks))
+
+    @property
+    def for_draws(self) -> bool:
+        """Whether the draws may be used."""
+        return not self.draws
+
+    @property
+    def for_evidence(self) -> bool:
+        """Whether log Z may be used as the evidence."""
+        return not self.draws and self.evidence == ()
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """Both questions with their answers in words."""
+        draws = f"no: {', '.join(self.draws)} failed" if self.draws else "yes"
+        if self.evidence is None:
+            return {"May I use the draws?": draws}
+        failed = ", ".join((*self.evidence, *self.draws))
+        return {
+            "May I use the draws?": draws,
+            "May I use log Z as the evidence?": f"no: {failed} failed" if failed else "yes",
+        }
+
+    @property
+    def in_words(self) -> str:
+        """Both answers in one sentence."""
+        failed = len(self.draws) + len(self.evidence or ())
+        if not failed:
+            return f"All {self.checks} checks passed."
+        count = f"{failed} check{'s' * (failed > 1)} of {self.checks} failed"
+        if not self.draws:
+            return f"The draws may be used, but not log Z as the evidence: {count}."
+        if not self.evidence:
+            return f"Not to be trusted: {count}."
+        return f"Not to be trusted: {count}, and log Z is not the evidence anyway."
