@@ -284,7 +284,7 @@ def _passes(folder: Path, module: str, seconds: float) -> bool:
     files = [f"tests/{name}.py" for name in TESTS[module]]
     words = ["-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
     words += ["-k", " and ".join(f"not {name}" for name in SLOW)]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
     if module.startswith("kernels/"):
         environment["NUMBA_DISABLE_JIT"] = "1"
     try:

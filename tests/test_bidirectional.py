@@ -82,17 +82,19 @@ def test_short_schedules_err_on_their_own_sides(seed: int) -> None:
     case = gaussian(20)
     # As wide as the target: weights from a target to a wider base have heavy tails.
     base = stanct.GaussianBase(case.mean + np.sqrt(case.variance), np.diag(np.sqrt(case.variance)))
-    short, long = (
+    *shorts, long = (
         sampled(
             "bidirectional", case.target,
             exact=lambda rng: case.mean + np.sqrt(case.variance) * rng.standard_normal(20),
-            base=base, seed=seed + 1, temperatures=count, draws=96, threads=1, progress=False,
+            base=base, seed=seed + more, temperatures=count, draws=96, threads=1, progress=False,
         )
-        for count in (4, 40)
+        for more, count in enumerate((4, 4, 4, 4, 4, 4, 4, 40))
     )  # fmt: skip
-    assert short.gap > long.gap + 0.2
-    assert abs(long.upper - case.log_z) < 4 * long.upper_error < 0.4
-    assert abs(long.lower - case.log_z) < 4 * long.lower_error < 0.4
+    # Single gaps have heavy tails.
+    assert np.median([short.gap for short in shorts]) > long.gap + 0.2
+    short = shorts[0]
+    assert abs(long.upper - case.log_z) < 4 * long.upper_error < 0.6
+    assert abs(long.lower - case.log_z) < 4 * long.lower_error < 0.6
     low, high = short.bounds(0.95)
     assert low == pytest.approx(short.lower - np.log(40)) and low < case.log_z < high
     assert long.gradients > long.forward.gradients > 0

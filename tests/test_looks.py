@@ -31,7 +31,7 @@ BASE = GaussianBase(np.array([-0.7]), np.array([[1.5]]))
 CASES: dict[str, tuple[str, dict[str, Any], float]] = {
     "parallel_tempering": ("parallel_tempering", {"warmup": 100}, 0.015),
     "ais": ("ais", {"temperatures": 40}, 0.02),
-    "smc": ("ais", {"temperatures": 40, "resample": True}, 0.02),
+    "smc": ("ais", {"temperatures": 40, "resample": True}, 0.014),
     "adiabatic": ("adiabatic", {}, 0.018),
     "pseudo_extended": ("pseudo_extended", {"bootstrap": 0, "engine": "embedded"}, 0.012),
     "power_posterior": ("power_posterior", {"rungs": 5, "warmup": 150}, 0.025),
@@ -67,7 +67,8 @@ def test_the_error_is_reached(case: str, whole: dict[str, EvidenceRun]) -> None:
     assert abs(done.evidence.log_z - SKEWED.log_z) < 4 * done.evidence.std_error
     looks = told["looks"]
     assert len(looks) >= 3, "the error must be small at two looks, and was not at the first"
-    assert [error <= aim for _, error in looks[-2:]] == [True, True] and looks[0][1] > aim
+    assert [error <= aim for _, error in looks[-2:]] == [True, True]
+    assert max(error for _, error in looks[:-2]) > aim
     assert looks[-1] == [done.draws, done.evidence.std_error]
     assert "interrupted" not in {check.name for check in done.diagnostics}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import LONG
 from sampled import sampled
-from states import STATES, log_z_of_states, states
+from states import STATES, WALLED, log_z_of_states, states
 from test_nested import TWO_MODES
 from test_ridges import BANANA
 
@@ -26,11 +27,25 @@ Y = states(3, 12)
 SHORT: dict[str, Any] = {"seed": 1, "draws": 500, "engine": "embedded", "progress": False}
 
 
+def outside_necks(compare: Callable[..., Any] = noting_two_stages, **options: Any) -> Any:
+    """A run whose chains stay outside the necks, compared with the whole target.
+
+    How often a chain enters a neck differs from processor to processor. The walls of `WALLED` keep
+    it outside, so that log Z is low by .58, which is 5 to 18 standard errors.
+    """
+    whole = stanct.temper(STATES).target({"T": 12, "y": Y})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "stanct.samplers._job.noting_two_stages",
+            lambda run, _, *rest: compare(run, whole, *rest),
+        )
+        walled = stanct.temper(WALLED).target({"T": 12, "y": Y})
+        return sampled("simulated_tempering", walled, **{**SHORT, **options})
+
+
 @pytest.fixture(scope="module")
 def run() -> Any:
-    """A run that misses the necks: its log Z is low by .15 ± .05."""
-    target = stanct.temper(STATES).target({"T": 12, "y": Y})
-    return sampled("simulated_tempering", target, **SHORT)
+    return outside_necks()
 
 
 def test_what_misses_necks_is_told(run: Any) -> None:
@@ -38,7 +53,7 @@ def test_what_misses_necks_is_told(run: Any) -> None:
     assert run.evidence.log_z < log_z - 2.5 * run.evidence.std_error
     assert run.warnings == ("two_stages",)
     assert other["given"] == ["phi", "sg", "tau"]
-    assert other["std_error"] < 0.02
+    assert other["std_error"] < 0.03
     assert abs(other["log_z"] - log_z) < 4 * other["std_error"]
     (told,) = [check for check in run.diagnostics if not check.passed]
     assert f"{other['log_z']:.3f}" in told.message
@@ -55,10 +70,7 @@ def test_only_a_lower_log_z_fails(run: Any) -> None:
 
 
 def test_the_comparison_is_counted_and_saved(run: Any, tmp_path: Any) -> None:
-    target = stanct.temper(STATES).target({"T": 12, "y": Y})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stanct.samplers._job.noting_two_stages", lambda run, *_: run)
-        plain = sampled("simulated_tempering", target, **SHORT)
+    plain = outside_necks(lambda run, *_: run)
     assert plain.warnings == () and "two_stages" not in plain.provenance
     assert plain.gradients < run.gradients < 1.4 * plain.gradients
     np.testing.assert_array_equal(plain.z, run.z)
@@ -71,8 +83,7 @@ def test_an_interrupt_ends_the_comparison_alone(run: Any, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_two_stages, "find_nested", interrupted)
-    target = stanct.temper(STATES).target({"T": 12, "y": Y})
-    kept: Any = sampled("simulated_tempering", target, **SHORT)
+    kept = outside_necks()
     assert not kept.provenance["interrupted"] and "two_stages" not in kept.provenance
     np.testing.assert_array_equal(kept.z, run.z)
 
