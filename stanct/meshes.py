@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import compiled, part
+from stanct.compiling import compiled, number_below, part
 
 # Nodes that may join in a round.
 JOINING = 6
@@ -225,7 +225,7 @@ def quantiles(nodes: Array, log_tops: Array, rates: Array, upto: Array, uniforms
     for row in range(len(nodes)):
         x, sums = nodes[row], upto[row]
         u = min(max(uniforms[row], SMALLEST), 1 - SMALLEST) * sums[-1]
-        piece = min(np.searchsorted(sums, u), x.size)
+        piece = min(number_below(sums, u, False), x.size)
         under = sums[piece - 1] if piece > 0 else 0.0
         over = sums[piece]
         share = (u - under) / (over - under) if over > under else 0.5
@@ -251,7 +251,7 @@ def log_densities(nodes: Array, log_tops: Array, rates: Array, points: Array) ->
     found = np.empty(len(nodes))
     for row in range(len(nodes)):
         x, tops, point = nodes[row], log_tops[row], points[row]
-        number = np.searchsorted(x, point, side="right")
+        number = number_below(x, point, True)
         if number == 0:
             found[row] = tops[0] - rates[row, 0] * (x[0] - point)
         elif number == x.size:
