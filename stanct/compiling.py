@@ -169,10 +169,13 @@ class _Cache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = self._found(sig, target_context)
-        if found is None and _wait_for(self._loop):
+        waiting = _AWAITED.get(self._loop)
+        while waiting is not None and waiting.is_alive():
             found = self._found(sig, target_context)
-        return found
+            if found is not None:
+                return found
+            waiting.join(0.05)
+        return self._found(sig, target_context)
 
     def _found(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -190,25 +193,13 @@ _AWAITED: dict[str, threading.Thread] = {}
 
 
 def await_from(waiting: threading.Thread, loops: Iterable[Any]) -> None:
-    """Let loops that are not in the cache wait for the end of a thread, and then look again."""
+    """Let loops look into the cache again and again until a thread ends."""
     _AWAITED.update({loop.py_func.__qualname__: waiting for loop in loops})
 
 
-def awaited() -> bool:
-    """Whether another process compiles loops, or has done so."""
-    return bool(_AWAITED)
-
-
-def _wait_for(name: str) -> bool:
-    waiting = _AWAITED.get(name)
-    if waiting is not None:
-        waiting.join()
-    return waiting is not None
-
-
-def is_kept(loop: Any) -> bool:
-    """Whether machine code of a loop is in the cache, or would not be cached."""
-    if FOLDER is None:
+def is_kept_or_awaited(loop: Any) -> bool:
+    """Whether machine code of a loop is in the cache, is awaited, or would not be cached."""
+    if FOLDER is None or loop.py_func.__qualname__ in _AWAITED:
         return True
     name = f"{loop.py_func.__module__.rpartition('.')[2]}.{loop.py_func.__qualname__}"
     return any(FOLDER.glob(f"{name}-*.nbi"))
