@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.integrate import trapezoid
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.path.bias import Bias, tempered
@@ -55,7 +54,7 @@ class Course:
         must spend their time there, and not spread it equally along the path.
         """
         stay = self.speed**POWER
-        whole = trapezoid(stay, self.beta)
+        whole = np.trapezoid(stay, self.beta)
         if whole == 0:  # δ is constant
             return np.zeros(self.beta.size)
         return np.log(uniform + (1 - uniform) * stay / whole)
