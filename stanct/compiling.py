@@ -28,14 +28,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import llvmlite
+import llvmlite.binding
 import numba
 import platformdirs
 from numba.core import cgutils, config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
+from stanct.arrays import Array
 from stanct.resources import exposed, make_own_folder
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
@@ -167,10 +169,13 @@ class _Cache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = self._found(sig, target_context)
-        if found is None and _wait_for(self._loop):
+        waiting = _AWAITED.get(self._loop)
+        while waiting is not None and waiting.is_alive():
             found = self._found(sig, target_context)
-        return found
+            if found is not None:
+                return found
+            waiting.join(0.05)
+        return self._found(sig, target_context)
 
     def _found(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -188,32 +193,33 @@ _AWAITED: dict[str, threading.Thread] = {}
 
 
 def await_from(waiting: threading.Thread, loops: Iterable[Any]) -> None:
-    """Let loops that are not in the cache wait for the end of a thread, and then look again."""
+    """Let loops look into the cache again and again until a thread ends."""
     _AWAITED.update({loop.py_func.__qualname__: waiting for loop in loops})
 
 
-def awaited() -> bool:
-    """Whether another process compiles loops, or has done so."""
-    return bool(_AWAITED)
-
-
-def _wait_for(name: str) -> bool:
-    waiting = _AWAITED.get(name)
-    if waiting is not None:
-        waiting.join()
-    return waiting is not None
-
-
-def is_kept(loop: Any) -> bool:
-    """Whether machine code of a loop is in the cache, or would not be cached."""
-    if FOLDER is None:
+def is_kept_or_awaited(loop: Any) -> bool:
+    """Whether machine code of a loop is in the cache, is awaited, or would not be cached."""
+    if FOLDER is None or loop.py_func.__qualname__ in _AWAITED:
         return True
     name = f"{loop.py_func.__module__.rpartition('.')[2]}.{loop.py_func.__qualname__}"
     return any(FOLDER.glob(f"{name}-*.nbi"))
 
 
-# No loop is handed to compiled code as a value, for which numba would compile a wrapper.
-_NEVER_A_VALUE: Any = {"no_cfunc_wrapper": True}
+# No loop is handed to compiled code as a value, for which numba would compile a wrapper. What is
+# not said here, a function would take from the first function that calls it.
+_ALL: Any = {"nogil": True, "no_cfunc_wrapper": True, "fastmath": False, "forceinline": False}
+
+
+class _Loop(CPUDispatcher):
+    """A function that Python calls; in other loops it is a part of their machine code."""
+
+    _part: Any = None
+
+    @property
+    def _numba_type_(self) -> Any:
+        if self._part is None:
+            self._part = part(self.py_func)
+        return types.Dispatcher(self._part)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -221,38 +227,69 @@ def compiled(function: Callable[..., Any]) -> Any:
 
     Only for functions in `kernels/` and `meshes`: the cache key covers no other file.
     """
-    dispatcher: Any = numba.njit(nogil=True, **_NEVER_A_VALUE)(function)
+    loop: Any = _Loop(function, targetoptions={"nopython": True, **_ALL})
     if FOLDER is not None:
-        dispatcher._cache = _Cache(function)
-    return dispatcher
+        loop._cache = _Cache(function)
+    return loop
 
 
 class _Parts(Compiler):
-    """Compiles what only other loops call, and leaves its optimisation to them.
+    """Compiles what only other loops call, and leaves optimisation and machine code to them.
 
-    numba optimises every function with all that it calls, and again as a part of each caller. Loops
-    of five levels would take half as long again. Where a later numba has no such hook, they do.
+    numba does both for every function with all that it calls, and again as a part of each caller.
+    Loops of five levels would take twice as long. Where a later numba has no such hooks, they do.
     """
 
     def define_pipelines(self) -> Any:
         state: Any = self.state
         state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
-        state.library.enable_object_caching()
         state.library._optimize_final_module = lambda: None
+        state.library._finalize_final_module = lambda: _end(state.library)
         return super().define_pipelines()
+
+
+def _end(library: Any) -> None:
+    """End a library without machine code, but with the variables that numba sets in it."""
+    module = str(library.codegen._create_empty_module(library.name))
+    for variable in library._final_module.global_variables:
+        if variable.name.startswith("_ZN08NumbaEnv"):
+            module += f'@"{variable.name}" = common global i8* null, align 8\n'
+    library.codegen._engine.add_module(llvmlite.binding.parse_assembly(module))
+    library._finalized = True
 
 
 # No wrapper for calls from Python is compiled, so only loops can call these functions. They have no
 # cache of their own, because they become part of their callers' machine code.
-_UNCALLED: Any = {"no_cpython_wrapper": True, **_NEVER_A_VALUE}
-_PART: Any = {"nogil": True, "pipeline_class": _Parts, **_UNCALLED}
+_PART: Any = {**_ALL, "no_cpython_wrapper": True, "pipeline_class": _Parts}
 part = numba.njit(**_PART)
 
 # Sums may be reordered, which vectorisation needs.
-summed = numba.njit(nogil=True, fastmath={"reassoc", "contract"}, **_UNCALLED)
+summed = numba.njit(**_PART | {"fastmath": {"reassoc", "contract"}})
 
 # A call hands over a tuple field by field, some hundreds of them.
-inlined = numba.njit(**_PART, forceinline=True)
+inlined = numba.njit(**_PART | {"forceinline": True})
+
+
+# numba takes seconds to compile what NumPy does with `a[:] = b` and `searchsorted`.
+@inlined
+def copy(source: Array, target: Array) -> None:
+    """Copy an array of shape (n,) into another one."""
+    for i in range(target.size):
+        target[i] = source[i]
+
+
+@part
+def number_below(ascending: Array, value: float, equal: bool) -> int:
+    """How many entries are less than a value, or also those that are equal; all if it is NaN."""
+    low, high = 0, ascending.size
+    while low < high:
+        middle = (low + high) // 2
+        entry = ascending[middle]
+        if value < entry or (value == entry and not equal):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:

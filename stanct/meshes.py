@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import compiled, part
+from stanct.compiling import compiled, copy, number_below, part
 
 # Nodes that may join in a round.
 JOINING = 6
@@ -34,7 +34,8 @@ def _climb(nodes: Array, steep: Array, heights: Array) -> bool:
     for k in range(1, nodes.size):
         mean = 0.5 * (steep[k] + steep[k - 1])
         heights[k] = heights[k - 1] + mean * (nodes[k] - nodes[k - 1])
-    return bool(np.isfinite(heights).all())
+    # What is not finite stays so up to the last node.
+    return bool(np.isfinite(heights[-1]))
 
 
 @part
@@ -129,11 +130,11 @@ def wanted(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
         chosen[:], joining[:] = 0.0, x[0]
         if not _climb(x, slope, heights):
             continue
-        enough = heights.max() - LOW
+        enough = heights[heights.argmax()] - LOW
         lower[row, 0], lower[row, 1] = heights[0] > enough, heights[-1] > enough
         _bound(x, slope, heights, most)
         _set_needs(x, slope, most, needs)
-        worst[row] = needs.max()
+        worst[row] = needs[needs.argmax()]
         for _ in range(JOINING):
             k = needs.argmax()
             need, width = needs[k], x[k + 1] - x[k]
@@ -159,7 +160,8 @@ def merged(nodes: Array, steep: Array, joined: Array, its_steep: Array) -> tuple
     all_nodes, all_steep = np.empty((rows, total)), np.empty((rows, total))
     for row in range(rows):
         x, slope = all_nodes[row], all_steep[row]
-        x[:count], slope[:count] = nodes[row], steep[row]
+        copy(nodes[row], x[:count])
+        copy(steep[row], slope[:count])
         for j in range(joined.shape[1]):
             new, its = joined[row, j], its_steep[row, j]
             k = count + j
@@ -225,7 +227,7 @@ def quantiles(nodes: Array, log_tops: Array, rates: Array, upto: Array, uniforms
     for row in range(len(nodes)):
         x, sums = nodes[row], upto[row]
         u = min(max(uniforms[row], SMALLEST), 1 - SMALLEST) * sums[-1]
-        piece = min(np.searchsorted(sums, u), x.size)
+        piece = min(number_below(sums, u, False), x.size)
         under = sums[piece - 1] if piece > 0 else 0.0
         over = sums[piece]
         share = (u - under) / (over - under) if over > under else 0.5
@@ -251,7 +253,7 @@ def log_densities(nodes: Array, log_tops: Array, rates: Array, points: Array) ->
     found = np.empty(len(nodes))
     for row in range(len(nodes)):
         x, tops, point = nodes[row], log_tops[row], points[row]
-        number = np.searchsorted(x, point, side="right")
+        number = number_below(x, point, True)
         if number == 0:
             found[row] = tops[0] - rates[row, 0] * (x[0] - point)
         elif number == x.size:

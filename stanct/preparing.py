@@ -97,8 +97,8 @@ def _made(method: Method[Any], target: Any, asked: Asked) -> tuple[Any, Plan]:
         plan = replace(plan, base=base)
     blind = isinstance(plan.base, str) and asked.inits is None
     _try_density(problem, plan.base, asked.engine, blind=blind)
-    if method.by_nuts and asked.engine is None and asked.executor is None:
-        kernels.compile_ahead()
+    if asked.executor is None and not (method.by_nuts and asked.engine):
+        kernels.compile_ahead(method.loops)
     _check_kept(plan, problem)
     _check_memory(plan, problem, asked)
     return problem, plan

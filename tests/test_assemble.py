@@ -28,6 +28,7 @@ for word in "$@"; do case "$word" in file=*.csv) touch "${word#file=}";; esac; d
 """
 MAKE = f"""#!/bin/sh
 case "$*" in
+  *--dry-run) echo "c++ -c -o one"; echo "c++ -c -o two"; echo "mkdir three" ;;
   *bernoulli*)
     cd examples/bernoulli; touch bernoulli.hpp
     printf '%s' '{MODEL}' > bernoulli; chmod +x bernoulli ;;
@@ -115,6 +116,18 @@ def test_a_home_is_whole_and_made_once(wheel: Path, tmp_path: Path) -> None:
     assert_nothing_else(home)
     assemble(home, wheel=tmp_path / "missing", report=told.append)
     assert told[-1] == f"{home} is complete; nothing to do."
+
+
+def test_it_says_how_far_it_is(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SILENCE", 0.2)
+    slow = MAKE.replace("SECOND", 'echo "c++ -c -o one"; sleep 1')
+    script(Path(os.environ["MAKE"]), slow)
+    told: list[str] = []
+    assemble(tmp_path / "home", wheel=wheel, report=told.append)
+    begun = [line for line in told if line.startswith("  1 of 2 files begun, ")]
+    assert len(begun) >= 2 and all(line.endswith(" s so far") for line in begun)
 
 
 def test_a_home_of_other_sources_is_replaced(wheel: Path, tmp_path: Path) -> None:
@@ -304,6 +317,7 @@ def test_what_models_share_is_built_for_the_processor(
     monkeypatch.setenv("MAKE", str(script(tmp_path / "telling", log)))
     assemble(tmp_path / "homes", wheel=wheel)
     assert [line.split()[-2:] for line in calls.read_text().splitlines()] == [
+        ["build", "--dry-run"],
         ["STAN_AVX2=TRUE", "build"],
         ["STAN_AVX2=TRUE", "examples/bernoulli/bernoulli"],
     ]

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import LONG, ROOT
 
+from stanct import compiling, kernels
+from stanct.samplers import METHODS
+
 ROOM = ROOT / "stanct" / "kernels"
 LOOPS = [ROOT / "stanct" / "meshes.py", *sorted(ROOM.glob("*.py"))]
 
@@ -171,31 +174,50 @@ def test_machine_code_that_others_could_have_written_is_not_loaded(copy: Path) -
 
 
 AHEAD = """
-from stanct import compiling
-from stanct.kernels.ahead import compile_ahead, compiled_here
-from stanct.kernels.nuts import nuts_draws
-compile_ahead()
-print(compiling.awaited())
-compiled_here()
-print(sum(nuts_draws.stats.cache_hits.values()), sum(nuts_draws.stats.cache_misses.values()))
+import stanct
+from stanct import compiling, kernels
+from stanct.samplers import METHODS
+model = stanct.temper("parameters { real x; } model { x ~ normal(0, 1); }")
+base, found = stanct.GaussianBase([0.0], [[1.5]]), {}
+for name in ("joint", "gibbs", "parallel_tempering", "ais", "adiabatic"):
+    model.sample(method=name, base=base, chains=2, draws=64, seed=1, progress=False)
+    for loop in METHODS[name].loops:
+        found[loop] = sum(getattr(kernels, loop).stats.cache_misses.values())
+print(sorted(found.items()))
+print(sorted(compiling._AWAITED))
 """
 
 
 @LONG
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="needs a second core")
-def test_nuts_is_compiled_ahead_once(tmp_path: Path) -> None:
-    """The first process waits for its helper and takes its machine code; the next has no helper."""
+def test_loops_of_methods_are_compiled_ahead_once(tmp_path: Path) -> None:
+    """The first process takes the machine code of its helpers; the next one has no helpers."""
     (tmp_path / "cache").mkdir()
     lines = []
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-c", AHEAD],
+            [sys.executable, "-Wignore", "-c", AHEAD],
             capture_output=True,
             text=True,
             env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
         )
         assert (done.returncode, done.stderr) == (0, "")
-        lines.append(done.stdout.split("\n")[:2])
-    assert lines == [["True", "1 0"], ["False", "1 0"]]
-    names = sorted(file.name for file in (tmp_path / "cache").rglob("nuts.nuts_draws*.nbc"))
-    assert len(names) == 1
+        lines += done.stdout.splitlines()
+    loops = sorted({loop for method in METHODS.values() for loop in method.loops})
+    none = str([(loop, 0) for loop in loops])
+    assert lines == [none, str(loops), none, "[]"]
+    for loop in loops:
+        assert len(list((tmp_path / "cache").rglob(f"*.{loop}-*.nbc"))) == 1, loop
+
+
+def test_a_part_takes_nothing_from_its_first_caller() -> None:
+    """numba would hand `fastmath` and `forceinline` down, and bits would follow the first call."""
+    part, summed, inlined = (
+        kind(lambda x: x).targetoptions
+        for kind in (compiling.part, compiling.summed, compiling.inlined)
+    )
+    told = [
+        (options["fastmath"], options["forceinline"])
+        for options in (part, summed, inlined, kernels.evaluate.targetoptions)
+    ]
+    assert told == [(False, False), ({"reassoc", "contract"}, False), (False, True), (False, False)]

@@ -20,9 +20,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -41,6 +43,8 @@ _WHEELS = {
 }
 _SOURCES = Path(__file__).parent / "cmdstan_home"
 _NEEDED_BYTES = 2_000_000_000
+# Seconds between lines that say how far a step is.
+_SILENCE = 10.0
 _TOOLS_REMEDY = (
     "Install a C++17 compiler and GNU make: `apt-get install g++ make` on Debian and Ubuntu, "
     "`dnf install gcc-c++ make` on Fedora, `xcode-select --install` on macOS."
@@ -93,7 +97,7 @@ def assemble(
     replace
         Build again even if a home of this version exists.
     report
-        Called with one line at the start of each step.
+        Called with one line at the start of each step, and every ten seconds within it.
 
     Returns
     -------
@@ -119,7 +123,9 @@ def assemble(
     make = _find_make()
     _find_compiler()
     with _workshop(home) as folder:
-        _unpack(_checked(wheel or _download(folder, report), sha256), folder)
+        wheel = _checked(wheel or _download(folder, report), sha256)
+        report(f"Unpacking {wheel.name}")
+        _unpack(wheel, folder)
         _build(folder, make, jobs or min(4, os.cpu_count() or 1), report)
         _try(folder, make, report)
         marker = {"stan": STAN_VERSION, "wheel": _REQUIREMENT, "sources": _digest()}
@@ -202,11 +208,11 @@ def _download(folder: Path, report: Callable[[str], None]) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--only-binary=:all:", "--python-version", "3.13"]
     command += ["--implementation", "cp", "--dest", str(target), _REQUIREMENT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    status, told = _ran(command, folder, report)
     wheels = list(target.glob("*.whl"))
-    if done.returncode != 0 or len(wheels) != 1:
+    if status != 0 or len(wheels) != 1:
         raise EngineError(
-            f"pip could not download {_REQUIREMENT}:\n{_tail(done.stderr)}\n",
+            f"pip could not download {_REQUIREMENT}:\n{_tail(told)}\n",
             remedy="Check the index that pip uses, or download the wheel elsewhere "
             "(cp313, for this platform) and pass it with --wheel FILE.",
         )
@@ -268,14 +274,18 @@ def processor_flags(description: Path = Path("/proc/cpuinfo")) -> list[str]:
 
 def _build(folder: Path, make: str, jobs: int, report: Callable[[str], None]) -> None:
     report(f"Compiling what all models share, {jobs} at a time (some minutes)")
-    _make(folder, [make, f"JOBS={jobs}", *_assigned(processor_flags()), "build"])
+    goal = [make, f"JOBS={jobs}", *_assigned(processor_flags()), "build"]
+    listed = subprocess.run(
+        [*goal, "--dry-run"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    _make(folder, goal, report, files=_compiled(listed.stdout.splitlines()))
 
 
 def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
     """Compile and run a small model; a home that cannot do so is not put in place."""
     report("Compiling and running a model")
     model = folder / "examples" / "bernoulli" / "bernoulli"
-    _make(folder, [make, *_assigned(processor_flags()), "examples/bernoulli/bernoulli"])
+    _make(folder, [make, *_assigned(processor_flags()), "examples/bernoulli/bernoulli"], report)
     command = [str(model), "sample", "num_samples=20", "num_warmup=20"]
     command += ["data", f"file={model}.data.json", "output", f"file={folder}/draws.csv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -290,24 +300,47 @@ def _assigned(flags: list[str]) -> list[str]:
     return [f"{flag}=TRUE" for flag in flags]
 
 
-def _make(folder: Path, command: list[str]) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 0:
+def _compiled(lines: list[str]) -> int:
+    """How many files the compiler makes in these lines of make."""
+    return sum(" -o " in line for line in lines)
+
+
+def _collect(told: Iterable[str], lines: list[str]) -> None:
+    for line in told:
+        lines.append(line)
+
+
+def _ran(
+    command: list[str], folder: Path, report: Callable[[str], None], files: int = 0
+) -> tuple[int, str]:
+    """Run a command that says when it begins each of `files`; return its status and output."""
+    began, lines = time.monotonic(), list[str]()
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        reader = threading.Thread(target=_collect, args=(process.stdout, lines))
+        reader.start()
+        try:
+            while reader.join(_SILENCE) or reader.is_alive():
+                count = f"{_compiled(lines)} of {files} files begun, " if files else ""
+                report(f"  {count}{time.monotonic() - began:.0f} s so far")
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, "".join(lines)
+
+
+def _make(folder: Path, command: list[str], report: Callable[[str], None], files: int = 0) -> None:
+    status, told = _ran(command, folder, report, files)
+    if status == 0:
         return
     remedy = "Nothing was installed. " + (
         "Make room on the disk."
-        if "No space left on device" in done.stdout
+        if "No space left on device" in told
         else "Try another compiler: CXX=clang++ stanct install-cmdstan."
     )
     raise EngineError(
-        f"`{' '.join(command)}` failed with status {done.returncode}:\n{_tail(done.stdout)}\n",
+        f"`{' '.join(command)}` failed with status {status}:\n{_tail(told)}\n",
         remedy=remedy,
     )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, inlined
+from stanct.compiling import borrowed, compiled, inlined, number_below
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, delta_of, evaluate
 from stanct.kernels.hmc import Phase
@@ -175,7 +175,7 @@ def _landing_time(flow: Flow, phase: Phase, level: Level, leg: Leg) -> float:
 def expected_at(flow: Flow, beta: float) -> float:
     """Interpolate E_β[δ] between nodes."""
     nodes, means = flow.nodes, flow.means
-    k = min(max(np.searchsorted(nodes, beta) - 1, 0), nodes.size - 2)
+    k = min(max(number_below(nodes, beta, False) - 1, 0), nodes.size - 2)
     share = (beta - nodes[k]) / (nodes[k + 1] - nodes[k])
     return means[k] + share * (means[k + 1] - means[k])
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled
+from stanct.compiling import borrowed, compiled, copy
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import (
     DIVERGED,
@@ -201,8 +201,8 @@ def transition(
     for i in range(state.z.size):
         scratch.momentum[i] = rng.standard_normal()
         kinetic += scratch.momentum[i] ** 2
-    scratch.z[:] = state.z
-    scratch.gradient[:] = state.gradient
+    copy(state.z, scratch.z)
+    copy(state.gradient, scratch.gradient)
     phase = Phase(scratch.z, scratch.momentum, scratch.gradient, scratch.value)
     status, gradients = leapfrog(problem, phase, trajectory, scratch)
     uniform = rng.random()
@@ -219,8 +219,8 @@ def transition(
         return 0.0, DIVERGED, gradients
     probability = 1.0 if gain >= 0 else np.exp(gain)
     if uniform < probability:
-        state.z[:] = scratch.z
-        state.gradient[:] = scratch.gradient
+        copy(scratch.z, state.z)
+        copy(scratch.gradient, state.gradient)
         state.value[0] = scratch.value[0]
     return probability, OK, gradients
 
@@ -283,7 +283,7 @@ def refresh(problem: Problem, state: State, rng: np.random.Generator, scratch: S
         while rest >= 0 and k < parts.share.size - 1:
             k += 1
             rest -= parts.share[k]
-        scratch.momentum[:] = state.z
-        state.z[:] = parts.place[k]
+        copy(state.z, scratch.momentum)
+        copy(parts.place[k], state.z)
         triangular(parts.root[k], scratch.momentum, state.z)
     evaluate(problem, state.z, state.gradient, state.value, scratch)

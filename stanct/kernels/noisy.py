@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import compiled
+from stanct.compiling import compiled, number_below
 
 
 class Potential(NamedTuple):
@@ -121,8 +121,8 @@ def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading:
             x[i] = total
     batch = 0
     if potential.handles.size > 1:
-        place = np.searchsorted(potential.cumulative, rng.random(), side="right")
-        batch = min(int(place), potential.handles.size - 1)
+        place = number_below(potential.cumulative, rng.random(), True)
+        batch = min(place, potential.handles.size - 1)
     if not density_at(potential, batch, x, gradient, room[3], value):
         return False
     room[0] = 0.0

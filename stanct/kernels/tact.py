@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled
+from stanct.compiling import borrowed, compiled, copy
 from stanct.kernels.noisy import Potential, Reading, energy_at
 
 # Biases of the tempering variable.
@@ -222,7 +222,7 @@ def damped(momentum: Array, matrix: Array, square: float, symmetric: bool, room:
     friction of up to .5 a step. `room`, shape (2, D), is working memory.
     """
     size, term, new = momentum.size, room[0], room[1]
-    term[:] = momentum
+    copy(momentum, term)
     for order in range(1, 9 if symmetric else 2):
         for i in range(size):
             total = 0.0
@@ -370,12 +370,12 @@ def run_looks(
             if not (kinetic < RUNAWAY and abs(walker.tempering[0]) <= dynamics.wall):
                 # The step was too long: restart from the last look.
                 walker.clock[2] += 1
-                walker.z[:] = home
+                copy(home, walker.z)
                 walker.tempering[0] = 0.0
                 rest(walker.thermostat, dimension, dynamics.friction[0])
                 walker.tempering[2] = dynamics.friction[1]
                 resample(walker, dynamics, rng)
-        home[:] = walker.z
+        copy(walker.z, home)
         if dynamics.tempered and dynamics.learn and dynamics.bias == HILLS:
             teach(bias, walker.tempering[0], 0.0, dynamics)
         lam, _ = coupling(walker.tempering[0], dynamics.plateau, dynamics.reach, dynamics.power)
@@ -386,7 +386,7 @@ def run_looks(
         out.trace[look, 4] = value[1] + dynamics.offset
         out.trace[look, 5] = kinetic
         if lam == 1.0:
-            out.z[found] = walker.z
+            copy(walker.z, out.z[found])
             out.energy[found] = value[1] + dynamics.offset
             found += 1
             if found == out.energy.size:

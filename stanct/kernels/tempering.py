@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled
+from stanct.compiling import borrowed, compiled, copy
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
 from stanct.kernels.hmc import Mover, refresh, step_at, tempered_move
@@ -204,7 +204,7 @@ def gibbs_draws(
                 beta = float(law.knots[draw_rung(delta, law, rng.random())])
             else:
                 beta = draw_beta(delta, law, rng.random(), rng.random())
-        out.z[n] = state.z
+        copy(state.z, out.z[n])
         out.beta[n] = beta
         out.delta[n] = delta
     return beta
@@ -242,7 +242,7 @@ def ladder_scans(
                 out.counts[3, k] += status == REJECTED
         for k in range(top + 1):
             out.delta[n, k] = delta_of(problem, rungs.value[k, 0], rungs.z[k], scratch)
-        out.z[n] = rungs.z[top]
+        copy(rungs.z[top], out.z[n])
         parity = rungs.clock[0] % 2
         if scanning.reversible:
             parity = 1 if rng.random() < 0.5 else 0
@@ -262,9 +262,9 @@ def ladder_scans(
 def _swap(rungs: Rungs, k: int, scratch: Scratch) -> None:
     """Exchange the states and walkers of rungs k and k + 1."""
     for array in (rungs.z, rungs.gradient):
-        scratch.z[:] = array[k]
-        array[k] = array[k + 1]
-        array[k + 1] = scratch.z
+        copy(array[k], scratch.z)
+        copy(array[k + 1], array[k])
+        copy(scratch.z, array[k + 1])
     value, walker = rungs.value[k, 0], rungs.walker[k]
     rungs.value[k, 0], rungs.walker[k] = rungs.value[k + 1, 0], rungs.walker[k + 1]
     rungs.value[k + 1, 0], rungs.walker[k + 1] = value, walker

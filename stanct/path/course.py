@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.integrate import trapezoid
 from scipy.special import expit, logit
 
 from stanct.arrays import Array, log_sum_exp
@@ -58,7 +57,7 @@ class Course:
         must spend their time there, and not spread it equally along the path.
         """
         stay = self.speed**POWER
-        whole = trapezoid(stay, self.beta)
+        whole = np.trapezoid(stay, self.beta)
         if whole == 0:  # δ is constant
             return np.zeros(self.beta.size)
         return np.log(uniform + (1 - uniform) * stay / whole)
@@ -79,7 +78,7 @@ class Course:
             return replace(bias, atom=0.0)
         log_terms = self.log_z - self.log_z[0] - bias(self.beta)
         most = log_terms.max()
-        log_rest = most + np.log(trapezoid(np.exp(log_terms - most), self.beta))
+        log_rest = most + np.log(np.trapezoid(np.exp(log_terms - most), self.beta))
         return replace(bias, atom=float(np.clip(expit(logit(share) + log_rest), *WEIGHTS)))
 
 

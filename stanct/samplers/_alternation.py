@@ -73,6 +73,7 @@ class Alternation(HmcMethod[TemperedRun]):
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
     aims: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = "evaluate", "gibbs_draws"
     thins: ClassVar[bool] = True
 
     bootstrap: Annotated[int, Whole(0)] = 0

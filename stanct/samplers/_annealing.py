@@ -77,6 +77,7 @@ class Annealing(HmcMethod[Result]):
     """
 
     default_draws: ClassVar[int] = 128
+    loops: ClassVar[tuple[str, ...]] = "evaluate", "anneal"
     default_warmup: ClassVar[int] = 8
     default_base: ClassVar[str] = MODES
     least_warmup: ClassVar[int] = 1

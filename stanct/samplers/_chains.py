@@ -71,6 +71,7 @@ class NutsMethod(Method[Result]):
     # With fewer iterations, Stan adapts no metric.
     least_warmup: ClassVar[int] = 150
     by_nuts: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = "evaluate_extended", "nuts_draws"
 
     bootstrap: Annotated[int, Whole(0)] = 1
     target_accept: Annotated[float, Real(0, 1)] = 0.9

@@ -52,6 +52,9 @@ class Method(ABC, Generic[Result]):
         Whether the method runs NUTS, which CmdStan can run on a generated program (``engine=``).
     cmdstan_first
         Whether ``engine="auto"`` stands for CmdStan where one is found.
+    loops
+        Names of the compiled loops of `stanct.kernels` that the method calls, in the order of their
+        first calls. On a first run another process compiles them while the base is being found.
     thins
         Whether the method can keep x of some draws only (``thin=``), and store it (``store=``).
     stochastic
@@ -68,6 +71,7 @@ class Method(ABC, Generic[Result]):
     aims: ClassVar[bool] = False
     by_nuts: ClassVar[bool] = False
     cmdstan_first: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = ()
     thins: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
 

@@ -81,6 +81,7 @@ class Adiabatic(Method[AdiabaticRun]):
     default_warmup: ClassVar[int] = 64
     least_warmup: ClassVar[int] = 8
     aims: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = "evaluate", "contact_flow"
 
     duration: Annotated[float, Real(0)] = 40.0
     step: Annotated[float | None, Real(0)] = None

@@ -127,6 +127,7 @@ class Auto(Method[TemperedRun]):
     aims: ClassVar[bool] = True
     thins: ClassVar[bool] = True
     by_nuts: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = "evaluate_extended", "nuts_draws"
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
     cmdstan_first: ClassVar[bool] = False
 

@@ -58,6 +58,7 @@ class Bidirectional(Annealing[Bracket]):
     """
 
     name: ClassVar[str] = "bidirectional"
+    loops: ClassVar[tuple[str, ...]] = (*Annealing.loops, "tempered_move")
 
     exact: Exact
 

@@ -91,6 +91,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
     default_draws: ClassVar[int] = 2000
     default_warmup: ClassVar[int] = 300
     aims: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = "evaluate", "ladder_scans"
 
     rungs: Annotated[int | tuple[float, ...] | None, Ladder(2)] = None
     reversible: Annotated[bool, Flag()] = False
