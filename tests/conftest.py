@@ -84,7 +84,10 @@ class Scanned(FunctionDensity):
         dimension: int,
     ) -> None:
         super().__init__(gradient, dimension)
-        self.log_densities = log_densities
+        self._log_densities = log_densities
+
+    def log_densities(self, points: np.ndarray) -> np.ndarray:
+        return self._log_densities(points)
 
 
 @pytest.fixture

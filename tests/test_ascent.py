@@ -74,6 +74,19 @@ def test_ends_are_as_good_as_scipys(name: str) -> None:
     assert counted.spent < 100 * len(starts)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_steps_that_were_far_too_short_are_followed_by_long_ones(name: str) -> None:
+    """Hardly an ascent ends on a slope, where a memory of steeper ones makes its steps tiny."""
+    density = PROGRAMS[name]()
+    counted, root = _Counted(density), np.ones((1, density.dimension))
+    uniform = np.random.default_rng(3).uniform(-1, 1, (1000, density.dimension))
+    starts = np.resize(RADII, 1000)[:, None] * uniform
+    starts = starts[np.isfinite(density.log_densities(starts))]
+    ends = np.array([counted.ascended(start, root)[1] for start in starts])
+    assert np.mean(ends > ends.max() - 0.01) > 0.98
+    assert ends.max() == pytest.approx(scipys(density, np.zeros(density.dimension)), abs=1e-6)
+
+
 def gaussian(precision: np.ndarray) -> FunctionDensity:
     return FunctionDensity(
         lambda x: (float(-0.5 * x @ precision @ x), -precision @ x), len(precision)
