@@ -24,11 +24,10 @@ from numpy._core import _multiarray_umath as umath
 ROOT = Path(__file__).resolve().parent.parent
 # What these tests assert depends on where chains go.
 FILES = """
-    adiabatic ais atom auto bases bidirectional binding bridge calibration chains comparison
-    extending families forecast function_target gibbs hierarchies inference inits joint looks many
-    minibatch nested outskirts parallel_tempering power_copies power_posterior precision
-    pseudo_extended_sampling remedies report ridges rounds scouts search simulated_tempering
-    stan_models tact tails tempered_run thermodynamic tours two_stages wide
+    adiabatic ais atom auto bases bidirectional bridge chains comparison extending forecast
+    function_target gibbs inference joint looks many minibatch outskirts parallel_tempering
+    power_copies power_posterior precision pseudo_extended_sampling remedies report ridges rounds
+    scouts search simulated_tempering tact tails tempered_run thermodynamic tours two_stages wide
 """
 CORES = ("Prescott", "Nehalem", "Sandybridge", "Haswell", "SkylakeX")
 # numpy's own loops without what this processor has beyond the least.
