@@ -175,14 +175,15 @@ def test_machine_code_that_others_could_have_written_is_not_loaded(copy: Path) -
 
 AHEAD = """
 import stanct
-from stanct import compiling, kernels
+from stanct import compiling
+from stanct.kernels import ahead
 from stanct.samplers import METHODS
 model = stanct.temper("parameters { real x; } model { x ~ normal(0, 1); }")
 base, found = stanct.GaussianBase([0.0], [[1.5]]), {}
-for name in ("joint", "gibbs", "parallel_tempering", "ais", "adiabatic"):
+for name in ("joint", "gibbs", "parallel_tempering", "ais", "adiabatic", "tact"):
     model.sample(method=name, base=base, chains=2, draws=64, seed=1, progress=False)
     for loop in METHODS[name].loops:
-        found[loop] = sum(getattr(kernels, loop).stats.cache_misses.values())
+        found[loop] = sum(ahead._LOOPS[loop].stats.cache_misses.values())
 print(sorted(found.items()))
 print(sorted(compiling._AWAITED))
 """

@@ -20,7 +20,10 @@ from stanct.kernels.evaluation import State, evaluate, make_scratch
 from stanct.kernels.extended import evaluate_extended
 from stanct.kernels.hmc import Mover, Moves, make_table, tempered_move
 from stanct.kernels.inversion import make_law
+from stanct.kernels.noisy import Potential, energy_at, make_reading
 from stanct.kernels.nuts import Orbit, make_nuts_out, make_subtrees, nuts_draws
+from stanct.kernels.tact import Bias as Learned
+from stanct.kernels.tact import Dynamics, TactOut, Walker, run_looks
 from stanct.kernels.tempering import (
     Alternation,
     Scanning,
@@ -44,6 +47,8 @@ _LOOPS: dict[str, Any] = {
         anneal,
         tempered_move,
         contact_flow,
+        energy_at,
+        run_looks,
     )
 }
 
@@ -92,6 +97,10 @@ def compiled_here(*names: str) -> None:
     extended = make_extended(_Nowhere(), base, Bias.linear(0.0), 1, np.zeros(0))
     problem, scratch, trees = extended.problem, make_scratch(1), make_subtrees(10, 2, 1)
     state, rng = State(one, one, one), np.random.Generator(np.random.PCG64(0))
+    pair, three, eye, counts = (1.0, 1.0), np.zeros(3), np.eye(1), np.zeros(3, np.int64)
+    potential = Potential(
+        problem.call, counts, one, one, 0, True, one, eye, one, eye, pair,
+    )  # fmt: skip
     mover = Mover(Moves(1.0, 1, 0.8, True), make_table(1), scratch)
     arguments: dict[str, tuple[Any, ...]] = {
         "evaluate": (problem, one, one, one, scratch),
@@ -114,6 +123,15 @@ def compiled_here(*names: str) -> None:
         "contact_flow": (
             problem, Flow(1.0, 1.0, 1.0, 1.0, 1, two, two), make_swarm(np.zeros((0, 1)), 2),
             (0, 1), rng, scratch,
+        ),
+        "energy_at": (potential, one, rng, make_reading(1)),
+        "run_looks": (
+            potential, Walker(one, one, one, three, counts), Learned(one, one, one, one),
+            Dynamics(
+                pair, pair, pair, 1.0, 1.0, 1.0, 1.0, True, True, True, 1, True, (1.0, 1.0, 1.0),
+                0.0, (1, 1),
+            ),
+            rng, TactOut(eye, one, eye),
         ),
     }  # fmt: skip
     for name in names:
