@@ -235,7 +235,7 @@ def bounds(work: Work) -> Made:
         f"{'hold' if held else 'FAIL'}. In ten bins of β, the draws of joint tempering differ "
         f"from p(β) by at most {worst[0]:.1f} standard errors with log ζ = {zetas[0]:g}, and by at "
         f"most {worst[1]:.1f} with {zetas[1]:g}. They have no atom at β = 0 (`atom=0`), as p(β) "
-        "has none; the default puts a tenth or more of the draws there."
+        "has none; the default puts a twentieth of the draws there."
     )
     verdict = " The paper has these bounds as formulas, without a picture."
     return Made(rows, figure, work.judged(says, verdict))
