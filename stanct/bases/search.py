@@ -455,7 +455,10 @@ def _seen_again(modes: Sequence[_Mode], place: Array, value: float) -> bool:
 def _newton(
     gradient: _Counted, place: Array, value: float, precision: Array
 ) -> tuple[Array, float, Array]:
-    """Newton steps while they ascend by more than rounding, with the curvature at their end."""
+    """Newton steps while they ascend by more than rounding, with the curvature at their end.
+
+    No coordinate changes by more than `reach` in a step.
+    """
     for _ in range(3):
         if not np.isfinite(precision).all():
             break
@@ -463,6 +466,8 @@ def _newton(
         try:
             step = np.linalg.solve(precision, slope)
         except np.linalg.LinAlgError:
+            break
+        if np.abs(step).max() > gradient.reach:
             break
         gain = 0.5 * float(slope @ step)
         new = gradient(place + step)[0]
