@@ -383,7 +383,7 @@ model {
 
 @LONG
 def test_equations_have_a_base_in_seconds() -> None:
-    """Newton's steps, Stan's ascents and looks for tails took forty seconds far away."""
+    """Newton's steps and looks for tails took forty seconds far away."""
     times, y = [0.5, 1, 1.5, 2, 3, 4, 5, 6], [0.3, 0.42, 0.45, 0.4, 0.3, 0.2, 0.15, 0.1]
     target = target_of(COMPARTMENTS, {"n": 8, "t": times, "y": y})
     began = time.process_time()

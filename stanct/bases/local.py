@@ -37,9 +37,6 @@ LEAST_WEIGHT = 1e-9
 # search finds no step. One that ends takes at most 1,000 iterations of some 30 evaluations. Time in
 # seconds, and evaluations beyond it, that an ascent may take.
 LONGEST, MOST_EVALUATIONS = 15.0, 100_000
-# The share of both where the density solves equations. One point far away may then take as long,
-# and ascents that stay near the mass need a few thousand evaluations.
-SOLVED = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,10 @@ class LocalFit:
 
 
 @contextmanager
-def bounded(density: BatchDensity, *, solves: bool) -> Iterator[None]:
+def bounded(density: BatchDensity) -> Iterator[None]:
     """End the ascent by Stan's L-BFGS that the body makes, if it goes on and on.
 
-    Three gradients tell how long it may take: less where the density `solves` equations.
+    Three gradients tell how long it may take.
 
     Raises
     ------
@@ -78,7 +75,7 @@ def bounded(density: BatchDensity, *, solves: bool) -> Iterator[None]:
         density.log_density_gradient(x)
     each = (time.perf_counter() - begun) / len(points)
     try:
-        with at_most((SOLVED if solves else 1.0) * (LONGEST + MOST_EVALUATIONS * each)):
+        with at_most(LONGEST + MOST_EVALUATIONS * each):
             yield
     except TimeoutError:
         raise EngineError(

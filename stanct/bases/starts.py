@@ -89,7 +89,7 @@ def attempts(
             bar.update()
             attempt: Attempt
             try:
-                with bounded(own, solves=target.solves_equations):
+                with bounded(own):
                     attempt = way(
                         target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
                     )
@@ -168,7 +168,7 @@ def laplace_fits(
     for child, radius in zip(seed.spawn(STARTS), _radii(target), strict=False):
         bar.update()
         try:
-            with bounded(density, solves=target.solves_equations):
+            with bounded(density):
                 mode, value = embedded.mode(
                     target.density_recipe, seed=stan_seed(child), radius=radius
                 )

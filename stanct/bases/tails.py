@@ -126,7 +126,12 @@ class _Lines:
         self._top = density.log_densities(centre[None])[0]
 
     def may_be_heavy(self, step: Array, volume: int = 1) -> bool:
-        """Whether the density is high enough far out; steps are one standard deviation long."""
+        """Whether the density is high enough far out; steps are one standard deviation long.
+
+        It may be where far out is beyond reach.
+        """
+        if LOOK * np.abs(step).max() > self._reach:
+            return True
         far = self._at(np.array([-LOOK, LOOK])[:, None] * step)
         return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - DROP)
 

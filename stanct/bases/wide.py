@@ -235,7 +235,7 @@ def _ends(
     for child, radius in zip(seed.spawn(STARTS), itertools.cycle(RADII), strict=False):
         bar.update()
         try:
-            with bounded(target.density, solves=target.solves_equations):
+            with bounded(target.density):
                 block = embedded.pathfinder(
                     target.density_recipe, seed=stan_seed(child), draws=CANDIDATES, radius=radius,
                     judged=JUDGED,
