@@ -365,33 +365,6 @@ def test_equations_that_become_slow_far_away() -> None:
     assert run.provenance["survey"]["radius"] == 6
 
 
-COMPARTMENTS = """
-functions {
-  vector flow(real t, vector y, real a, real b) { return [-a * y[1], a * y[1] - b * y[2]]'; }
-}
-data { int n; array[n] real t; vector[n] y; }
-parameters { real<lower=0> a; real<lower=0> b; real<lower=0> s; }
-model {
-  array[n] vector[2] m = ode_rk45(flow, [1.0, 0.0]', 0, t, a, b);
-  a ~ exponential(1);
-  b ~ exponential(1);
-  s ~ exponential(5);
-  for (i in 1:n) y[i] ~ normal(m[i][2], s);
-}
-"""
-
-
-@LONG
-def test_equations_have_a_base_in_seconds() -> None:
-    """Newton's steps and looks for tails took forty seconds far away."""
-    times, y = [0.5, 1, 1.5, 2, 3, 4, 5, 6], [0.3, 0.42, 0.45, 0.4, 0.3, 0.2, 0.15, 0.1]
-    target = target_of(COMPARTMENTS, {"n": 8, "t": times, "y": y})
-    began = time.process_time()
-    run = sample(target, seed=1, draws=400, progress=False)
-    assert isinstance(run, EvidenceRun) and run.evidence.std_error < 0.03
-    assert time.process_time() - began < 30
-
-
 @pytest.mark.parametrize(
     ("dimension", "places", "astray"), [(13, 0, 20), (13, 25, 25), (12, 0, 30)]
 )
