@@ -123,6 +123,7 @@ def test_a_process_is_drawn_in_two_stages(
     loaded = stanct.load(tmp_path / "run")
     assert isinstance(loaded.base, NestedLowRank)
     longer = loaded.extend(100, progress=False)
+    assert isinstance(longer, stanct.EvidenceRun)
     assert longer.draws == run.draws + 100
     assert abs(longer.evidence.log_z - log_z) < 4 * longer.evidence.std_error
 
@@ -133,6 +134,7 @@ def test_other_methods_take_a_gaussian_with_the_moments_of_these_draws(
 ) -> None:
     data, log_z = process
     run = stanct.temper(PROCESS).sample(data, "gibbs", seed=1, progress=False)
+    assert isinstance(run, stanct.EvidenceRun)
     assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error < 0.6
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import stanct
+from stanct.engines.embedded import Recipe
 from stanct.targets import density as densities
 from stanct.targets import once
 from stanct.targets.density import Density
@@ -47,7 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sources: list[str] = []
     before = densities._model
 
-    def counted(recipe: stanct.engines.embedded.Recipe) -> object:
+    def counted(recipe: Recipe) -> object:
         sources.append(recipe.source)
         return before(recipe)
 
@@ -60,7 +61,7 @@ def test_densities_have_the_same_bits(made: list[str]) -> None:
     target = stanct.temper(LOOPS).target(DATA)
     found = target.density
     assert sum("transformed data" in source for source in made) == 1
-    plain = Density(stanct.engines.embedded.Recipe(LOOPS, target.data.text))
+    plain = Density(Recipe(LOOPS, target.data.text))
     assert found.names == plain.names
     for x in np.random.default_rng(1).normal(size=(20, 7)):
         value, gradient = plain.log_density_gradient(x)

@@ -8,11 +8,13 @@ from conftest import LONG, target_of
 from sampled import sampled
 from scipy.stats import kstest
 
+from stanct.arrays import Array
 from stanct.bases.local import LocalFit
 from stanct.bases.tails import ALL, find_tails
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 from stanct.runs.diagnostics import tails_check
+from stanct.targets.density import Density
 
 HEAVY = """
 data { real nu; }
@@ -109,3 +111,22 @@ def test_draws_of_a_mixture_are_standard_normal_when_standardised(rng) -> None:
     for values in (u[:, 0], u[:, 1], (u[:, 0] + u[:, 1]) / np.sqrt(2)):
         assert kstest(values, "norm").pvalue > 1e-3
     assert kstest(base.standardised(z + 0.05)[:, 0], "norm").pvalue < 1e-3
+
+
+def test_nothing_is_asked_beyond_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far away, an equation may take seconds to solve."""
+    density = target_of("parameters { real x; } model { x ~ student_t(3, 0, 1); }", {}).density
+    fit = LocalFit(np.zeros(1), np.eye(1), 0.0, np.zeros((1, 1)))
+    asked, before = list[float](), Density.log_densities
+
+    def watched(self: Density, points: Array) -> Array:
+        asked.append(float(np.abs(points).max(initial=0.0)))
+        return before(self, points)
+
+    monkeypatch.setattr(Density, "log_densities", watched)
+    find_tails(density, ("x",), [fit], np.random.SeedSequence(1))
+    assert max(asked) > 30
+    asked.clear()
+    tails = find_tails(density, ("x",), [fit], np.random.SeedSequence(1), reach=6.0)
+    assert 4 < max(asked) <= 6
+    assert not np.isnan([weight for weight, _ in tails.wide]).any()

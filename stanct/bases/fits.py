@@ -14,6 +14,7 @@ from stanct.bases.modes import FitSeeds, Hints, Modes, effort_of, find_modes
 from stanct.bases.nested import Nested
 from stanct.bases.ridges import SAMPLE, Ridges, find_ridges, reweighted
 from stanct.bases.scouts import Scouts, annealed_scouts
+from stanct.bases.starts import reach_of
 from stanct.bases.tails import Tails, find_tails
 from stanct.bases.wide import MOST_DENSE, RADII, STARTS, fit_wide
 from stanct.engines.cmdstan import CmdStan
@@ -246,7 +247,8 @@ def fit_base(
     tails = Tails()
     if method == "pilot":
         names = target.density.unconstrained_names
-        tails = find_tails(target.density, names, modes.fits, seeds.tails)
+        reach = reach_of(target)
+        tails = find_tails(target.density, names, modes.fits, seeds.tails, reach=reach)
     separated = method == "pilot" and len(modes.fits) > 1
     if name == "mixture":
         found = FittedBase(*mixture_of(modes.fits, beside=tails.wide))

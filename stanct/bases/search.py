@@ -453,6 +453,8 @@ def _seen_again(modes: Sequence[_Mode], place: Array, value: float) -> bool:
 def _newton(counted: _Counted, place: Array) -> tuple[Array, float, Array, Array]:
     """Newton steps while they ascend by more than rounding.
 
+    No coordinate changes by more than `reach` in a step.
+
     Returns
     -------
     Their end, and the log density, the gradient and minus the second derivatives there.
@@ -465,6 +467,8 @@ def _newton(counted: _Counted, place: Array) -> tuple[Array, float, Array, Array
         try:
             step = np.linalg.solve(precision, slope)
         except np.linalg.LinAlgError:
+            break
+        if np.abs(step).max() > counted.reach:
             break
         new, slope_there = counted.at(place + step)
         if not (0.5 * float(slope @ step) > 1e-9 and new > value):

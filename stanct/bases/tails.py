@@ -12,6 +12,7 @@ where the volume at a distance r counts as r^(D−1).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -68,6 +69,8 @@ def find_tails(
     names: Sequence[str],
     fits: Sequence[LocalFit],
     seed: np.random.SeedSequence,
+    *,
+    reach: float = math.inf,
 ) -> Tails:
     """Look for heavy tails of a density around the best of its modes.
 
@@ -77,9 +80,12 @@ def find_tails(
         Names of the D unconstrained coordinates.
     fits
         All modes that are known, best first. What lies in one of them is no tail.
+    reach
+        How far from the best mode, in any coordinate, the density is asked for. Beyond, it counts
+        as nothing.
     """
     base = GaussianBase.from_covariance(fits[0].mean, fits[0].covariance)
-    lines = _Lines(density, base.mean, fits)
+    lines = _Lines(density, base.mean, fits, reach)
     dimension, covariance = base.dimension, base.covariance
     inverse = solve_triangular(base.scale, np.eye(dimension), lower=True)
     # Of coordinate i, given all others.
@@ -112,13 +118,20 @@ def find_tails(
 class _Lines:
     """The density along lines through a centre, where no mode explains it."""
 
-    def __init__(self, density: SampledDensity, centre: Array, modes: Sequence[LocalFit]) -> None:
-        self._density, self._centre, self._modes = density, centre, modes
+    def __init__(
+        self, density: SampledDensity, centre: Array, modes: Sequence[LocalFit], reach: float
+    ) -> None:
+        self._density, self._centre, self._modes, self._reach = density, centre, modes, reach
         self.evaluations = 1
         self._top = density.log_densities(centre[None])[0]
 
     def may_be_heavy(self, step: Array, volume: int = 1) -> bool:
-        """Whether the density is high enough far out; steps are one standard deviation long."""
+        """Whether the density is high enough far out; steps are one standard deviation long.
+
+        It may be where far out is beyond reach.
+        """
+        if LOOK * np.abs(step).max() > self._reach:
+            return True
         far = self._at(np.array([-LOOK, LOOK])[:, None] * step)
         return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - DROP)
 
@@ -149,8 +162,10 @@ class _Lines:
         return np.bincount(shells, tail, EDGES.size + 1)[1:] / total
 
     def _at(self, offsets: Array) -> Array:
-        self.evaluations += len(offsets)
-        found = self._density.log_densities(self._centre + offsets)
+        near = np.abs(offsets).max(axis=1) <= self._reach
+        found = np.full(len(offsets), -np.inf)
+        found[near] = self._density.log_densities(self._centre + offsets[near])
+        self.evaluations += int(near.sum())
         return np.where(np.isnan(found), -np.inf, found)
 
 
