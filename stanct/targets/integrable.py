@@ -108,7 +108,11 @@ def endless(
     alive = (high | vanishes).all(axis=1)
     spent = found.size
     blamed = np.zeros(x.shape[1], bool)
-    for line in np.flatnonzero(alive):
+    is_ray = np.arange(len(lines)) % len(steps) >= len(steps) - len(rays)
+    # Rays name whatever moves along them, and so come last.
+    for line in np.concatenate([np.flatnonzero(alive & ~is_ray), np.flatnonzero(alive & is_ray)]):
+        if is_ray[line] and blamed.any():
+            break
         start, step = lines[int(line)]
         spent += len(DISTANCES)
         if _has_no_end(log_densities, start, step):
