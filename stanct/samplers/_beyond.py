@@ -9,6 +9,7 @@ import numpy as np
 
 from stanct.arrays import Array
 from stanct.bases.modes import effort_of
+from stanct.engines.embedded import DrawBlock
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.targets.integrable import endless
@@ -20,6 +21,8 @@ from stanct.work.ledger import Ledger
 
 # Of the usual work, the share with which lines are still followed.
 LEAST_EFFORT = 0.1
+# Draws whose middle tells where slices of scales begin.
+SOME = 200
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
@@ -50,12 +53,24 @@ def endless_along(
     ledger.evaluations += found.evaluations
     if found.along or not by_gradients:
         return list(found.along)
-    bounded = {one.name for one in target.program.parameters if one.constraints.keys() == {"lower"}}
-    scales = [place for place, name in enumerate(names) if name in bounded]
     inside = x[np.isfinite(log_weights)]
+    users, inside = _as_written(target, inside[:: 1 + len(inside) // SOME])
+    density, names = users.density, users.density.unconstrained_names
+    bounded = {one.name for one in users.program.parameters if one.constraints.keys() == {"lower"}}
+    scales = [place for place, name in enumerate(names) if name in bounded]
     along, spent = endless_scales(density.log_density_gradient, inside, scales)
     ledger.gradients += spent
     return [names[place] for place in along]
+
+
+def _as_written(target: ProgramTarget, x: Array) -> tuple[ProgramTarget, Array]:
+    """The target and its points in the user's own form, in which slices of scales are Gaussian."""
+    if target.written is None:
+        return target, x
+    users = replace(target, program=target.written, written=None, flexible=False)
+    values = target.variables(x[None], np.random.SeedSequence(0))
+    block = DrawBlock({name: values[name] for name in users.program.parameter_names}, {})
+    return users, users.unconstrain(block, 0, np.random.default_rng(0))
 
 
 def endless_early(target: SampledTarget, points: Array | None, ledger: Ledger) -> bool:

@@ -30,6 +30,9 @@ THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
 # Directions that are no axis: how many, in how many dimensions, how large a part of a gradient may
 # be along them, gradients for each dimension, and the longest step: longer ones are not exact.
 DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
+# Distances at which the mass must not be lower than where a line ends. Farther out, the rounding
+# of a direction leaves a narrow ridge.
+FARTHER = 2.0 ** np.array([30, 37, 44])
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
 # Rays go to so many of the draws that are farthest from the middle, none of them nearly along
@@ -105,7 +108,11 @@ def endless(
     alive = (high | vanishes).all(axis=1)
     spent = found.size
     blamed = np.zeros(x.shape[1], bool)
-    for line in np.flatnonzero(alive):
+    is_ray = np.arange(len(lines)) % len(steps) >= len(steps) - len(rays)
+    # Rays name whatever moves along them, and so come last.
+    for line in np.concatenate([np.flatnonzero(alive & ~is_ray), np.flatnonzero(alive & is_ray)]):
+        if is_ray[line] and blamed.any():
+            break
         start, step = lines[int(line)]
         spent += len(DISTANCES)
         if _has_no_end(log_densities, start, step):
@@ -127,6 +134,17 @@ def _directions(density: Density | None, x: Array, weights: Array) -> tuple[Arra
         steps = np.concatenate([steps, flat * np.minimum(lengths, LONGEST)[:, None]])
     steps = steps[np.abs(steps).max(axis=1) > 0]
     return np.concatenate([steps, -steps]), spent
+
+
+def _ends_far_away(
+    log_densities: Callable[[Array], Array], start: Array, step: Array, mass: float
+) -> bool:
+    """Whether the mass falls off beyond all distances of lines, as by a very wide prior.
+
+    Draws may have come but a small part of the way. Where exp overflows, nothing is told.
+    """
+    found = log_densities(start + FARTHER[:, None] * step) + np.log(FARTHER)
+    return bool((found[np.isfinite(found)] < mass - DROP).any())
 
 
 def _rays(x: Array) -> tuple[Array, Array]:
@@ -175,7 +193,7 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
     kept = last[2:] - last[:-2]
     flat = (kept > np.log(KEEPS)).all() and last[-1] > mass.max() + np.log(MATTERS)
     if not flat or end == len(finite):
-        return bool(flat)
+        return bool(flat) and not _ends_far_away(log_densities, start, step, float(mass[-1]))
     inside, outside = DISTANCES[end - 1], DISTANCES[end]
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
