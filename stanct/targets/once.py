@@ -8,8 +8,8 @@ takes minutes each time. The values that one handle computed are data for all ot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,8 +30,30 @@ MOST_NUMBERS = 5_000_000
 _TYPES = {"int", "real", "vector", "row_vector", "matrix"}
 
 
-def computed_once(program: Program, data: StanData, prefix: str) -> Callable[[Recipe], Recipe]:
-    """A function that turns transformed data of recipes into data.
+@dataclass(frozen=True)
+class Computed:
+    """Turns transformed data of recipes into data; a target takes it along to workers.
+
+    Attributes
+    ----------
+    data
+        The user's data with the values; None to change nothing.
+    declarations
+        Those of the transformed data, as data.
+    """
+
+    data: str | None = None
+    declarations: str = ""
+
+    def __call__(self, recipe: Recipe) -> Recipe:
+        """The recipe with the values as data."""
+        if self.data is None:
+            return recipe
+        return replace(recipe, source=_as_data(recipe.source, self.declarations), data=self.data)
+
+
+def computed_once(program: Program, data: StanData, prefix: str) -> Computed:
+    """What turns transformed data of recipes into data.
 
     It changes nothing where the transformed data are quickly computed, are random or no plain
     numbers, or where Stan rejects them.
@@ -49,14 +71,13 @@ def computed_once(program: Program, data: StanData, prefix: str) -> Callable[[Re
     slow = bool(declared) and plain and _has_loops(program) and _random(program) is None
     values = _values(program, declared, data, prefix) if slow else None
     if values is None:
-        return lambda recipe: recipe
-    text = data.extended(values)
+        return Computed()
     declarations = " ".join(
         f"{_type(program.syntax, one)} {program.syntax.word(name)};"
         for one in declared
         for name, _ in one.names
     )
-    return lambda recipe: replace(recipe, source=_as_data(recipe.source, declarations), data=text)
+    return Computed(data.extended(values), declarations)
 
 
 def refuse_random_data(program: Program) -> None:
