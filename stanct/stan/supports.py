@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 from scipy.special import betainc, expit, gammainc, gammaincc, ndtr, stdtr
-from scipy.stats import vonmises
 
 Cdf = Callable[..., float]
 
@@ -45,6 +44,12 @@ class Family:
     centre: int | None = None
     standard: bool = False
     period: float = math.inf
+
+
+def _von_mises(x: float, m: float, k: float) -> float:
+    from scipy.stats import vonmises  # takes .4 s to load
+
+    return float(vonmises.cdf(x, k, loc=m))
 
 
 def _laplace(x: float, m: float, s: float) -> float:
@@ -95,7 +100,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "beta": _unit(lambda x, a, b: betainc(a, b, x)),
         "beta_proportion": _unit(lambda x, m, k: betainc(m * k, (1 - m) * k, x)),
         "uniform": Family(_within, low_argument=0, high_argument=1),
-        "von_mises": Family(lambda x, m, k: float(vonmises.cdf(x, k, loc=m)), period=2 * math.pi),
+        "von_mises": Family(_von_mises, period=2 * math.pi),
         "pareto": Family(lambda x, m, a: 1 - (m / x) ** a if x > m else 0.0, low_argument=0),
         "pareto_type_2": Family(
             lambda x, m, s, a: 1 - (1 + (x - m) / s) ** -a if x > m else 0.0, low_argument=0
