@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +121,14 @@ def test_enough_is_enough(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert given.draws == 100 * auto.INDEPENDENT and given.provenance["stopping"]["looks"] == []
     code = python_lines(default_run(LINE, seed, draws=stanct.Auto.default_draws))
     assert code is not None and "draws=2500" in code
+
+
+def test_looks_are_in_the_checkpoint(seed: int, tmp_path: Path) -> None:
+    """So that the draws between them are there when the time is over."""
+    run = default_run(TWO_MODES, seed, checkpoint=tmp_path)
+    assert len(run.provenance["stopping"]["looks"]) > 1
+    found: Any = stanct.salvage(tmp_path)
+    assert np.array_equal(found.delta, run.delta) and found.evidence == run.evidence
 
 
 def test_what_is_not_enough_ends_at_the_limit(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
