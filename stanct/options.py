@@ -41,7 +41,8 @@ class Options(TypedDict, total=False):
     chains
         Number of independent chains, ladders or streams of particles; 4 by default.
     draws, warmup
-        Kept and adaptation iterations of each chain. The defaults depend on the method.
+        Kept and adaptation iterations of each chain. The defaults depend on the method. Without
+        `draws` and `target_se`, the method auto stops earlier where it has enough; see `Auto`.
     target_se, max_draws
         Standard error of log Z at which to stop, in every method that estimates log Z, and the
         largest number of draws of each chain until then, by default 20 × `draws`. With `target_se`,

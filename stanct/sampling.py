@@ -169,7 +169,7 @@ def _call(method: Method[Any], plan: Plan, target: Any, asked: Asked) -> dict[st
     if not isinstance(target, ProgramTarget):
         return None
     # Draws of the default's own choice are chosen again.
-    own = ("draws_given",) if plan.draws_given else ("draws_given", "draws")
+    own = ("draws_given", "enough", *([] if plan.draws_given else ["draws"]))
     names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints", *own)]
     options = {name: getattr(plan, name) for name in names}
     options |= {"inits": asked.inits, "search_radius": plan.hints.radius}

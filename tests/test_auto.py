@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_what_it_chooses_is_right(
 
 def test_enough_is_enough(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without a number of draws or an error stops, says why, and both aims are settings."""
-    monkeypatch.setattr(auto, "_failed", lambda run: [])  # one in many fails by chance
+    monkeypatch.setattr(auto, "mendable", lambda checks: [])  # one in many fails by chance
     run = default_run(TWO_MODES, seed)
     assert run.method == "independence" and run.draws < 600
     assert run.evidence.std_error < 0.02 and least_effective(run.z, run.log_weights()) > 1000
@@ -120,6 +121,14 @@ def test_enough_is_enough(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert given.draws == 100 * auto.INDEPENDENT and given.provenance["stopping"]["looks"] == []
     code = python_lines(default_run(LINE, seed, draws=stanct.Auto.default_draws))
     assert code is not None and "draws=2500" in code
+
+
+def test_looks_are_in_the_checkpoint(seed: int, tmp_path: Path) -> None:
+    """So that the draws between them are there when the time is over."""
+    run = default_run(TWO_MODES, seed, checkpoint=tmp_path)
+    assert len(run.provenance["stopping"]["looks"]) > 1
+    found: Any = stanct.salvage(tmp_path)
+    assert np.array_equal(found.delta, run.delta) and found.evidence == run.evidence
 
 
 def test_what_is_not_enough_ends_at_the_limit(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +222,7 @@ def test_longer_runs_fit_the_budget(seed: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_failed", lambda run: [])  # one in many fails by chance
+    monkeypatch.setattr(auto, "mendable", lambda checks: [])  # one in many fails by chance
     plain = default_run(TWO_MODES, seed, draws=300)
     run = default_run(TWO_MODES, seed, method=stanct.Auto(confirm=True), draws=300)
     assert np.array_equal(run.delta, plain.delta) and plain.evidence == run.evidence

@@ -418,8 +418,8 @@ def _scouted(
 
     Every mode has the same weight, because the next one to be found may outweigh all known ones. If
     scouts end farther apart than their starts, new scouts start from a Gaussian around and beyond
-    them. The first Gaussian is wider if `unseen` modes are likely. The function returns the last
-    scouts, with the gradients of all.
+    them. If `unseen` modes are likely, the first Gaussian is wider, and there is a second look. The
+    function returns the last scouts, with the gradients of all.
     """
     mean, covariance, _ = mixture_moments(
         np.zeros(len(fits)), [fit.mean for fit in fits], [fit.covariance for fit in fits]
@@ -440,5 +440,7 @@ def _scouted(
             bar.update()
             gradients += scouts.gradients
             mean, covariance = gaussian_moments(scouts.points)
-            if not looks or np.all(np.diag(covariance) < (1 + noise) * before):
+            done = MOST_LOOKS - len(looks)
+            settled = done > unseen and np.all(np.diag(covariance) < (1 + noise) * before)
+            if settled or not looks:
                 return Scouts(scouts.points, scouts.log_z, gradients)

@@ -331,7 +331,7 @@ class _Chains:
         done: list[list[GibbsOut]] = [[] for _ in self.members]
         out, ahead, interrupted = None, precision.first, False
         with job.bar(len(self.members) * precision.first, job.method) as bar:
-            watch = Watch(base_draws, 1, self.bias, precision, bar)
+            watch = Watch(base_draws, 1, self.bias, precision, bar, job.execution)
 
             clock, told = Clock(), False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.path_checks import path_checks
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
+from stanct.work.execution import Execution
 from stanct.work.progress import Bar
 
 # Largest share of the time spent on the text, and least seconds between two updates.
@@ -42,6 +44,8 @@ class Watch:
         The stopping rule.
     bar
         The progress bar beside which the text is shown.
+    execution
+        Remembers the looks.
 
     Attributes
     ----------
@@ -50,13 +54,20 @@ class Watch:
     """
 
     def __init__(
-        self, base_draws: BaseDraws, per_draw: int, bias: AnyBias, precision: Precision, bar: Bar
+        self,
+        base_draws: BaseDraws,
+        per_draw: int,
+        bias: AnyBias,
+        precision: Precision,
+        bar: Bar,
+        execution: Execution,
     ) -> None:
         self.base_draws = base_draws
         self.per_draw = per_draw
         self.bias = bias
         self.precision = precision
         self.bar = bar
+        self.execution = execution
         self.forecast = ""
         self._started = time.perf_counter()
         self._next = self._started + LEAST_WAIT
@@ -97,21 +108,29 @@ class Watch:
         draws = beta.shape[1]
         if self.precision.target_se is None:
             return self.precision.more(draws, math.nan, ())
-        estimator = self._estimator(beta, delta)
-        evidence = estimator.evidence("")
-        failed: tuple[str, ...] = ()
-        effective = math.inf
-        if evidence.std_error <= self.precision.target_se:
-            points = self.base_draws.base.standardised(z)
-            checks = path_checks(estimator, evidence, points, beta, {}, kept=kept)
-            failed = tuple(check.name for check in checks if not check.passed)
-            if self.precision.effective:
-                effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
-                tours = estimator.effective_tours
-                failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
-        ahead = self.precision.more(draws, evidence.std_error, failed, effective)
+        # A checkpoint has the look, which a run that is out of time could not take again.
+        look = partial(self._look, self.precision.target_se, z, beta, delta, kept)
+        ahead = self.precision.more(draws, *self.execution.once("look", look))
         self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
         return ahead
+
+    def _look(
+        self, target_se: float, z: Array, beta: Array, delta: Array, kept: Array
+    ) -> tuple[float, tuple[str, ...], float]:
+        """The standard error of log Z, failed checks and effective draws; see `Precision.more`."""
+        estimator = self._estimator(beta, delta)
+        evidence = estimator.evidence("")
+        if not evidence.std_error <= target_se:
+            return evidence.std_error, (), math.inf
+        points = self.base_draws.base.standardised(z)
+        checks = path_checks(estimator, evidence, points, beta, {}, kept=kept)
+        failed = tuple(check.name for check in checks if not check.passed)
+        if not self.precision.effective:
+            return evidence.std_error, failed, math.inf
+        tours = estimator.effective_tours
+        failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
+        effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
+        return evidence.std_error, failed, effective
 
     def error(self, beta: Array, delta: Array) -> float:
         """Standard error of log Z from draws so far, with as many draws of the base as usual."""

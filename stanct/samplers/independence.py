@@ -159,7 +159,7 @@ class Independence(Method[TemperedRun]):
             return z, beta, delta, kept, accepted
 
         with job.bar(job.chains * ahead, job.method) as bar:
-            watch = Watch(base_draws, 1, bias, precision, bar)
+            watch = Watch(base_draws, 1, bias, precision, bar, job.execution)
             clock, told = Clock(), False
 
             def seen(latest: list[list[Proposals]]) -> None:

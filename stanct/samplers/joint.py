@@ -175,7 +175,7 @@ class _Stages:
         base_draws = job.base_draws(base, name)
         base_draws.begin(job.execution)
         with job.bar(job.chains * aim.first, name) as bar:
-            watch = Watch(base_draws, per_draw, bias, aim, bar)
+            watch = Watch(base_draws, per_draw, bias, aim, bar, job.execution)
 
             def more(blocks: list[NutsDraws]) -> int:
                 drawn = NutsDraws.joined(blocks)
