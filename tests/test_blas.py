@@ -98,7 +98,7 @@ def digests(
 
 
 def test_a_run_is_the_same_with_two_threads_of_blas() -> None:
-    assert digests("2", ["joint"], [1]) == digests("1", ["joint"], [1])
+    assert digests("2", ["gibbs"], [1]) == digests("1", ["gibbs"], [1])
 
 
 @LONG

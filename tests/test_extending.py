@@ -56,7 +56,8 @@ class TestEachMethod:
         assert longer.draws == draws + more
         assert longer.settings["draws"] == draws + more
         assert "interrupted" not in longer.warnings
-        ratio = run.evidence.std_error / longer.evidence.std_error
+        # A chain of so few draws may not have gone to the base and back.
+        ratio = run.bare_evidence.std_error / longer.evidence.std_error
         ideal = np.sqrt((draws + more) / draws)
         # An error from few draws is itself uncertain by some 30 %.
         assert 0.5 * ideal < ratio < 2 * ideal

@@ -97,7 +97,6 @@ class Dying:
 @pytest.mark.parametrize(
     ("method", "calls", "words"),
     [
-        ("gibbs", 400, r"log z\(β\) is not finite"),
         ("independence", 60, r"log z\(β\) is not finite"),
         ("independence", 1060, "vanishes, or is rejected, at all of 128 draws"),
         ("simulated_tempering", 900, "at all draws of the path"),
@@ -112,6 +111,15 @@ def test_a_function_that_dies_ends_the_run(method: str, calls: int, words: str) 
     with pytest.raises(SamplingError, match=words) as caught:
         sample(target, method, base=BASE, threads=1, **options)
     _told(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::stanct.targets.function_target.FunctionWarning")
+def test_a_function_that_dies_later_leaves_no_log_z() -> None:
+    """Where one chain has met it alive, and the other never has."""
+    target = FunctionTarget(FunctionDensity(Dying(400), 2))
+    options: dict[str, Any] = {"draws": 64, "warmup": 64, "chains": 2, "seed": 1}
+    run = sample(target, "gibbs", base=BASE, threads=1, progress=False, **options)
+    assert {"rejections", "support"} <= set(run.warnings) and "not known" in run.evidence.unknown
 
 
 def _told(error: StanctError) -> None:

@@ -117,7 +117,7 @@ def test_a_process_is_drawn_in_two_stages(
     evidence = run.evidence
     assert abs(evidence.log_z - log_z) < 4 * evidence.std_error < 0.12
     assert run.gradients < 350_000
-    assert run.warnings == ()
+    assert not run.verdict.draws  # its priors of scales are half normals without a truncation
     assert "given height, noise" in run.provenance["steps"][-1]["because"]
     run.save(tmp_path / "run")
     loaded = stanct.load(tmp_path / "run")
@@ -141,9 +141,7 @@ def test_other_methods_take_a_gaussian_with_the_moments_of_these_draws(
 def test_what_is_not_gaussian_is_refused_for_few_gradients() -> None:
     target = stanct.temper(LOGISTIC).target({"N": 260})
     density = target.density
-    found = ascents_from(
-        density.log_density_gradient, [np.zeros(261)], np.ones(261), np.random.default_rng(1)
-    )
+    found = ascents_from(density, [np.zeros(261)], np.ones(261), np.random.default_rng(1))
     (mode,) = found.fits
     nested = find_nested_wide(target, mode, np.random.SeedSequence(1), threads=1)
     assert nested.base is None

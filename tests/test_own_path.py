@@ -14,7 +14,7 @@ from scipy.stats import kstest
 import stanct
 from stanct.errors import SamplingError
 from stanct.estimates.counts import COUNTS, count_evidence
-from stanct.path.bias import LadderBias
+from stanct.path.bias import ATOM, LadderBias
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers.bidirectional import Bidirectional
 
@@ -84,9 +84,7 @@ def test_a_bias_of_ones_own_stays(method: str, seed: int) -> None:
         share = np.exp(-TILT * done.bias.beta)
         assert hot == pytest.approx(share[cold].sum() / share.sum(), abs=0.08)
         return
-    assert (beta == 0).mean() == pytest.approx(
-        0.1 / (0.1 + 0.9 * (1 - np.exp(-TILT)) / TILT), abs=0.06
-    )
+    assert (beta == 0).mean() == pytest.approx(ATOM, abs=0.03)
     inside = beta[beta > 0]
     law = (1 - np.exp(-TILT * inside)) / (1 - np.exp(-TILT))
     assert kstest(law, "uniform").pvalue > 1e-3
