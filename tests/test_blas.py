@@ -79,11 +79,11 @@ def test_a_worker_has_one_thread_while_it_works() -> None:
 
 
 def digests(
-    threads: str | None, methods: Iterable[str], seeds: list[int], **given: object
+    blas: str | None, methods: Iterable[str], seeds: list[int], **given: object
 ) -> dict[str, str]:
     """What each method's run is, in a process where BLAS is told to have so many threads."""
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    environment |= {"OPENBLAS_NUM_THREADS": threads} if threads else {}
+    environment |= {"OPENBLAS_NUM_THREADS": blas} if blas else {}
     settings = {
         "methods": {name: seeds for name in methods},
         "options": {"ais": {"draws": 64}, "tact": {"draws": 60}, "adiabatic": {"draws": 10}},

@@ -242,7 +242,7 @@ CASES: dict[str, Case] = {
     ),
     "improper": Case(
         made("joint", NO_PRIOR, base=UNITS[1], draws=200, warmup=150),
-        "Give s a proper prior",
+        "Give `s` a proper prior",
         made("joint", WITH_PRIOR, base=UNITS[1], draws=200, warmup=150),
     ),
     "rounding": Case(
@@ -252,7 +252,7 @@ CASES: dict[str, Case] = {
     ),
     "tails": Case(
         made("joint", CAUCHY, draws=300, warmup=150),
-        r"method='simulated_tempering', or the default\) with base='modes'",
+        r"Use base='modes' and a method that draws from its base",
         made("simulated_tempering", CAUCHY, draws=600, base="modes"),
     ),
     "effective_size": Case(

@@ -338,7 +338,7 @@ def test_years_need_no_pilots(seed: int) -> None:
     assert run.gradients < 300_000 and not run.warnings
     slope = np.polyfit(year, y, 1)[0]
     assert abs(float(run.expect("b").value) - slope) < 4e-4
-    assert run.evidence.std_error < 0.005
+    assert run.evidence.std_error < 0.02
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,11 @@ def test_the_default_is_compared_with_a_base_that_was_refused(
 
 @LONG
 def test_a_base_that_misses_a_mode_fails_nothing() -> None:
-    """It has one of two halves, and log Z is above its own."""
+    """It has at most one of two halves, and log Z is above its own."""
     found: Any = sampled("gibbs", stanct.temper(TWO_MODES).target(), **SHORT)
     other = found.provenance["two_stages"]
-    assert other["refused"] and abs(other["log_z"] - np.log(0.5)) < 4 * other["std_error"] < 0.1
+    assert other["refused"] and -2 < other["log_z"] < np.log(0.5) + 4 * other["std_error"]
+    assert other["std_error"] < 0.15
     assert "two_stages" not in found.warnings
 
 
