@@ -64,9 +64,8 @@ class TemperedRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct run 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c m d", "beta": "c n [0,1]", "delta": "c n +", "base_delta": "* +", "kept": "m"
+        "z": "c m d", "beta": "c n", "delta": "c n", "base_delta": "*", "kept": "m"
     }  # fmt: skip
-    needs_base: ClassVar[bool] = True
     lost_remedy: ClassVar[str] = AGAIN
 
     base: Base = field(repr=False)
@@ -333,30 +332,8 @@ class TemperedRun(EvidenceRun):
         return {"statistics": self.statistics, "ladder": ladder, "atom": atom}
 
     @classmethod
-    def _completed(cls, arrays: dict[str, Array]) -> dict[str, Array]:
-        if "kept" not in arrays and "z" in arrays and arrays["z"].ndim == 3:
-            arrays["kept"] = np.arange(arrays["z"].shape[1])
-        return arrays
-
-    def _check_rows(self) -> None:
-        kept = self.kept
-        if kept.dtype.kind not in "iu" or kept[0] < 0 or kept[-1] >= self.draws:
-            raise ValueError("the kept draws are none of the run's")
-        if np.any(np.diff(kept.astype(np.int64)) <= 0):
-            raise ValueError("the kept draws are not in order")
-        if not np.any(self.beta > 0):
-            raise ValueError("'beta' is 0 at every draw")
-        lost = ~np.isfinite(self.delta)
-        if np.any(lost & (self.beta > 0)) or (lost.any() and not regenerates(self.bias)):
-            raise ValueError("'delta' is infinite where β is not 0")
-        if "divergent__" not in self.statistics:
-            raise ValueError("'statistic divergent__' is missing among its arrays")
-        if np.max(np.abs(self.bias.value)) > LARGEST_BIAS:
-            raise ValueError("'bias_value' holds a number out of its range")
-        super()._check_rows()
-
-    @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
+        stored.arrays.setdefault("kept", np.zeros(0, int))  # of an earlier version: all
         knots = stored.arrays["bias_beta"], stored.arrays["bias_value"]
         ladder, atom = stored.head.get("ladder"), stored.head.get("atom", 0.0)
         return super()._restored(stored) | {
