@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from stanct.arrays import Array, joined_rows
-from stanct.errors import SavedRunError, StanctError
+from stanct.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
@@ -32,9 +32,6 @@ from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
 from stanct.runs.surveyed import AGAIN
-
-LARGEST_BIAS = 1e100
-"""Size of a bias that no run has. Sums of such numbers may be larger than numbers are."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -312,18 +309,8 @@ class TemperedRun(EvidenceRun):
 
     @property
     def smooth_bias(self) -> Bias:
-        """The bias of a run whose method has no ladder.
-
-        Raises
-        ------
-        SavedRunError
-            The saved run says that it has one.
-        """
-        if not isinstance(self.bias, Bias):
-            raise SavedRunError(
-                f"The run has a ladder, and its method {self.method} has none.",
-                remedy="Was run.json changed? Sample again.",
-            )
+        """The bias of a run whose method has no ladder."""
+        assert isinstance(self.bias, Bias)
         return self.bias
 
     def _stored_values(self) -> dict[str, Any]:
