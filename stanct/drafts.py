@@ -12,7 +12,7 @@ def write_whole(path: Path, content: bytes, draft: str | None = None) -> None:
     """Write a file beside its place and rename it; it survives a power cut once this returns.
 
     Of a link, the file that it names is replaced. What is no regular file, such as a pipe, is
-    written in place, and so is a file in a folder that takes no new ones.
+    written in place.
 
     Parameters
     ----------
@@ -37,9 +37,6 @@ def write_whole(path: Path, content: bytes, draft: str | None = None) -> None:
         if final.exists():
             beside.chmod(stat.S_IMODE(final.stat().st_mode))
         beside.replace(final)
-    except PermissionError:
-        beside.unlink(missing_ok=True)
-        final.write_bytes(content)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

@@ -10,7 +10,6 @@ from test_cmdstan import SOURCE, compiler
 from test_cmdstan import home as home  # a fixture
 
 from stanct import compiling
-from stanct.engines import cache
 from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.homes import Home
@@ -45,25 +44,6 @@ def test_what_killed_builds_left_is_removed_after_a_day(
     os.utime(old, (0, 0))
     executable = CmdStan(home).compiled(SOURCE)
     assert {path.name for path in folder.iterdir()} == {young.name, executable.parent.name}
-
-
-def test_a_home_that_cannot_be_written_has_its_cache_elsewhere(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[dict] = []
-    compiler(monkeypatch, calls)
-    own, temporary = tmp_path / "own", tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.delenv(CACHE_VARIABLE)
-    monkeypatch.setattr(cache, "user_cache_path", lambda *_, **__: own)
-    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(temporary))
-    own.touch()  # no folder can be made there
-    executable = CmdStan(home).compiled(SOURCE)
-    assert executable.is_relative_to(temporary)
-    own.unlink()  # what has been built is used wherever it is
-    assert CmdStan(home).compiled(SOURCE) == executable and len(calls) == 1
-    (executable.parents[1] / executable.parent.name).rename(temporary / "away")
-    assert CmdStan(home).compiled(SOURCE).is_relative_to(own)
 
 
 def test_a_damaged_executable_is_built_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

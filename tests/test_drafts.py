@@ -46,24 +46,6 @@ def test_links_stay_and_pipes_are_written(tmp_path: Path) -> None:
     assert read == [b"whole"] and pipe.is_fifo()
 
 
-def test_a_folder_that_takes_no_file_may_hold_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "page.html"
-    file.write_bytes(b"first")
-    made = Path.open
-
-    def refused(path: Path, *given: object, **more: object) -> object:
-        if path != file:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return made(path, *given, **more)  # pyright: ignore
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refused)
-        write_whole(file, b"second")
-    assert file.read_bytes() == b"second"
-
-
 def test_a_page_on_a_full_disk_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

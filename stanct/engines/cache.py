@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,35 +21,11 @@ CACHE_VARIABLE = "STANCT_CACHE"
 _WORK, _ABANDONED = ".building-", 24 * 3600.0
 
 
-def cache_folders() -> list[Path]:
-    """Return where compiled programs may be, best first.
-
-    That is `$STANCT_CACHE` alone, if set. Otherwise it is the user's own cache, and a folder of the
-    user's among the temporary files for a home that cannot be written.
-    """
+def cache_folder() -> Path:
+    """Return where compiled programs are: `$STANCT_CACHE`, or else in the user's own cache."""
     if CACHE_VARIABLE in os.environ:
-        return [Path(os.environ[CACHE_VARIABLE]).absolute()]
-    folders = [user_cache_path("stanct", appauthor=False).absolute() / "cmdstan"]
-    if os.name == "posix":
-        with contextlib.suppress(OSError):  # there is no folder for temporary files
-            folders.append(Path(tempfile.gettempdir()).absolute() / f"stanct-{os.geteuid()}")
-    return folders
-
-
-def _place(key: str, name: str) -> Path:
-    """The folder that holds a file, or else the first in which it can be built."""
-    folders = cache_folders()
-    there = (folder / key for folder in folders if (folder / key / name).exists())
-    open_ones = (folder / key for folder in folders if _takes_files(folder))
-    return next(there, None) or next(open_ones, folders[0] / key)
-
-
-def _takes_files(folder: Path) -> bool:
-    try:
-        make_own_folder(folder)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
+        return Path(os.environ[CACHE_VARIABLE]).absolute()
+    return user_cache_path("stanct", appauthor=False).absolute() / "cmdstan"
 
 
 def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
@@ -74,7 +49,7 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
     EngineError
         The cache cannot be written, or another user could have written the file that is there.
     """
-    folder = _place(hashlib.sha256("\0".join(told).encode()).hexdigest()[:24], name)
+    folder = cache_folder() / hashlib.sha256("\0".join(told).encode()).hexdigest()[:24]
     file = folder / name
     if file.exists() and not (is_own(folder) and is_own(file)):
         raise EngineError(
