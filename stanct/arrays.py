@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,34 +54,14 @@ def largest_of(log_weights: Array) -> float:
 
 
 def read_archive(path: Path) -> dict[str, Array]:
-    """Read the arrays that `np.savez` wrote, by name; the file is not trusted.
-
-    Nothing is unpickled or unpacked, so no more memory is taken than the file is long.
+    """Read the arrays that `np.savez` wrote, by name; nothing is unpickled.
 
     Raises
     ------
-    ValueError
-        An array is not of numbers, is compressed, or is not as long as it says.
-    OSError, zipfile.BadZipFile
-        The file is no archive, or cannot be read.
+    OSError, ValueError, zipfile.BadZipFile
+        The file is no archive of numbers, or cannot be read.
     """
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if sum(member.file_size for member in members) > path.stat().st_size:
-            raise ValueError("its arrays are longer than the file")
-        for member in members:
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{member.filename!r} is compressed")
-            with archive.open(member) as file:
-                old = np.lib.format.read_magic(file) == (1, 0)
-                header = np.lib.format.read_array_header_1_0 if old else _long_header
-                shape, _, dtype = header(file)
-                size = math.prod(shape) * dtype.itemsize
-                if dtype.kind not in "biufc" or file.tell() + size != member.file_size:
-                    raise ValueError(
-                        f"{member.filename!r} is not an array of numbers, or not whole"
-                    )
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 

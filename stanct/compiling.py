@@ -17,7 +17,6 @@ import hashlib
 import os
 import pickle
 import shutil
-import stat
 import sys
 import tempfile
 import threading
@@ -38,7 +37,7 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from stanct.arrays import Array
-from stanct.resources import exposed, make_own_folder
+from stanct.resources import is_own, make_own_folder
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
@@ -71,7 +70,7 @@ def _prepared_folder() -> Path | None:
     folder = above.absolute() / ("stanct-kernels" if chosen else "kernels") / key[:32]
     try:
         make_own_folder(folder)
-        if exposed(folder) is not None or any(map(_is_foreign, folder.iterdir())):
+        if not is_own(folder):
             return None
         tempfile.TemporaryFile(dir=folder).close()
         os.utime(folder)
@@ -79,14 +78,6 @@ def _prepared_folder() -> Path | None:
         return None
     _prune(folder)
     return folder
-
-
-def _is_foreign(file: Path) -> bool:
-    """Whether a file is another user's, from a time when the folder could be written, or a link."""
-    if os.name != "posix":
-        return False
-    found = file.lstat()
-    return stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid())
 
 
 def _prune(folder: Path) -> None:

@@ -43,7 +43,7 @@ from stanct.work.interrupts import note_sigterm
 from stanct.work.pools import check_executor, opened
 from stanct.work.progress import Bar, say_above
 from stanct.work.results import Results
-from stanct.work.workers import check_answer, loss_of, watched
+from stanct.work.workers import check_answer, loss_of
 
 # Longest name of a data set, in bytes: a folder may have it, and a draft beside has a longer one.
 LONGEST_NAME = 200
@@ -181,10 +181,10 @@ def sample_many(
         check_executor(executor)
     journal = Results.opened(folder, _identity(model, method, options, variables), seed)
     bar = Bar(len(order := _order(datasets)), "data sets", unit="data set", shown=progress)
-    told, complete = say_above if progress else None, True
-    with journal, bar, opened(executor) as pool, watched(pool, told):
+    complete = True
+    with journal, bar, opened(executor) as pool:
         if pool is not None:
-            check_answer(pool, told or (lambda _: None))
+            check_answer(pool, say_above if progress else lambda _: None)
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
         runs = Path(folder) / RUNS if keep_runs and folder is not None else None
         tasks = (

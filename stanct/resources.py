@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from stanct.errors import SamplingError, StanctError
-
-_MOST_LINKS = 40
 
 
 def resource_folder(name: str) -> Path:
@@ -61,65 +57,12 @@ def remedy_for(cause: OSError, usual: str) -> str:
     return usual
 
 
-def exposed(path: Path) -> Path | None:
-    """Return what lets someone but this user and the administrator have written a file or folder.
-
-    That is the path itself, or a folder above it in which it could be replaced, or a link on the
-    way; None if there is no such part. What is exposed must not be run. A group that has this user
-    alone may write.
-    """
+def is_own(path: Path) -> bool:
+    """Whether a file or folder is this user's or the administrator's, and no other may write it."""
     if os.name != "posix":
-        return None
-    here, *rest = (Path(part) for part in path.absolute().parts)
-    links = 0
-    while True:
-        found = here.lstat()
-        link = stat.S_ISLNK(found.st_mode)
-        # In a folder such as /tmp, users can only replace what is theirs.
-        shared = rest and found.st_mode & stat.S_ISVTX
-        writable = not (link or shared) and _is_open(here, found)
-        links += link
-        if found.st_uid not in (0, os.geteuid()) or writable or links > _MOST_LINKS:
-            return here
-        if link:
-            rest = [*map(Path, here.readlink().parts), *rest]
-            here = here.parent
-        if not rest:
-            return None
-        here, rest = Path(os.path.normpath(here / rest[0])), rest[1:]
-
-
-def _is_open(path: Path, found: os.stat_result) -> bool:
-    """Whether someone but its owner and this user may write a file or folder."""
-    if not found.st_mode & stat.S_IWGRP or found.st_mode & stat.S_IWOTH:
-        return bool(found.st_mode & stat.S_IWOTH)
-    with suppress(AttributeError, OSError):  # other systems have no such lists, or others
-        # The bits of the group are then those of all users whom the list names.
-        if os.getxattr(path, "system.posix_acl_access"):
-            return True
-    return not _is_private(found.st_gid, os.geteuid())
-
-
-@functools.lru_cache
-def _is_private(number: int, user: int) -> bool:
-    """Whether a group is the primary one of a user, and of nobody else.
-
-    The accounts of a network need not be in the list of all accounts. The group must therefore have
-    the user's name, as systems name the groups that they make for one user.
-    """
-    import grp  # Windows has neither
-    import pwd
-
-    try:
-        account, group = pwd.getpwuid(user), grp.getgrgid(number)
-    except KeyError:
-        return False
-    return (
-        account.pw_gid == number
-        and group.gr_name == account.pw_name
-        and set(group.gr_mem) <= {account.pw_name}
-        and all(other.pw_uid == user for other in pwd.getpwall() if other.pw_gid == number)
-    )
+        return True
+    found = path.stat()
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
 
 
 def make_own_folder(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from stanct.targets.function_target import FunctionDensity
 from stanct.targets.program_target import ProgramTarget
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "examples" / "boltzmann"))  # tests use its machines, too
 
 # A shell that runs the tests in the background makes them and their children ignore interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -95,7 +95,7 @@ SLOW = (
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
         "runs/storage.py",
-        '(draft / "run.json").write_text(json.dumps(head, indent= 1) + "\\n", encoding="utf-8")',
+        "text = json.dumps(sealed(head), indent= 1)",
     ): "JSON reads the same, however far it is indented.",
     (
         "estimates/thermodynamic.py",

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boltzmann_machine import BoltzmannMachine
 from conftest import LONG, ROOT, target_of
 from scipy.special import betaln
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
 from stanct.bases import modes
-from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit
 from stanct.bases.search import Search

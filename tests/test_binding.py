@@ -1,9 +1,8 @@
-"""The files of a saved run belong together, also where an earlier version saved no digests."""
+"""The files of a saved run belong together, and any numbers can be reported."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -32,100 +31,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _forget_digests(folder: Path) -> None:
-    head = json.loads((folder / "run.json").read_text())
-    del head["digests"]
-    (folder / "run.json").write_text(json.dumps(head))
-
-
 @pytest.mark.parametrize("name", ["draws.npz", "density.stan", "data.json", "run.json"])
-@pytest.mark.parametrize("digests", [True, False])
-def test_a_file_of_another_run_is_refused(
-    both: Path, tmp_path: Path, name: str, digests: bool
-) -> None:
+def test_a_file_of_another_run_is_refused(both: Path, tmp_path: Path, name: str) -> None:
     mixed = Path(shutil.copytree(both / "line", tmp_path / "mixed"))
     shutil.copy(both / "pair" / name, mixed / name)
-    if not digests:
-        _forget_digests(mixed)
-    words = "is not the file that was saved" if digests else "damaged run"
-    with pytest.raises(SavedRunError, match=words):
+    with pytest.raises(SavedRunError, match="is not the file that was saved"):
         stanct.load(mixed)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("vector[N] x", "vector[N] y", "which has no 'x'"),
-        ("vector[N] x", "array[N] vector[1] x", r"has the shape \(3,\)"),
-        ("vector[N] x", "vector[2] x", r"has the shape \(3,\)"),
-        ("vector[N] x", "vector[N] x; real y", "4 unconstrained parameters"),
-        ("vector[N] x", "vector[N x", "damaged run"),
-    ],
-)
-def test_a_program_that_cannot_have_made_the_draws(
-    both: Path, tmp_path: Path, old: str, new: str, words: str
-) -> None:
-    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
-    _forget_digests(folder)
-    assert stanct.load(folder).to_arviz()
-    text = (folder / "density.stan").read_text()
-    assert old in text
-    (folder / "density.stan").write_text(text.replace(old, new, 1))
-    with pytest.raises(SavedRunError, match=words):
-        stanct.load(folder)
-
-
-def _edited(folder: Path, place: list[str], value: Any) -> None:
-    """Change a value of `run.json`, which then has no digests."""
-    head = json.loads((folder / "run.json").read_text())
-    del head["digests"]
-    record = head
-    for key in place[:-1]:
-        record = record[key]
-    record[place[-1]] = value
-    (folder / "run.json").write_text(json.dumps(head))
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "words"),
-    [
-        (["provenance", "settings", "chains"], 10**18, "tell of 1000000000000000000 chains"),
-        (["provenance", "settings", "chains"], 3, "3 chains, and it has draws of 4"),
-        (["provenance", "settings", "keep"], ["x", "unknown"], "keep 'unknown', and it has no"),
-        (["method"], "../x", "not the name of a method"),
-        (["method"], ".x", "not the name of a method"),
-        (["method"], "a\\b", "not the name of a method"),
-    ],
-)
-def test_values_that_no_run_has(
-    both: Path, tmp_path: Path, place: list[str], value: Any, words: str
-) -> None:
-    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
-    _edited(folder, place, value)
-    with pytest.raises(SavedRunError, match=words):
-        stanct.load(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "words"),
-    [
-        ("variable x", lambda a: np.full_like(a, np.nan), "parameter 'x' is NaN in all draws"),
-        ("delta", lambda a: 1e300 * a, r"'delta' has numbers beyond 1e\+150"),
-        ("base_delta", lambda a: -1e300 * a, "'base_delta' has numbers beyond"),
-    ],
-)
-def test_numbers_that_no_run_has(
-    both: Path, tmp_path: Path, name: str, change: Any, words: str
-) -> None:
-    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
-    _forget_digests(folder)
-    with np.load(folder / "draws.npz") as stored:
-        arrays = dict(stored)
-    assert name in arrays
-    arrays[name] = change(arrays[name])
-    np.savez(folder / "draws.npz", **arrays)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(SavedRunError, match=words):
-        stanct.load(folder)
 
 
 def test_a_run_whose_generated_quantities_reject_all_is_loaded(tmp_path: Path) -> None:
@@ -145,15 +56,6 @@ def test_a_longer_file_is_not_read(both: Path, tmp_path: Path) -> None:
     with (folder / "draws.npz").open("r+b") as file:
         file.truncate(2**40)  # it takes no room
     with pytest.raises(SavedRunError, match="is not the file that was saved"):
-        stanct.load(folder)
-
-
-def test_half_characters_are_refused(both: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(both / "pair", tmp_path / "pair"))
-    head = json.loads((folder / "run.json").read_text())
-    head["provenance"]["label"] = "\ud800"
-    (folder / "run.json").write_text(json.dumps(head))
-    with pytest.raises(SavedRunError, match="half of a character"):
         stanct.load(folder)
 
 

@@ -7,11 +7,11 @@ import json
 
 import numpy as np
 import pytest
+from boltzmann_machine import BoltzmannMachine, Moments
 from conftest import ROOT
 
 import stanct
 from stanct.arrays import log_sum_exp
-from stanct.bases.boltzmann import BoltzmannMachine, Moments
 from stanct.bases.local import mixture_of, moment_match
 from stanct.errors import StanctError
 from stanct.path.gaussian import LOG_2PI

@@ -204,7 +204,7 @@ def test_what_someone_else_could_have_written_is_not_run(
     if planted == "owner":
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         owner = os.stat_result((0o700, *executable.stat()[1:4], 54321, *executable.stat()[5:]))
-        monkeypatch.setattr(Path, "lstat", lambda self: owner)
+        monkeypatch.setattr(Path, "stat", lambda *_, **__: owner)
     else:
         (executable if planted == "executable" else executable.parent).chmod(0o707)
     with pytest.raises(EngineError, match=r"is not run, because another user.*(?s:.)*STANCT_CACHE"):

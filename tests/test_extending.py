@@ -16,8 +16,7 @@ from targets import LINE, TWO_MODES
 
 import stanct
 from stanct.cli import main
-from stanct.errors import SamplingError, SavedRunError
-from stanct.path.bias import LadderBias
+from stanct.errors import SamplingError
 
 # A base that is wide of the target, so that tempering has something to do, and a nearer one with
 # twice the covariance of the posterior.
@@ -201,18 +200,3 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["log_z"] == longer.evidence.log_z
     assert main([*words[:3], "0"]) == 1
     assert "draws must be a whole number" in capsys.readouterr().err
-
-
-def test_a_ladder_where_the_method_has_none() -> None:
-    """A saved run says so only if someone changed it; the error is no assertion of the code's."""
-    run = sampled(
-        "independence",
-        target_of(LINE.source, LINE.data),
-        base=NEAR,
-        seed=1,
-        draws=100,
-        progress=False,
-    )
-    ladder = LadderBias(np.linspace(0, 1, 5), np.zeros(5))
-    with pytest.raises(SavedRunError, match="has a ladder, and its method independence has none"):
-        replace(run, bias=ladder).extend(10, progress=False)

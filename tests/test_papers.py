@@ -669,7 +669,7 @@ def test_the_machine_of_the_authors(papers: Callable[[str], ModuleType]) -> None
 
 def test_exact_draws_of_a_machine(papers: Callable[[str], ModuleType]) -> None:
     """Means and products of the signs are within 4.5 standard errors of the sum over states."""
-    from stanct.bases.boltzmann import BoltzmannMachine
+    from boltzmann_machine import BoltzmannMachine
 
     rng = np.random.default_rng(3)
     machine = BoltzmannMachine.random(7, rng, scale=2.0)

@@ -173,49 +173,6 @@ def test_a_worker_that_is_late_is_told_of_once(
     assert told not in capsys.readouterr().err
 
 
-class Cluster:
-    """A client of Dask whose scheduler has so many workers at each look."""
-
-    def __init__(self, *counts: int) -> None:
-        self.counts = list(counts)
-
-    def scheduler_info(self) -> dict[str, Any]:
-        count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
-        return {"workers": dict.fromkeys(range(count))}
-
-
-def test_workers_that_are_gone_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each time that lasts; a run with progress prints it, and others warn."""
-    monkeypatch.setattr(workers, "PATIENCE", 0.02)
-    for counts, times in (((2, 0, 1), 0), ((2, 0, 0, 0, 0, 1), 1), ((0, 0, 1, 0, 0, 0, 1), 2)):
-        executor, said = Late(None), list[str]()
-        executor._client = Cluster(*counts)  # pyright: ignore[reportAttributeAccessIssue]
-        with workers.watched(executor, said.append):
-            until = time.monotonic() + 5
-            while len(executor._client.counts) > 1 and time.monotonic() < until:  # pyright: ignore
-                time.sleep(0.01)
-        assert len(said) == times and all("has no workers any more" in text for text in said)
-    executor._client.counts = [0]  # pyright: ignore
-    with (
-        pytest.warns(workers.ExecutorWarning, match="The run waits until it has some"),
-        workers.watched(executor, None),
-    ):
-        time.sleep(0.5)
-
-
-@pytest.mark.parametrize("work", [drawn, many])
-def test_runs_tell_of_workers_that_are_gone(
-    work: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(workers, "PATIENCE", 0.02)
-    executor: Any = Late(0.3)
-    executor._client = Cluster(0)
-    work(target_of(PROGRAM), executor, progress=True) if work is drawn else work(
-        executor, progress=True
-    )
-    assert capsys.readouterr().err.count("has no workers any more") == 1
-
-
 ON_STDIN = """
 import stanct
 model = stanct.temper("parameters { real x; } model { x ~ normal(0, 1); }")

@@ -72,31 +72,6 @@ def closed(tmp_path: Path):
         folder.chmod(0o755)
 
 
-HOMELESS = """
-import os, pwd
-def unknown(number):
-    raise KeyError(number)
-pwd.getpwuid = unknown
-assert os.path.expanduser("~") == "~"
-"""
-
-
-def test_a_user_whom_the_system_does_not_know(tmp_path: Path) -> None:
-    """Where HOME is not set either, other packages fail when they are imported."""
-    if os.name != "posix":
-        pytest.skip("other systems know their users in other ways")
-    script = HOMELESS + "import stanct; model = stanct.temper('model.stan'); model.target()"
-    (tmp_path / "model.stan").write_text("parameters { real x; } model { x ~ normal(0, 1); }")
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @LONG
 def test_the_import_and_a_whole_run(closed) -> None:
     """All kernels of a run are compiled in memory, quickly because without optimisation."""

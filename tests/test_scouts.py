@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boltzmann_machine import BoltzmannMachine, Moments
 from conftest import LONG, ROOT, target_of
 from sampled import sampled
 from scipy.integrate import trapezoid
@@ -15,7 +16,6 @@ from test_rounds import TARGET, base_of, round_of
 
 import stanct
 from stanct.bases import fits, modes
-from stanct.bases.boltzmann import BoltzmannMachine, Moments
 from stanct.bases.fits import LEAST_SHRINKAGE, fit_base
 from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.pilots import TRIAL, needless

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boltzmann_machine import BoltzmannMachine
 from conftest import LONG, Scanned, target_of
 from scipy.stats import ortho_group
 from targets import TWO_MODES
 
 from stanct import sample
-from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured

@@ -295,7 +295,7 @@ def test_draws_reach_the_disk_before_the_checkpoint_that_counts_them(
 
 def _forget_digests(folder: Path) -> None:
     """Make a saved run what earlier versions saved."""
-    _head(folder, lambda head: head.pop("digests", None))
+    _head(folder, lambda head: (head.pop("digests", None), head.pop("seal")))
 
 
 def _head(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -332,7 +332,6 @@ def _linked(folder: Path) -> None:
         (_bytes(lambda text: b""), "damaged run"),
         (_bytes(lambda text: text.replace(b"'<f8'", b"'|O8'")), "not an array of numbers"),
         (_bytes(lambda text: text.replace(b"(48, 2, 3)", b"(-8, 2, 3)")), "damaged run"),
-        (_bytes(lambda text: text.replace(b"(48, 2, 3)", b"(24, 4, 3)")), "has the shape"),
         (_bytes(lambda text: text.replace(b"(48, 2, 3)", b"(8**9,2,3)")), "damaged run"),
         (_bytes(lambda text: text.replace(b"False", b"True ")), "not an array of numbers"),
         (_linked, "is missing, or is no file"),
@@ -341,13 +340,6 @@ def _linked(folder: Path) -> None:
         (lambda folder: _head(folder, lambda h: h.update(files={"z": [3, True]})), "cannot be"),
         (lambda folder: _head(folder, lambda h: h.update(files={"z": "here"})), "damaged run"),
         (lambda folder: _head(folder, lambda h: h.update(files=[1])), "damaged run"),
-        (lambda folder: _head(folder, lambda h: h["files"]["z"].__setitem__(1, 2)), "the axes"),
-        (lambda folder: _head(folder, lambda h: h["files"]["z"].__setitem__(1, False)), "shape"),
-        (lambda folder: _archive(folder, kept=np.arange(48)[::-1]), "not in order"),
-        (lambda folder: _archive(folder, kept=np.arange(48) * 7.0), "none of the run's"),
-        (lambda folder: _archive(folder, kept=np.arange(48) + 300), "none of the run's"),
-        (lambda folder: _archive(folder, kept=np.arange(48) // 2 * 2), "not in order"),
-        (lambda folder: _archive(folder, kept=np.arange(47)), "has the shape"),
     ],
 )
 def test_a_damaged_store_is_an_error(

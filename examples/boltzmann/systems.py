@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
-from stanct.bases.boltzmann import BoltzmannMachine, Moments
+from boltzmann_machine import BoltzmannMachine, Moments
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parents[1] / "stan_models" / "boltzmann" / "boltzmann.stan"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy.special import gammaln, logsumexp, softmax
 from scipy.stats import norm
 from target import LOG_2PI, Target, element, family, rotation, rounded
 
-from stanct.bases.boltzmann import BoltzmannMachine
+sys.path.append(str(Path(__file__).resolve().parents[1] / "boltzmann"))
+from boltzmann_machine import BoltzmannMachine
 
 STAN_MODELS = Path(__file__).resolve().parents[2] / "stan_models"
 

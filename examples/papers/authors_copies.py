@@ -15,10 +15,9 @@ from pathlib import Path
 
 import cmdstanpy
 import numpy as np
-from common import EXAMPLES
+from common import EXAMPLES, BoltzmannMachine
 
 import stanct
-from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.engines.homes import find
 
 FOLDER = "Section_4.2-Boltzmann_machine_relaxations"

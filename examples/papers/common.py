@@ -19,10 +19,14 @@ from parts import Parts
 from stanct.plots.canvas import CHAIN_COLOURS, INK, QUIET, drawing
 
 EXAMPLES = Path(__file__).resolve().parents[1]
+sys.path.append(str(EXAMPLES / "boltzmann"))
+from boltzmann_machine import BoltzmannMachine  # noqa: E402
+
 BLUE, ORANGE, GREEN, PURPLE, OLIVE, RED = CHAIN_COLOURS[:6]
 __all__ = [
-    "BLUE", "EXAMPLES", "GREEN", "INK", "OLIVE", "ORANGE", "PURPLE", "QUIET", "RED", "Item", "Made",
-    "Work", "example", "legend", "panels", "present", "seeds", "short_numbers", "titled",
+    "BLUE", "EXAMPLES", "GREEN", "INK", "OLIVE", "ORANGE", "PURPLE", "QUIET", "RED",
+    "BoltzmannMachine", "Item", "Made", "Work", "example", "legend", "panels", "present", "seeds",
+    "short_numbers", "titled",
 ]  # fmt: skip
 
 

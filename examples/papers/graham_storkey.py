@@ -22,6 +22,7 @@ from common import (
     INK,
     ORANGE,
     RED,
+    BoltzmannMachine,
     Item,
     Made,
     Work,
@@ -39,7 +40,6 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import stanct
-from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.engines.embedded import Nuts, run_nuts
 from stanct.estimates.arviz_bridge import effective_size
 

@@ -13,6 +13,7 @@ from common import (
     GREEN,
     ORANGE,
     QUIET,
+    BoltzmannMachine,
     Made,
     Work,
     example,
@@ -24,7 +25,6 @@ from common import (
 )
 
 import stanct
-from stanct.bases.boltzmann import BoltzmannMachine
 from stanct.engines.embedded import Nuts, run_nuts
 
 ROWS = 256  # states of one half that are summed at once

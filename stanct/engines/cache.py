@@ -6,48 +6,26 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
-from stanct.drafts import draft_folder
 from stanct.errors import EngineError
-from stanct.resources import exposed, make_own_folder
+from stanct.resources import is_own, make_own_folder
 
 CACHE_VARIABLE = "STANCT_CACHE"
+# Where programs are built, and seconds after which such a folder was left by a killed process.
+_WORK, _ABANDONED = ".building-", 24 * 3600.0
 
 
-def cache_folders() -> list[Path]:
-    """Return where compiled programs may be, best first.
-
-    That is `$STANCT_CACHE` alone, if set. Otherwise it is the user's own cache, and a folder of the
-    user's among the temporary files for a home that cannot be written.
-    """
+def cache_folder() -> Path:
+    """Return where compiled programs are: `$STANCT_CACHE`, or else in the user's own cache."""
     if CACHE_VARIABLE in os.environ:
-        return [Path(os.environ[CACHE_VARIABLE]).absolute()]
-    folders = [user_cache_path("stanct", appauthor=False).absolute() / "cmdstan"]
-    if os.name == "posix":
-        with contextlib.suppress(OSError):  # there is no folder for temporary files
-            folders.append(Path(tempfile.gettempdir()).absolute() / f"stanct-{os.geteuid()}")
-    return folders
-
-
-def _place(key: str, name: str) -> Path:
-    """The folder that holds a file, or else the first in which it can be built."""
-    folders = cache_folders()
-    there = (folder / key for folder in folders if (folder / key / name).exists())
-    open_ones = (folder / key for folder in folders if _takes_files(folder))
-    return next(there, None) or next(open_ones, folders[0] / key)
-
-
-def _takes_files(folder: Path) -> bool:
-    try:
-        make_own_folder(folder)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
+        return Path(os.environ[CACHE_VARIABLE]).absolute()
+    return user_cache_path("stanct", appauthor=False).absolute() / "cmdstan"
 
 
 def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
@@ -69,32 +47,20 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
     Raises
     ------
     EngineError
-        The cache cannot be written, or another user could have written the file that is there, or
-        could write in the cache. Then nothing is built.
+        The cache cannot be written, or another user could have written the file that is there.
     """
-    folder = _place(hashlib.sha256("\0".join(told).encode()).hexdigest()[:24], name)
+    folder = cache_folder() / hashlib.sha256("\0".join(told).encode()).hexdigest()[:24]
     file = folder / name
-    if file.exists() and exposed(file) is None and not _is_whole(file):
-        shutil.rmtree(folder, ignore_errors=True)
-    if not file.exists():
-        _build(folder, name, build)
-    found = exposed(file)
-    if found in (file, folder):
+    if file.exists() and not (is_own(folder) and is_own(file)):
         raise EngineError(
             f"{file} is not run, because another user could have written it.",
             remedy=f"Delete {folder}, or set {CACHE_VARIABLE} to a folder of your own.",
         )
-    if found is not None:
-        raise _replaceable(file, found)
+    if file.exists() and not _is_whole(file):
+        shutil.rmtree(folder, ignore_errors=True)
+    if not file.exists():
+        _build(folder, name, build)
     return file
-
-
-def _replaceable(file: Path, found: Path) -> EngineError:
-    return EngineError(
-        f"{file} is not run, because another user could have replaced it: {found} is theirs, "
-        "or they can write it.",
-        remedy=f"Set {CACHE_VARIABLE} to a folder of your own, or take that right away.",
-    )
 
 
 def discard(file: Path) -> None:
@@ -122,10 +88,10 @@ def _build(folder: Path, name: str, build: Callable[[Path], None]) -> None:
     with contextlib.ExitStack() as stack:
         try:
             make_own_folder(folder.parent)
-            workshop = stack.enter_context(draft_folder(folder.parent, "building"))
-            found = exposed(workshop)
-            if found is not None:
-                raise _replaceable(folder / name, found)
+            _remove_abandoned(folder.parent)
+            workshop = Path(
+                stack.enter_context(TemporaryDirectory(prefix=_WORK, dir=folder.parent))
+            )
         except OSError as error:
             raise EngineError(
                 f"The cache of compiled programs cannot be written: {error}.",
@@ -137,3 +103,10 @@ def _build(folder: Path, name: str, build: Callable[[Path], None]) -> None:
         file.with_name(f"{name}.sha256").write_text(_digest(file), encoding="utf-8")
         with contextlib.suppress(OSError):  # another build of the same program was faster
             workshop.rename(folder)
+
+
+def _remove_abandoned(cache: Path) -> None:
+    """Remove what killed builds left."""
+    for left in cache.glob(f"{_WORK}*"):
+        if time.time() - left.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)

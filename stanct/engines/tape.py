@@ -70,16 +70,8 @@ class _TapeThread:
             with contextlib.suppress(BaseException):
                 future.exception(_PATIENCE)
             self._lost = not future.done()
-            if self._lost:
-                self._yield_processor()
             self.interrupted.clear()
             raise
-
-    def _yield_processor(self) -> None:
-        """Let a thread that never ends run only where no other wants the processor."""
-        if (number := self._thread.native_id) is not None:
-            with contextlib.suppress(AttributeError, OSError):  # Linux alone has this
-                os.sched_setscheduler(number, os.SCHED_IDLE, os.sched_param(0))
 
 
 class _Helper:

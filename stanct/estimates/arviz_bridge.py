@@ -23,7 +23,6 @@ import platformdirs
 
 from stanct.arrays import Array
 from stanct.errors import StanctError
-from stanct.work.interrupts import undivided
 
 # A tail is a fifth of them, and has five weights at least.
 FEWEST_WEIGHTS = 25
@@ -31,7 +30,7 @@ FEWEST_WEIGHTS = 25
 
 @functools.cache
 def _arviz() -> ModuleType:
-    with undivided(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return importlib.import_module("arviz")

@@ -20,8 +20,6 @@ from stanct.runs.diagnostics import (
     mean_weight_checks,
 )
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.members import check_path
-from stanct.runs.schema import POSITIVE, Maybe, Needed, Rule
 
 MORE = "Use a longer duration, then more trajectories (draws=)."
 
@@ -53,11 +51,10 @@ class AdiabaticRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct trajectories 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "betas": "k [0,1]", "means": "k", "delta": "c n k ?", "kinetic": "c n k ?",
-        "flow_log_z": "c n k ?", "node_log_weights": "c n k ?", "heated_delta": "c n k ?",
-        "heated_log_weights": "c n k ?", "counts": "c 2 5 [0,]",
+        "z": "c n d", "betas": "k", "means": "k", "delta": "c n k", "kinetic": "c n k",
+        "flow_log_z": "c n k", "node_log_weights": "c n k", "heated_delta": "c n k",
+        "heated_log_weights": "c n k", "counts": "c 2 5",
     }  # fmt: skip
-    settings_rules: ClassVar[Mapping[str, Rule]] = {"refresh": Needed(Maybe(POSITIVE))}
 
     betas: Array = field(repr=False)
     means: Array = field(repr=False)
@@ -218,16 +215,6 @@ class AdiabaticRun(EvidenceRun):
         excess = 2 * self.kinetic[..., -1][arrived] - self.z.shape[-1] - 2
         mean = weights @ excess
         return float(abs(mean) / max(np.sqrt(weights**2 @ (excess - mean) ** 2), 1e-300))
-
-    def _check_rows(self) -> None:
-        super()._check_rows()
-        check_path(self.betas)
-        for name in ("node_log_weights", "heated_log_weights"):
-            values = getattr(self, name)
-            if np.isnan(values).any() or np.any(values == np.inf):
-                raise ValueError(f"{name!r} holds NaN or +inf")
-        if not np.isfinite(self.target_log_weights).any():
-            raise ValueError("no trajectory arrived")
 
     def _shape(self) -> str:
         return f"{self.chains} × {self.draws} trajectories through {self.betas.size} nodes"

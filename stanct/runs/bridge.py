@@ -18,7 +18,6 @@ from stanct.estimates.tail import Tail
 from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, agreement, check, weights_check
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.schema import NUMBER, SHARE, TEXT, Maybe, Needed, Rule, checked
 
 ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."
 MORE_DRAWS = "Fit again with more draws."
@@ -35,15 +34,6 @@ LP_TOLERANCE = 0.1
 # lp__ itself is written with six digits.
 LP_ROUNDING = 5e-6
 PLAIN = "plain bridge"
-
-
-_TOLD: dict[str, Rule] = {
-    "fit": Needed(TEXT),
-    "lost": Needed(SHARE),
-    "score": Maybe({"worst": Needed(NUMBER), "limit": Needed(NUMBER)}),
-    "divergent": Needed(Maybe(SHARE)),
-    "search": Needed(Maybe({"log_mass": Needed(Maybe(NUMBER))})),
-}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -74,10 +64,9 @@ class BridgeRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct bridge 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "plain_ratio": "2 c h", "plain_base_ratio": "2 b -", "warp_ratio": "2 c h",
-        "warp_base_ratio": "2 b -", "reshuffled": "*", "log_density": "c n", "lp": "* *",
+        "z": "c n d", "plain_ratio": "2 c h", "plain_base_ratio": "2 b", "warp_ratio": "2 c h",
+        "warp_base_ratio": "2 b", "reshuffled": "*", "log_density": "c n", "lp": "* *",
     }  # fmt: skip
-    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     plain_ratio: Array = field(repr=False)
@@ -209,12 +198,6 @@ class BridgeRun(EvidenceRun):
                   f"A search found {share:.1%} of the mass where the fit has no draws.",
                   f"The fit has missed a mode, so log Z is too low. {ESCALATE}"),
         )  # fmt: skip
-
-    def _check_rows(self) -> None:
-        super()._check_rows()
-        if self.lp.size and self.lp.shape != self.log_density.shape:
-            raise ValueError("'lp' has not one number for each draw")
-        checked(self.provenance, _TOLD, "provenance")
 
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws of {self.provenance['fit']}"

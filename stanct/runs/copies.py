@@ -142,14 +142,6 @@ class CopyRun(Run):
     def _joined(self, more: Any) -> dict[str, Any]:
         return {"statistics": joined_rows(self.statistics, more.statistics)}
 
-    def _check_rows(self) -> None:
-        fixed = self.method_settings["fixed_beta"]
-        if fixed is not None and len(fixed) != self.copies:
-            raise ValueError("provenance.method_settings.fixed_beta has not one β for each copy")
-        if "divergent__" not in self.statistics:
-            raise ValueError("'statistic divergent__' is missing among its arrays")
-        super()._check_rows()
-
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws of {self.copies} copies"
 

@@ -19,9 +19,9 @@ from stanct.runs.diagnostics import beyond_checks, length_check, two_stages_chec
 from stanct.runs.forecast import forecast_table
 from stanct.runs.normalised import program_checks
 from stanct.runs.run import Run
-from stanct.runs.storage import understood
 from stanct.runs.surveyed import searched_in_short, surveyed_modes
 from stanct.runs.verdicts import Check, no_log_z
+from stanct.work.blas import one_blas_thread
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
@@ -69,7 +69,7 @@ class EvidenceRun(Run):
     @cached_property
     def bare_evidence(self) -> Evidence:
         """The evidence without the warnings of the diagnostics, which need it."""
-        with understood(self.provenance):
+        with one_blas_thread():
             return self._estimate()
 
     @cached_property

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stanct.drafts import draft_folder
 from stanct.errors import SavedRunError
 from stanct.resources import remedy_for
-
-# Other processes may save a run, or load it, at the same time: so often and after so many seconds
-# the exchange of its folder, or its loading, is tried again.
-ATTEMPTS, PAUSE = 50, 0.02
 
 
 def replace_folder(
@@ -48,22 +42,20 @@ def replace_folder(
         The folder cannot be written.
     """
     final = Path(os.path.realpath(final))
+    draft = final.parent / f".{final.name}.draft"
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        with draft_folder(final.parent, final.name) as draft:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
             write(draft)
-            _carry_over(final, draft, is_run, is_own)
-            draft.chmod(0o755)
+            if is_run(final):
+                _carry_over(final, draft, is_own)
             for path in (*draft.iterdir(), draft):
                 _synchronise(path)
-            for left in reversed(range(ATTEMPTS)):
-                try:
-                    _exchange(draft, final)
-                    break
-                except OSError:  # another process saves there, too
-                    if not (left and draft.exists()):
-                        raise
-                    time.sleep(PAUSE)
+            _exchange(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     except OSError as cause:
         raise SavedRunError(
             f"The run cannot be saved in {final}: {cause}.",
@@ -71,32 +63,13 @@ def replace_folder(
         ) from cause
 
 
-def _carry_over(
-    final: Path, draft: Path, is_run: Callable[[Path], bool], is_own: Callable[[str], bool]
-) -> None:
+def _carry_over(final: Path, draft: Path, is_own: Callable[[str], bool]) -> None:
     """Bring along what the user put beside a saved run, such as a report."""
-    for left in reversed(range(ATTEMPTS)):
-        if not is_run(final):
-            return
-        try:
-            _carry(final, draft, is_own)
-            return
-        except FileNotFoundError:  # another process, which saves there too, puts it aside
-            if not left:
-                raise
-            time.sleep(PAUSE)
-
-
-def _carry(final: Path, draft: Path, is_own: Callable[[str], bool]) -> None:
     for entry in final.iterdir():
         if is_own(entry.name) or (draft / entry.name).exists():
             continue
         if entry.is_dir() and not entry.is_symlink():
-            try:
-                shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
-            except FileNotFoundError:
-                shutil.rmtree(draft / entry.name, ignore_errors=True)
-                raise
+            shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
         elif entry.is_symlink() or entry.is_file():
             _linked(entry, draft / entry.name, follow_symlinks=False)
 

@@ -28,7 +28,6 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
-from stanct.runs.members import check_path
 from stanct.runs.surveyed import AGAIN
 
 
@@ -57,10 +56,9 @@ class LadderRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct ladder 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "betas": "k [0,1]", "delta": "c n k +", "rejection": "c * [0,1]",
-        "counts": "c 4 k [0,]", "round_trips": "c [0,]",
+        "z": "c n d", "betas": "k", "delta": "c n k", "rejection": "c *",
+        "counts": "c 4 k", "round_trips": "c",
     }  # fmt: skip
-    needs_base: ClassVar[bool] = True
     lost_remedy: ClassVar[str] = AGAIN
 
     base: Base = field(repr=False)
@@ -166,14 +164,6 @@ class LadderRun(EvidenceRun):
             "counts": self.counts + more.counts,
             "round_trips": self.round_trips + more.round_trips,
         }
-
-    def _check_rows(self) -> None:
-        super()._check_rows()
-        check_path(self.betas)
-        if not np.isfinite(self.delta[..., 1:]).all():
-            raise ValueError("'delta' is infinite where β is not 0")
-        if self.rejection.shape[1] != self.betas.size - 1:
-            raise ValueError("'rejection' has not one number for each pair of rungs")
 
     def _shape(self) -> str:
         return (

@@ -13,7 +13,7 @@ from stanct.runs.power import PowerRun
 from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
-from stanct.runs.storage import saved_head, undisturbed
+from stanct.runs.storage import saved_head
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
 
@@ -39,10 +39,6 @@ def load(folder: str | os.PathLike[str]) -> Run:
             f"A saved run is the path of a folder, not {folder!r}.",
             remedy='Did you mean stanct.load("folder")?',
         )
-    return undisturbed(folder, _loaded)
-
-
-def _loaded(folder: str | os.PathLike[str]) -> Run:
     found = saved_head(folder)["format"]
     if not isinstance(found, str) or found not in _KINDS:
         told = shortened(repr(found), 60)

@@ -21,7 +21,6 @@ from stanct.runs.diagnostics import (
     tempered_check,
 )
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.members import check_path
 from stanct.runs.storage import Stored
 
 
@@ -50,9 +49,8 @@ class ParticleRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct particles 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "log_weights": "c n -", "betas": "* [0,1]", "counts": "c 5 [0,]"
+        "z": "c n d", "log_weights": "c n", "betas": "*", "counts": "c 5"
     }  # fmt: skip
-    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     log_weights: Array = field(repr=False)
@@ -128,14 +126,6 @@ class ParticleRun(EvidenceRun):
 
     def _joined(self, more: Any) -> dict[str, Any]:
         return {"counts": self.counts + more.counts}
-
-    def _check_rows(self) -> None:
-        super()._check_rows()
-        check_path(self.betas)
-        if not np.isfinite(self.log_weights).any():
-            raise ValueError("no particle has a weight")
-        if self.draws % self.island:
-            raise ValueError("its particles are not so many islands")
 
     def _shape(self) -> str:
         return f"{self.log_weights.size} particles along {self.betas.size - 1} temperatures"

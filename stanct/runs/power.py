@@ -29,7 +29,6 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
-from stanct.runs.members import check_path
 
 # NUTS on an ordinary density should hardly diverge.
 MOST_DIVERGENT, MOST_LOST = 0.01, 0.01
@@ -61,10 +60,9 @@ class PowerRun(EvidenceRun):
 
     file_format: ClassVar[str] = "stanct powers 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "betas": "k [0,1]", "delta": "c n k +", "log_prior": "c n 2 + -",
-        "divergent": "c k [0,1]", "lost": "c k [0,1]",
+        "z": "c n d", "betas": "k", "delta": "c n k", "log_prior": "c n 2",
+        "divergent": "c k", "lost": "c k",
     }  # fmt: skip
-    needs_base: ClassVar[bool] = True
 
     base: Base = field(repr=False)
     betas: Array = field(repr=False)
@@ -265,12 +263,6 @@ class PowerRun(EvidenceRun):
 
     def _sample_statistics(self) -> dict[str, Array]:
         return {"delta": self.delta[..., -1]}
-
-    def _check_rows(self) -> None:
-        super()._check_rows()
-        check_path(self.betas)
-        if not np.isfinite(self.delta[..., 1:]).all():
-            raise ValueError("'delta' is infinite where β is not 0")
 
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws at {self.betas.size} powers"

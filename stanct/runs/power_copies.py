@@ -15,7 +15,6 @@ from stanct.path.bias import PowerBias
 from stanct.runs.copies import CopyRun, largest_r_hat, mixing_checks
 from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
 from stanct.runs.evidence_run import DrawsRun
-from stanct.runs.schema import ONE_OR_MORE, SHARE, Many, Maybe, Needed, Rule
 from stanct.runs.storage import Stored
 
 # Share of the interval of β at each of its ends that counts as the bound, and the largest share of
@@ -43,12 +42,8 @@ class PowerCopiesRun(DrawsRun, CopyRun):
 
     file_format: ClassVar[str] = "stanct power copies 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n k d", "beta": "c n k [0,1]", "log_density": "c n k"
+        "z": "c n k d", "beta": "c n k", "log_density": "c n k"
     }  # fmt: skip
-    settings_rules: ClassVar[Mapping[str, Rule]] = {
-        "fixed_beta": Needed(Maybe(Many(SHARE))), "max_depth": Needed(ONE_OR_MORE)
-    }  # fmt: skip
-    needs_base: ClassVar[bool] = True
     remedy: ClassVar[str] = (
         "Use instrument='path', the default of stanct.PseudoExtended, or another method."
     )
@@ -90,11 +85,6 @@ class PowerCopiesRun(DrawsRun, CopyRun):
             _instrument_check(self),
             *transition_checks(self.statistics, self.method_settings["max_depth"]),
         )
-
-    def _check_rows(self) -> None:
-        if not np.isfinite(self.log_density).all():
-            raise ValueError("'log_density' has numbers that are not finite")
-        super()._check_rows()
 
     def _stored_arrays(self) -> dict[str, Array]:
         return super()._stored_arrays() | {

@@ -23,7 +23,6 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.schema import ONE_OR_MORE, SHARE, Many, Maybe, Needed, Rule
 from stanct.runs.storage import Stored
 
 LEAST_OVERLAP = 0.01
@@ -54,12 +53,8 @@ class PseudoExtendedRun(CopyRun, EvidenceRun):
 
     file_format: ClassVar[str] = "stanct copies 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n k d", "beta": "c n k [0,1]", "delta": "c n k +", "base_delta": "* +"
+        "z": "c n k d", "beta": "c n k", "delta": "c n k", "base_delta": "*"
     }  # fmt: skip
-    settings_rules: ClassVar[Mapping[str, Rule]] = {
-        "fixed_beta": Needed(Maybe(Many(SHARE))), "max_depth": Needed(ONE_OR_MORE)
-    }  # fmt: skip
-    needs_base: ClassVar[bool] = True
 
     delta: Array = field(repr=False)
     base_delta: Array = field(repr=False)
@@ -95,13 +90,6 @@ class PseudoExtendedRun(CopyRun, EvidenceRun):
             **super()._joined(more),
             "base_delta": np.concatenate([self.base_delta, more.base_delta]),
         }
-
-    def _check_rows(self) -> None:
-        if np.any(~np.isfinite(self.delta) & (self.beta > 0)):
-            raise ValueError("'delta' is infinite where β is not 0")
-        if not np.isfinite(self.base_delta).any():
-            raise ValueError("'base_delta' has no finite numbers")
-        super()._check_rows()
 
     def _stored_arrays(self) -> dict[str, Array]:
         return super()._stored_arrays() | {

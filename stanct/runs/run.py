@@ -19,22 +19,13 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
 from stanct.path.base import Base
-from stanct.runs.binding import check_program, check_values
 from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
-from stanct.runs.members import check_members, check_shapes
-from stanct.runs.schema import Rule
-from stanct.runs.storage import (
-    Stored,
-    check_save_folder,
-    reading,
-    save_run,
-    understood,
-    undisturbed,
-)
+from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
 from stanct.runs.verdicts import Check, Verdict
+from stanct.work.blas import one_blas_thread
 
 if TYPE_CHECKING:
     from stanct.pages.report import HtmlPage
@@ -66,11 +57,8 @@ class Run(ABC):
     """
 
     file_format: ClassVar[str]
-    # The arrays of a saved run beside those of the base, and their axes; see `check_shapes`.
+    # The arrays of a saved run beside those of the base, and their axes: chains are c and draws n.
     arrays: ClassVar[Mapping[str, str]] = {"z": "c n d"}
-    # Rules for the settings of its methods in a saved run, and whether its draws are whitened.
-    settings_rules: ClassVar[Mapping[str, Rule]] = {}
-    needs_base: ClassVar[bool] = False
     _has_evidence: ClassVar[bool] = False
     # What helps where the draws lack a mode that pilots measured.
     lost_remedy: ClassVar[str] = ELSEWHERE
@@ -187,7 +175,7 @@ class Run(ABC):
     def diagnostics(self) -> Checks:
         """Every check with value, threshold, verdict and remedy; ``diagnostics.table`` for all."""
         reached = self.base is not None and not self.base.is_gaussian
-        with understood(self.provenance):
+        with one_blas_thread():
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
             modes = surveyed_checks(self.modes, self.lost_remedy)
             return Checks(
@@ -378,7 +366,7 @@ class Run(ABC):
         shape = self.target_log_weights.shape
         rows = self._rows(draws, seed)
         statistics = self._sample_statistics()
-        with understood(self.provenance):
+        with one_blas_thread():
             found = groups_of(
                 weighted.rows_of(self.variables, rows),
                 self._unconstrained(rows),
@@ -545,33 +533,5 @@ class Run(ABC):
         SavedRunError
             The folder is missing, incomplete, or of another format.
         """
-        return undisturbed(folder, cls._read)
-
-    @classmethod
-    def _read(cls, folder: str | os.PathLike[str]) -> Self:
-        with reading(folder, cls.file_format, cls.settings_rules) as stored:
-            check_shapes(cls._completed(stored.arrays), cls.arrays, stored.statistics)
-            run = cls(**cls._restored(stored), **stored.common)
-            own = {} if run.base is None else run.base.arrays()
-            check_members(stored.arrays, {*own, *run._stored_arrays()})
-            run._check_rows()
-            return run
-
-    @classmethod
-    def _completed(cls, arrays: dict[str, Array]) -> dict[str, Array]:
-        """The arrays of a saved run, with those that an earlier version did not save."""
-        return arrays
-
-    def _check_rows(self) -> None:
-        """Raise `ValueError` if the arrays of a saved run do not belong together."""
-        shape = self.target_log_weights.shape
-        if not self.variables:
-            raise ValueError("it has no variables")
-        if any(values.shape[:2] != shape for values in self.variables.values()):
-            raise ValueError("a variable has not one value for each draw")
-        if self.base is None and self.needs_base:
-            raise ValueError("the arrays of its base are missing")
-        if self.base is not None and self.base.dimension != self.z.shape[-1]:
-            raise ValueError("the base is not of the draws' dimension")
-        check_values(self, self._stored_arrays())
-        check_program(self)
+        with reading(folder, cls.file_format) as stored:
+            return cls(**cls._restored(stored), **stored.common)

@@ -10,12 +10,11 @@ import json
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,25 +22,30 @@ from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_fil
 from stanct.errors import SavedRunError, shortened
 from stanct.names import KINDS
 from stanct.path.base import Base, base_from_arrays
-from stanct.runs.binding import Stated, check_digests, digest
-from stanct.runs.exchange import ATTEMPTS, PAUSE, aside_of, replace_folder, standing
-from stanct.runs.members import check_types
-from stanct.runs.schema import HEAD, PROVENANCE, Rule, checked
+from stanct.runs.binding import check_digests, check_seal, digest, sealed
+from stanct.runs.exchange import aside_of, replace_folder, standing
 from stanct.settings import closed, usable_path
-from stanct.work.blas import one_blas_thread
 
-Loaded = TypeVar("Loaded")
-LONGEST_TEXT = 2**30
-"""Length in bytes of the longest text that is read from a saved run."""
-
-# Keys of `run.json` in every format. Each kind of run defines the name of its format.
 # Names of the files of single arrays.
 _ARRAY = re.compile(r"array-\d{1,9}\.npy", re.ASCII)
+# Keys of `run.json` in every format. Each kind of run defines the name of its format.
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 
-class Savable(Stated, Protocol):
+class Savable(Protocol):
     """Fields that every kind of run has and stores in the same way."""
+
+    @property
+    def variables(self) -> Mapping[str, Array]: ...
+
+    @property
+    def programs(self) -> Mapping[str, str]: ...
+
+    @property
+    def data(self) -> str: ...
+
+    @property
+    def provenance(self) -> Mapping[str, Any]: ...
 
     @property
     def method(self) -> str: ...
@@ -123,7 +127,8 @@ def save_run(
             "digests": {path.name: digest(path) for path in sorted(draft.iterdir())},
             **more,
         }
-        (draft / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(sealed(head), indent=2)
+        (draft / "run.json").write_text(text + "\n", encoding="utf-8")
 
     replace_folder(Path(folder), write, is_run=_is_run, is_own=_is_own)
 
@@ -162,7 +167,7 @@ def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder as a path if a run may be saved there; raise `SavedRunError` otherwise."""
     path = usable_path(folder, SavedRunError)
-    if _is_current(path):
+    if path.exists() and path.samefile(os.curdir):
         raise SavedRunError(
             f"{path} is the current folder, which cannot be replaced.",
             remedy="Name a folder inside it.",
@@ -172,24 +177,12 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
             f"The run cannot be saved in {path}: {why}.",
             remedy="Choose a folder that you can write.",
         )
-    for _ in range(ATTEMPTS):
-        with suppress(FileNotFoundError):  # another process is saving there
-            if path.is_dir() and not any(path.iterdir()):
-                return path
-        if not path.exists() or _head(path) is not None:
-            return path
-        time.sleep(PAUSE)
+    if not path.exists() or _head(path) is not None or (path.is_dir() and not any(path.iterdir())):
+        return path
     raise SavedRunError(
         f"{path} exists and is not a saved run, so it is not overwritten.",
         remedy="Choose another folder.",
     )
-
-
-def _is_current(folder: Path) -> bool:
-    try:
-        return folder.samefile(os.curdir)
-    except OSError:  # it does not exist, or another process is saving there
-        return False
 
 
 def check_store_folder(folder: str | os.PathLike[str]) -> None:
@@ -222,45 +215,14 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return head
 
 
-def undisturbed(
-    folder: str | os.PathLike[str], read: Callable[[str | os.PathLike[str]], Loaded]
-) -> Loaded:
-    """Read a saved run, again if another process saved a run over it meanwhile."""
-    for _ in range(ATTEMPTS - 1):
-        before = _identity(folder)
-        try:
-            return read(folder)
-        except SavedRunError:
-            if before is not None and _identity(folder) == before:
-                raise
-        time.sleep(PAUSE)
-    return read(folder)
-
-
-def _identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """What tells one folder from another of the same name; None where there is none."""
-    try:
-        found = Path(folder).stat()
-    except (OSError, TypeError, ValueError):
-        return None
-    return found.st_ino, found.st_mtime_ns
-
-
 @contextmanager
-def reading(
-    folder: str | os.PathLike[str], file_format: str, settings: Mapping[str, Rule]
-) -> Iterator[Stored]:
+def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
     """Read a saved run of one format; errors while the body builds the run count as damage.
-
-    Parameters
-    ----------
-    settings
-        Rules for the settings of the methods that make such runs.
 
     Raises
     ------
     SavedRunError
-        The folder is missing, incomplete, or of another format.
+        The folder is missing, incomplete, damaged or of another format.
     """
     path = standing(usable_path(folder, SavedRunError), _is_run)
     head = saved_head(path)
@@ -268,30 +230,22 @@ def reading(
         found = shortened(repr(head["format"]), 60)
         raise SavedRunError(f"{path} holds a {found}, not a {file_format!r}.")
     try:
-        checked(head, HEAD, "run.json")
-        _check_encodable(head, "run.json")
+        check_seal(head)
         for kind in head["programs"]:
             _check_name(kind)
         _check_files(path, head)
         stored = read_archive(_inside(path, "draws.npz"))
-        for name, (file, swapped) in dict(head.get("files", {})).items():
-            if name in stored:
-                raise ValueError(f"{name!r} is in an archive and in a file")
-            stored[name] = _mapped(path, file, swapped)
-        stored = check_types(stored)
-        data = _text(path, "data.json")
-        values = json.loads(data)
-        if not isinstance(values, dict):
-            raise ValueError("data.json is not an object")
-        _check_encodable(values, "data.json")
+        for name, (file, swapped) in head.get("files", {}).items():
+            found = mapped_file(_inside(path, file))
+            stored[name] = np.swapaxes(found, 0, 1) if swapped else found
         common = {
             "method": head["method"],
             "engine": head["engine"],
             "variables": _part(stored, "variable "),
             "base": base_from_arrays(stored) if "base_mean" in stored else None,
             "programs": {kind: _text(path, f"{kind}.stan") for kind in head["programs"]},
-            "data": data,
-            "provenance": _provenance(head["provenance"], settings),
+            "data": _text(path, "data.json"),
+            "provenance": head["provenance"],
         }
         yield Stored(head, common, stored, _part(stored, "statistic "))
     except SavedRunError:
@@ -301,54 +255,6 @@ def reading(
             f"{path} is a damaged run: {str(cause).rstrip('.') or type(cause).__name__}.",
             remedy="Restore the folder or run again.",
         ) from cause
-
-
-class _Told(dict[str, Any]):
-    """Provenance of a saved run, which may lack what this version looks up."""
-
-    def __missing__(self, key: str) -> Any:
-        raise SavedRunError(f"The saved run does not tell {key!r}.", remedy="Run again.")
-
-
-@contextmanager
-def understood(provenance: Mapping[str, Any]) -> Iterator[None]:
-    """Let what the provenance of a saved run breaks in the body be a `SavedRunError`.
-
-    The body's results do not depend on how many threads BLAS has.
-    """
-    try:
-        with one_blas_thread():
-            yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as cause:
-        if not isinstance(provenance, _Told):
-            raise
-        raise SavedRunError(
-            f"The saved run is damaged: {str(cause).rstrip('.') or type(cause).__name__}.",
-            remedy="Restore the folder or run again.",
-        ) from cause
-
-
-def _provenance(found: Any, settings: Mapping[str, Rule]) -> Mapping[str, Any]:
-    told = _Told(checked(found, PROVENANCE, "provenance"))
-    # Older saved runs hold the settings of the method among those of every method.
-    own = "method_settings" if "method_settings" in told else "settings"
-    told[own] = checked(told[own], settings, f"provenance.{own}")
-    for name in ("settings", "method_settings", "stopping", "survey", "confirmed"):
-        if isinstance(told.get(name), dict):
-            told[name] = _Told(told[name])
-    survey = told.get("survey")
-    if survey is not None:
-        places, spreads, masses = (
-            np.asarray(survey[name], float) for name in ("place", "spread", "log_evidence")
-        )
-        if places.ndim != 2 or places.shape != spreads.shape or masses.shape != places.shape[:1]:
-            raise ValueError("provenance.survey has not one place and one spread for each mode")
-        if 0 in places.shape:
-            raise ValueError("provenance.survey has no modes")
-    rates = told.get("acceptance")
-    if rates is not None and len(rates["transitions"]) != len(rates["acceptance"]):
-        raise ValueError("provenance.acceptance has not one rate for each stretch of β")
-    return told
 
 
 def _check_name(kind: Any) -> None:
@@ -365,49 +271,21 @@ def _inside(folder: Path, name: str) -> Path:
     return path
 
 
-def _check_encodable(value: Any, name: str) -> None:
-    """Raise `ValueError` for texts with halves of characters, which no page can hold."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as cause:
-        raise ValueError(f"{name} holds half of a character") from cause
-
-
 def _check_files(folder: Path, head: Mapping[str, Any]) -> None:
     """Check the files of a run against their digests, which earlier versions did not save."""
-    if "digests" not in head:
-        return
-    own = [file for file, _ in dict(head.get("files", {})).values()]
-    programs = [f"{kind}.stan" for kind in head["programs"]]
-    names = ["draws.npz", "data.json", *programs, *own]
+    own = [file for file, _ in head.get("files", {}).values()]
     for name in own:
-        _check_array_name(name)
+        if not (isinstance(name, str) and _ARRAY.fullmatch(name)):
+            raise ValueError(f"{name!r} cannot be the file of an array")
+    names = ["draws.npz", "data.json", *(f"{kind}.stan" for kind in head["programs"]), *own]
     for name in names:
         _inside(folder, name)
-    check_digests(folder, head["digests"], names)
-
-
-def _check_array_name(file: Any) -> None:
-    if not (isinstance(file, str) and _ARRAY.fullmatch(file)):
-        raise ValueError(f"{file!r} cannot be the file of an array")
-
-
-def _mapped(folder: Path, file: Any, swapped: Any) -> Array:
-    """Map an array that has a file of its own."""
-    _check_array_name(file)
-    found = mapped_file(_inside(folder, file))
-    if swapped is False:
-        return found
-    if swapped is not True or found.ndim < 2:
-        raise ValueError(f"{file} has not the axes that it should have")
-    return np.swapaxes(found, 0, 1)
+    if "digests" in head:
+        check_digests(folder, head["digests"], names)
 
 
 def _text(folder: Path, name: str) -> str:
-    path = _inside(folder, name)
-    if path.stat().st_size > LONGEST_TEXT:
-        raise ValueError(f"{name} is longer than {LONGEST_TEXT >> 20} MiB")
-    return path.read_text(encoding="utf-8")
+    return _inside(folder, name).read_text(encoding="utf-8")
 
 
 def _head(path: Path) -> dict[str, Any] | None:

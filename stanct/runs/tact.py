@@ -13,7 +13,6 @@ from stanct.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.evidence_run import DrawsRun
-from stanct.runs.schema import FLAG, ONE_OR_MORE, POSITIVE, TEXT, Maybe, Needed, Rule
 from stanct.runs.surveyed import mode_size
 
 # Columns of `TactRun.trace`.
@@ -54,16 +53,10 @@ class TactRun(DrawsRun):
 
     file_format: ClassVar[str] = "stanct tact 1"
     arrays: ClassVar[Mapping[str, str]] = {
-        "z": "c n d", "energy": "c n", "trace": "c * 6 ?", "noise": "* 4 ?",
-        "thermostat_means": "2 ?", "thermostat_errors": "2 ?", "bias": "2 * ?",
-        "counts": "c 3 [0,]",
+        "z": "c n d", "energy": "c n", "trace": "c * 6", "noise": "* 4",
+        "thermostat_means": "2", "thermostat_errors": "2", "bias": "2 *",
+        "counts": "c 3",
     }  # fmt: skip
-    settings_rules: ClassVar[Mapping[str, Rule]] = {
-        "tempering": Needed(FLAG),
-        "thermostat": Needed(Maybe(TEXT)),
-        "patience": Needed(ONE_OR_MORE),
-        "coupling": Needed({"reach": Needed(POSITIVE), "wall": Needed(POSITIVE)}),
-    }
 
     energy: Array = field(repr=False)
     trace: Array = field(repr=False)

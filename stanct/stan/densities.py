@@ -26,6 +26,7 @@ from stanct.stan.syntax import (
     Tilde,
     walk,
 )
+from stanct.stan.walks import terms_of_sum
 
 _DENSITY = re.compile(r"(?P<family>\w+?)_lu?p[dm]f")
 _PROBABILITY = re.compile(r"(?P<family>\w+?)_(?:l?c?cdf)")
@@ -386,22 +387,10 @@ class Densities:
         return self.roots(outside - self._holders)
 
     def summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Split a sum into its terms; the second value says whether a term is subtracted."""
+        """Split a sum into its terms; none for a choice between values. See `terms_of_sum`."""
         syntax = self.syntax
-        outer = list(syntax.outermost(value))
-        if any(syntax.word(token) == "?" for token in outer):
-            return []
-        terms: list[tuple[Range, bool]] = []
-        first, negative = value.first, False
-        for token in outer:
-            if syntax.word(token) not in ("+", "-") or token == first:
-                continue
-            before = syntax.tokens[token - 1]
-            if before.kind == "mark" and before.text not in (")", "]", "}", "'"):
-                continue
-            terms.append((Range(first, token), negative))
-            first, negative = token + 1, syntax.word(token) == "-"
-        return [*terms, (Range(first, value.stop), negative)]
+        chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
+        return [] if chosen else terms_of_sum(syntax, value)
 
 
 def one_line(syntax: Syntax, tokens: Range) -> str:

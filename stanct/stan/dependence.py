@@ -25,6 +25,7 @@ from stanct.stan.syntax import (
     TypeSpec,
     walk,
 )
+from stanct.stan.walks import terms_of_sum
 
 PARTS = ("prior", "likelihood")
 
@@ -387,24 +388,12 @@ class Dependence:
         return words
 
     def _summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Split a sum into its terms; the second value says whether a term is subtracted."""
+        """Split a sum into its terms; whole if it is no sum. See `terms_of_sum`."""
         syntax = self._syntax
-        outer = list(syntax.outermost(value))
-        if any(
-            syntax.word(k) in ("?", "||", "&&", "==", "!=", "<", "<=", ">", ">=") for k in outer
-        ):
+        others = ("?", "||", "&&", "==", "!=", "<", "<=", ">", ">=")
+        if any(syntax.word(token) in others for token in syntax.outermost(value)):
             return [(value, False)]
-        terms: list[tuple[Range, bool]] = []
-        first, negative = value.first, False
-        for token in outer:
-            if syntax.word(token) not in ("+", "-") or token == first:
-                continue
-            before = syntax.tokens[token - 1]
-            if before.kind == "mark" and before.text not in (")", "]", "}", "'"):
-                continue
-            terms.append((Range(first, token), negative))
-            first, negative = token + 1, syntax.word(token) == "-"
-        return [*terms, (Range(first, value.stop), negative)]
+        return terms_of_sum(syntax, value)
 
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
         """Yield every call of a function ending in `_lp`, which adds to the target."""

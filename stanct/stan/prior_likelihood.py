@@ -37,15 +37,19 @@ def prior_likelihood(program: Program, prefix: str) -> str:
         whitened=False,
         transforms=library(rewriter.functions, prefix),
         tempering=library({"bias_value", "log_mass"}, prefix),
-        functions=block_text(rewriter, "functions"),
-        data=block_text(rewriter, "data"),
-        transformed_data=block_text(rewriter, "transformed data"),
-        parameters=block_text(rewriter, "parameters"),
-        transformed_parameters=block_text(rewriter, "transformed parameters"),
-        model=block_text(rewriter, "model", 4),
         generated_quantities=block_text(rewriter, "generated quantities"),
-        comment=comment_before(program, next(iter(program.blocks))),
+        **_blocks(program, rewriter),
     )
+
+
+def _blocks(program: Program, rewriter: Rewriter) -> dict[str, str]:
+    """The blocks that both kinds of program have, and the comment before them."""
+    kinds = ("functions", "data", "transformed data", "parameters", "transformed parameters")
+    return {
+        **{kind.replace(" ", "_"): block_text(rewriter, kind) for kind in kinds},
+        "model": block_text(rewriter, "model", 4),
+        "comment": comment_before(program, next(iter(program.blocks))),
+    }
 
 
 def weighted(program: Program, prefix: str) -> str:
@@ -63,13 +67,7 @@ def weighted(program: Program, prefix: str) -> str:
         program,
         prefix,
         transforms=library(rewriter.functions, prefix),
-        functions=block_text(rewriter, "functions"),
-        data=block_text(rewriter, "data"),
-        transformed_data=block_text(rewriter, "transformed data"),
-        parameters=block_text(rewriter, "parameters"),
-        transformed_parameters=block_text(rewriter, "transformed parameters"),
-        model=block_text(rewriter, "model", 4),
-        comment=comment_before(program, next(iter(program.blocks))),
+        **_blocks(program, rewriter),
     )
 
 

@@ -198,3 +198,18 @@ class _Reader:
 
 def _words(syntax: Syntax, tokens: Range) -> list[str]:
     return [syntax.word(token) for token in range(*tokens)]
+
+
+def terms_of_sum(syntax: Syntax, value: Range) -> list[tuple[Range, bool]]:
+    """Split a sum into its terms; the second value says whether a term is subtracted."""
+    terms: list[tuple[Range, bool]] = []
+    first, negative = value.first, False
+    for token in syntax.outermost(value):
+        if syntax.word(token) not in ("+", "-") or token == first:
+            continue
+        before = syntax.tokens[token - 1]
+        if before.kind == "mark" and before.text not in (")", "]", "}", "'"):
+            continue
+        terms.append((Range(first, token), negative))
+        first, negative = token + 1, syntax.word(token) == "-"
+    return [*terms, (Range(first, value.stop), negative)]

@@ -33,7 +33,7 @@ from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar, say_above
 from stanct.work.relay import Relay
 from stanct.work.shelf import Shelf
-from stanct.work.workers import check_workers, loss_of, warn_of, watched
+from stanct.work.workers import check_workers, loss_of, warn_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -468,8 +468,7 @@ def executing(
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
         save = journal.flush if journal else lambda: None
-        told = watched(executor, say_above if progress else None)
-        with heeding_signals(save), deadline(max_seconds, since), told, one_blas_thread():
+        with heeding_signals(save), deadline(max_seconds, since), one_blas_thread():
             yield Execution(seed, executor, threads, progress, place, journal, shelves)
     except OutOfTime as stop:
         told = f"max_seconds={max_seconds:g} passed before every chain had draws that count."

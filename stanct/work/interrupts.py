@@ -185,34 +185,6 @@ def heard(work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def undivided() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the body, which imports; a second one does not wait.
-
-    Packages that are half imported fail or hang when the same process imports them again. A thread
-    that imports would wait for ever where a module of the user's, which it finds under the name of
-    a standard one, imports in turn what the thread has begun.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or handler is not signal.default_int_handler:
-        yield
-        return
-    came = threading.Event()
-
-    def wait_once(_number: int, _frame: FrameType | None) -> None:
-        came.set()
-        signal.signal(signal.SIGINT, handler)
-
-    signal.signal(signal.SIGINT, wait_once)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if came.is_set():
-            raise KeyboardInterrupt
-
-
-@contextmanager
 def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]]:
     """Take steps beside the body, which may ask for all of them.
 

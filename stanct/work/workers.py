@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from stanct.deadline import OutOfTime, at_most, result, seconds_given
 from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
 
 PATIENCE = 10.0
-"""Time in seconds without an answer of a worker, or without any worker, until the user is told."""
+"""Time in seconds without an answer of a worker until the user is told."""
 _NO_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
 
 
@@ -133,44 +132,6 @@ def _answer(
         ) from cause
     finally:
         future.cancel()
-
-
-@contextmanager
-def watched(executor: Executor | None, say: Callable[[str], None] | None) -> Iterator[None]:
-    """Tell, while the body lasts, when a cluster has lost all of its workers.
-
-    The body waits on, because a cluster may start others. Only Dask's executors tell how many
-    workers they have.
-
-    Parameters
-    ----------
-    say
-        Takes the note; None for an `ExecutorWarning`.
-    """
-    client = getattr(executor, "_client", None)
-    if not hasattr(client, "scheduler_info"):
-        yield
-        return
-    ended = threading.Event()
-    threading.Thread(target=_watch, args=(client, ended, say or _warn), daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
-def _watch(client: Any, ended: threading.Event, say: Callable[[str], None]) -> None:
-    """Tell of each time without workers once, when it has lasted from one look to the next."""
-    looks = 0
-    with suppress(Exception):  # of a client that is closed, or of a warning that is an error
-        while not ended.wait(PATIENCE / 2):
-            looks = 0 if client.scheduler_info()["workers"] else looks + 1
-            if looks == 2 and not ended.is_set():
-                say("The executor has no workers any more. The run waits until it has some.")
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, ExecutorWarning, stacklevel=2)
 
 
 def _nothing() -> None:
