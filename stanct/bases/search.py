@@ -434,7 +434,9 @@ def _ascend(counted: _Counted, start: Array, modes: list[_Mode], root: Array | N
     curvatures, axes = np.linalg.eigh(precision)
     if curvatures[0] <= 0:
         return False
-    if not float(np.square(slope @ axes) @ (1 / curvatures)) < ARRIVED:
+    with np.errstate(over="ignore"):  # far out, on a slope without an end
+        arrived = float(np.square(slope @ axes) @ (1 / curvatures)) < ARRIVED
+    if not arrived:
         return False
     if not _seen_again(modes, place, value):
         modes.append(_Mode(place, value, precision))
