@@ -118,7 +118,7 @@ def test_a_function_that_dies_later_leaves_no_log_z() -> None:
     """Where one chain has met it alive, and the other never has."""
     target = FunctionTarget(FunctionDensity(Dying(400), 2))
     options: dict[str, Any] = {"draws": 64, "warmup": 64, "chains": 2, "seed": 1}
-    run = sample(target, "gibbs", base=BASE, threads=1, progress=False, **options)
+    run: Any = sample(target, "gibbs", base=BASE, threads=1, progress=False, **options)
     assert {"rejections", "support"} <= set(run.warnings) and "not known" in run.evidence.unknown
 
 

@@ -95,10 +95,10 @@ def test_the_limit_is_told(case: str) -> None:
 class _Stopped(Precision):
     """A stopping rule that is interrupted at its second look."""
 
-    def more(self, draws: int, std_error: float, failed: Any) -> int:
+    def more(self, *arguments: Any, **given: Any) -> int:
         if self.looks:
             raise KeyboardInterrupt
-        return super().more(draws, std_error, failed)
+        return super().more(*arguments, **given)
 
 
 @AIMED
