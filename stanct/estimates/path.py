@@ -479,4 +479,5 @@ def between_error(by_chain: Array) -> Array:
     count = by_chain.shape[0]
     if count < 2:
         return np.full(by_chain.shape[1:], np.nan)[()]
-    return by_chain.std(axis=0, ddof=1) / np.sqrt(count)
+    with np.errstate(invalid="ignore"):  # of a chain that never met the target
+        return by_chain.std(axis=0, ddof=1) / np.sqrt(count)
