@@ -67,13 +67,13 @@ def measured(
         "method": run.method,
         "target": target,
         "seed": seed,
-        "error": f"{run.evidence.log_z - log_z:.5f}",
-        "std_error": f"{run.evidence.std_error:.5f}",
+        "error": f"{run.bare_evidence.log_z - log_z:.5f}",
+        "std_error": f"{run.bare_evidence.std_error:.5f}",
         "gradients": run.gradients,
         "cpu_seconds": f"{cpu:.2f}",
         "lowest_acceptance": f"{low:.3f}",
         "highest_acceptance": f"{high:.3f}",
-        "warnings": " ".join(run.evidence.warnings),
+        "warnings": " ".join(run.warnings),
     }
 
 

@@ -36,8 +36,8 @@ def options_of(plant: str | None, method: Any, dimension: int) -> dict[str, Any]
 def evidence_of(plant: str | None, run: Any) -> stanct.Evidence:
     """The evidence of a run, under a plant or without one."""
     if plant == "estimator":
-        return replace(run.evidence, log_z=run.evidence.log_z + SHIFT)
-    return run.evidence
+        return replace(run.bare_evidence, log_z=run.bare_evidence.log_z + SHIFT)
+    return run.bare_evidence
 
 
 def modes(density: Any, starts: Array) -> Array:

@@ -35,6 +35,7 @@ from scoring import Limits, Row
 from tqdm import tqdm
 
 import stanct
+from stanct.runs.verdicts import OF_THE_PROGRAM  # what the text tells is not counted
 
 METHODS: dict[str, stanct.Method[Any] | None] = {
     "default": None,
@@ -105,7 +106,7 @@ def run(task: Task) -> Row:
             *task.key,
             **numbers,
             tolerance=target.tolerance,
-            warnings=" ".join(made.warnings),
+            warnings=" ".join(name for name in made.warnings if name not in OF_THE_PROGRAM),
             beyond=int(target.narrowing > finest(made)),
             gradients=made.gradients,
             cpu_seconds=round(time.process_time() - started, 2),

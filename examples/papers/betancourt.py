@@ -257,7 +257,7 @@ def flow(
         "duration": duration, "refresh": refresh, "gradients": run.gradients,
         "stalled": run.counts[:, 1, 2].sum() / (run.chains * run.draws),
         "betas": run.betas, "learned": run.means,
-        "log_z": run.evidence.log_z, "std_error": run.evidence.std_error,
+        "log_z": run.bare_evidence.log_z, "std_error": run.bare_evidence.std_error,
         "flow": run.flow_curve().log_z, "delta": run.delta[0, :32], "kinetic": run.kinetic[0, :12],
         "log_weights": run.node_log_weights[0, :32], "theta": theta.ravel(),
         "theta_log_weights": run.target_log_weights.ravel(),

@@ -130,8 +130,8 @@ def package_estimates(folder: str | None, image: int, short: bool, seed: int) ->
         draws=150 if short else 500, warmup=150, base=stanct.GaussianBase(mean, np.diag(sd)),
         seed=seed, progress=False,
     )  # fmt: skip
-    return {"image": image, "folder": folder, "log_z": run.evidence.log_z,
-            "error": run.evidence.std_error, "gradients": run.gradients}  # fmt: skip
+    return {"image": image, "folder": folder, "log_z": run.bare_evidence.log_z,
+            "error": run.bare_evidence.std_error, "gradients": run.gradients}  # fmt: skip
 
 
 def pooled(parts: list[dict[str, Any]], key: str = "log_z") -> np.ndarray:

@@ -67,8 +67,8 @@ def bimodal_draws(
     left = run.expect(lambda values: values["x"] < 0)
     return {
         "x": run.variables["x"].reshape(chains, draws), "beta": run.beta,
-        "log_weights": run.log_weights(), "log_z": run.evidence.log_z,
-        "std_error": run.evidence.std_error, "left": left.value, "left_error": left.std_error,
+        "log_weights": run.log_weights(), "log_z": run.bare_evidence.log_z,
+        "std_error": run.bare_evidence.std_error, "left": left.value, "left_error": left.std_error,
         "nuts": block.variables["x"].reshape(chains, draws),
     }  # fmt: skip
 
@@ -277,7 +277,7 @@ def boltzmann_run(number: int, repeat: int, method: str, length: int, seed: int)
             draws=32, seed=run_seed, base=base.base, log_zeta=base.log_zeta, progress=False,
         )  # fmt: skip
         found = boltzmann.errors(
-            chosen, run.evidence.log_z,
+            chosen, run.bare_evidence.log_z,
             *boltzmann.moments(run.variables["x"], run.target_log_weights),
         )  # fmt: skip
         gradients = run.gradients
@@ -313,7 +313,9 @@ def ladder_run(number: int, repeat: int, length: int, seed: int) -> dict[str, An
         progress=False, **boltzmann.chosen("simulated_tempering", length)[1],
     )  # fmt: skip
     found = boltzmann.errors(
-        chosen, run.evidence.log_z, *boltzmann.moments(run.variables["x"], run.target_log_weights)
+        chosen,
+        run.bare_evidence.log_z,
+        *boltzmann.moments(run.variables["x"], run.target_log_weights),
     )
     return {
         "system": number, "repeat": repeat, "length": length,

@@ -80,15 +80,15 @@ def radon(kind: str, chains: int, draws: int, seed: int) -> dict[str, Any]:
         made.append({
             "base": kind + (", refitted" if step else ""), "ends": ends, "draws": draws,
             "from": begun - started, "seconds": time.perf_counter() - begun,
-            "running": run.running_log_z(ends.tolist()), "log_z": run.evidence.log_z,
-            "std_error": run.evidence.std_error, "gradients": run.gradients,
+            "running": run.running_log_z(ends.tolist()), "log_z": run.bare_evidence.log_z,
+            "std_error": run.bare_evidence.std_error, "gradients": run.gradients,
             "bound": fit.get("log_zeta"), "warnings": run.warnings,
         })  # fmt: skip
         x = run.base.unwhiten(run.z.reshape(-1, run.base.dimension))
         weights = np.exp(run.target_log_weights - run.target_log_weights.max()).ravel()
         mean = np.average(x, axis=0, weights=weights)
         sd = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weights))
-        fit = {"base": stanct.GaussianBase(mean, np.diag(sd)), "log_zeta": run.evidence.log_z}
+        fit = {"base": stanct.GaussianBase(mean, np.diag(sd)), "log_zeta": run.bare_evidence.log_z}
     return {"runs": made, "course": course}
 
 
@@ -101,7 +101,7 @@ def radon_ais(temperatures: int, particles: int, seed: int) -> dict[str, Any]:
         base=stanct.GaussianBase(found.mean, np.diag(found.sd)), log_zeta=found.bound,
         progress=False,
     )  # fmt: skip
-    return {"log_z": run.evidence.log_z, "std_error": run.evidence.std_error,
+    return {"log_z": run.bare_evidence.log_z, "std_error": run.bare_evidence.std_error,
             "gradients": run.gradients}  # fmt: skip
 
 
