@@ -333,7 +333,7 @@ def test_probabilities_of_models_are_calibrated(model: stanct.TemperedModel, tmp
     """Right simulators agree with the probabilities; one that lies does not."""
     wide = model_of(WIDE, tmp_path / "wide.stan")
     base = GaussianBase(np.zeros(1), 3 * np.ones((1, 1)))
-    quick = {**QUICK, "repeats": 30, "draws": 60, "base": base}
+    quick = {**QUICK, "repeats": 30, "draws": 200, "base": base}
     models = {"narrow": (model, simulator(1.0)), "wide": (wide, simulator(3.0))}
     right = stanct.calibrate(models, **quick)
     assert right.passed and right.probabilities.sum(axis=1).to_numpy() == pytest.approx(1)

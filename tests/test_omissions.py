@@ -567,7 +567,8 @@ def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(call) == 0
     said = capsys.readouterr()
     (record,) = json.loads(said.out)["omissions"]
-    assert record["value"] == pytest.approx(np.log(2)) and "Note, " in said.err
+    assert record["value"] == pytest.approx(np.log(2))
+    assert "Warning, normalised: " in said.err and "half.stan:1" in said.err
 
 
 def test_no_bayes_factor_of_improper_priors(

@@ -84,7 +84,10 @@ def test_a_bias_of_ones_own_stays(method: str, seed: int) -> None:
         share = np.exp(-TILT * done.bias.beta)
         assert hot == pytest.approx(share[cold].sum() / share.sum(), abs=0.08)
         return
-    assert (beta == 0).mean() == pytest.approx(ATOM, abs=0.03)
+    # Gibbs learns the weight that brings the share about, and joint does not without a round.
+    rest = (1 - np.exp(-TILT)) / TILT
+    share = ATOM if method == "gibbs" else ATOM / (ATOM + (1 - ATOM) * rest)
+    assert (beta == 0).mean() == pytest.approx(share, abs=0.03)
     inside = beta[beta > 0]
     law = (1 - np.exp(-TILT * inside)) / (1 - np.exp(-TILT))
     assert kstest(law, "uniform").pvalue > 1e-3
