@@ -108,6 +108,18 @@ def test_bridge_in_short(tmp_path: Path) -> None:
         assert int(covered) >= 1 and passed == "2"
 
 
+def test_peers_in_short(tmp_path: Path) -> None:
+    """Two tools that need nothing else: NUTS misses modes, and its error bar says nothing of it."""
+    out = command(
+        "benchmark_peers/run.py", "--targets", "mixture20", "--peers", "stanct", "NUTS and bridge",
+        "--seeds", "1", cwd=tmp_path,
+    )  # fmt: skip
+    rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| ")][1:]
+    ours, nuts = ([float(cell) for cell in row[2:4]] for row in rows)
+    assert ours[0] < 4 * ours[1] < 0.1
+    assert nuts[0] > 1 > 4 * nuts[1]
+
+
 def test_arviz_in_short(tmp_path: Path) -> None:
     """What ArviZ finds in a tempered run is what it finds in NUTS, with priors written by hand."""
     arguments = ("--only", "eight schools", "--draws", "1000", "--out", str(tmp_path / "a.png"))
