@@ -108,6 +108,7 @@ def process() -> tuple[dict[str, object], float]:
     return _process(260)
 
 
+@LONG
 def test_a_process_is_drawn_in_two_stages(
     process: tuple[dict[str, object], float], tmp_path: Path
 ) -> None:
