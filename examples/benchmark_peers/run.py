@@ -119,7 +119,7 @@ def main() -> None:
     if options.table is None:
         done = {(row["target"], row["peer"]) for row in known}
         with file.open("a", newline="", encoding="utf-8") as out:
-            writer = csv.DictWriter(out, FIELDS, restval="")
+            writer = csv.DictWriter(out, FIELDS, restval="", lineterminator="\n")
             if not known:
                 writer.writeheader()
             for name in options.targets:
