@@ -111,11 +111,11 @@ def bridge(
 
     The evidence is that of the program as you wrote it; `stanct.model.TemperedModel.omissions`
     lists the constants that it leaves out. The estimate takes log densities alone, about
-    (6 + 3 × `reshuffles`) for each draw, and no gradient. The search takes those of Pathfinder, and
-    of short NUTS chains where it finds something. With it, lines through a few draws also look for
-    directions in which the density does not fall off. Where the program is Gaussian or independent
-    given a few parameters, draws in two stages give a second log Z, for the gradients of some
-    thousand draws.
+    (6 + 3 × `reshuffles`) for each draw. The search takes gradients: those of Pathfinder, of short
+    NUTS chains where it finds something, and of some thousand draws, which tell of another density.
+    With it, lines through a few draws also look for directions in which the density does not fall
+    off. Where the program is Gaussian or independent given a few parameters, draws in two stages
+    give a second log Z, for the gradients of some thousand draws.
 
     Parameters
     ----------

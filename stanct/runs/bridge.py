@@ -42,8 +42,9 @@ class BridgeRun(EvidenceRun):
 
     `evidence` is Warp-III (Meng & Schilling 2002): half of the draws fit a normal, the other half
     estimate, the halves swap roles, and the two estimates are averaged. All draws have the same
-    weight. No gradient was taken, except by the search for modes that the fit has missed, and for
-    directions in which the density does not fall off.
+    weight. No gradient was taken, except by the search for modes that the fit has missed, for
+    directions in which the density does not fall off, and at draws, to tell them from those of
+    another density.
 
     Attributes
     ----------
