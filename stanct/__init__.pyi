@@ -4,6 +4,8 @@ from .api.many import Simulated, sample_many
 from .api.model import TemperedModel, temper
 from .api.salvaging import salvage
 from .api.sampling import sample
+from .bases.loop import Maker, Proposal, Recipe, State
+from .bases.recipes import recipe
 from .common.errors import (
     DataError,
     EngineError,
@@ -78,6 +80,7 @@ __all__ = [
     "Job",
     "Joint",
     "LadderRun",
+    "Maker",
     "Many",
     "Method",
     "MiniBatch",
@@ -87,14 +90,17 @@ __all__ = [
     "PowerPosterior",
     "PowerRun",
     "ProgramError",
+    "Proposal",
     "PseudoExtended",
     "PseudoExtendedRun",
+    "Recipe",
     "Run",
     "SamplingError",
     "SavedRunError",
     "Simulated",
     "SimulatedTempering",
     "StanctError",
+    "State",
     "StochasticTarget",
     "TactRun",
     "TemperedModel",
@@ -104,6 +110,7 @@ __all__ = [
     "calibrate",
     "compare",
     "load",
+    "recipe",
     "salvage",
     "sample",
     "sample_many",

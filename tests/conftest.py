@@ -59,7 +59,7 @@ def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
 
     def known(density: Density, seed: Any, **given: Any) -> Any:
         places = tuple(np.asarray(place).tobytes() for place in given["places"])
-        rest = [given[name] for name in ("radius", "reach", "effort")]
+        rest = [given[name] for name in ("radius", "reach", "effort", "scan", "outskirts")]
         constants = [(name, v) for name, v in vars(searching).items() if name.isupper()]
         key = repr([density.recipe.key, seed.state, places, rest, constants])
         if key not in found:

@@ -16,11 +16,11 @@ from scipy.special import betaln
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
-from stanct.bases import modes
+from stanct.bases import loop, modes
 from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit
+from stanct.bases.loop import Recipe
 from stanct.bases.search import Search
-from stanct.engines.embedded import Nuts
 from stanct.estimates.digits import log_z_in_words
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
@@ -50,6 +50,8 @@ BENT = Exact(
     {"x": [0.4 * -8 + 0.6 * 8, 0.4 * 1 - 0.6 * 4]},
 )
 
+# The default with neither independent draws nor draws in two stages.
+CHAINS = replace(stanct.recipe().without("given"), even=2.0)
 ARMS = {"pareto_k", "divergences", "rejections", "few_tours", "effective_size"}
 
 
@@ -145,7 +147,7 @@ def test_much_data_gets_fewer_independent_draws(seed: int, monkeypatch: pytest.M
     draws = stanct.Auto.default_draws
     usual = default_run(LINE, seed, draws=draws)
     assert usual.draws == auto.INDEPENDENT * draws
-    monkeypatch.setattr(modes, "MUCH_DATA", 0.01 * len(usual.data))
+    monkeypatch.setattr(loop, "MUCH_DATA", 0.01 * len(usual.data))
     few = default_run(LINE, seed, draws=draws)
     assert few.method == "independence" and few.draws == draws
     assert few.gradients < usual.gradients
@@ -160,7 +162,7 @@ def test_it_says_what_was_asked_and_done(seed: int) -> None:
     # Independent draws cost so little that there are four times as many.
     assert asked["options"]["draws"] == 600 and run.draws == 2400
     (step,) = run.provenance["steps"]
-    assert "weights of the base's draws" in step["because"]
+    assert "of independent draws of one Gaussian count" in step["because"]
     assert step["failed"] == [] and step["log_z"] == run.evidence.log_z
     (told,) = decisions(run.provenance)
     assert told == f"The default took independence, because {step['because']}."
@@ -171,27 +173,24 @@ def test_it_says_what_was_asked_and_done(seed: int) -> None:
 
 
 @LONG
-def test_failed_checks_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_checks_lead_to_more_work(seed: int) -> None:
     """First the same method, longer; a base that failed by itself is tempered."""
-    monkeypatch.setattr(auto, "EVEN", 2.0)
-    monkeypatch.setattr(auto, "_nested", lambda job, start: None)
-    short = default_run(FUNNEL, seed, draws=40)
+    short = default_run(FUNNEL, seed, draws=40, base=CHAINS)
     steps = short.provenance["steps"]
     assert len(steps) > 1 and steps[0]["failed"]
     assert steps[1]["draws"] == 160 and steps[1]["because"].startswith("checks failed: ")
     assert short.gradients > steps[0]["gradients"]
-    again = default_run(FUNNEL, seed, draws=40)
+    again = default_run(FUNNEL, seed, draws=40, base=CHAINS)
     assert np.array_equal(again.delta, short.delta)
 
 
 def test_few_tours_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although no check failed; and not where the budget has no room."""
-    monkeypatch.setattr(auto, "EVEN", 2.0)
-    enough = default_run(TWO_MODES, seed, draws=600)
+    enough = default_run(TWO_MODES, seed, draws=600, base=CHAINS)
     tours = next(check.value for check in enough.diagnostics if check.name == "few_tours")
     assert len(enough.provenance["steps"]) == 1 and not enough.warnings and tours > 6
     monkeypatch.setattr(auto, "ENOUGH_TOURS", 1.5 * tours)
-    more = default_run(TWO_MODES, seed, draws=600)
+    more = default_run(TWO_MODES, seed, draws=600, base=CHAINS)
     steps = more.provenance["steps"]
     assert [step["draws"] for step in steps] == [600, 2400] and steps[0]["failed"] == []
     assert steps[1]["because"] == f"the error of log Z rests on {tours:.1f} effective tours"
@@ -202,22 +201,22 @@ def test_few_tours_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch)
         f"draws of each chain, because {steps[1]['because']}."
     )
     spent = stanct.Auto(max_gradients=enough.gradients)
-    assert len(default_run(TWO_MODES, seed, method=spent, draws=600).provenance["steps"]) == 1
+    only = default_run(TWO_MODES, seed, method=spent, draws=600, base=CHAINS)
+    assert len(only.provenance["steps"]) == 1
 
 
 @LONG
-def test_longer_runs_fit_the_budget(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longer_runs_fit_the_budget(seed: int) -> None:
     """A second run is shortened to what the budget leaves, or left out."""
-    monkeypatch.setattr(auto, "EVEN", 2.0)
-    monkeypatch.setattr(auto, "_nested", lambda job, start: None)
-    first = default_run(FUNNEL, seed, draws=40).provenance["steps"][0]
+    first = default_run(FUNNEL, seed, draws=40, base=CHAINS).provenance["steps"][0]
     budget = int(2.7 * first["gradients"])
-    shorter = default_run(FUNNEL, seed, method=stanct.Auto(max_gradients=budget), draws=40)
+    auto_within = stanct.Auto(max_gradients=budget)
+    shorter = default_run(FUNNEL, seed, method=auto_within, draws=40, base=CHAINS)
     steps = shorter.provenance["steps"]
     assert steps[0] == first and len(steps) > 1
     assert 60 <= steps[1]["draws"] < 160 and steps[-1]["gradients"] < 1.1 * budget
     spent = stanct.Auto(max_gradients=first["gradients"] + 1)
-    one = default_run(FUNNEL, seed, method=spent, draws=40)
+    one = default_run(FUNNEL, seed, method=spent, draws=40, base=CHAINS)
     assert one.provenance["steps"] == [first] and one.warnings
 
 
@@ -247,8 +246,7 @@ def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_base_that_fails_alone_is_tempered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "EVEN", 0.0)
-    monkeypatch.setattr(auto, "BOUNDED", np.inf)
+    monkeypatch.setattr(Recipe, "believes", lambda *_: True)
     narrow = GaussianBase(np.zeros(2), 0.2 * np.eye(2))
     mixture = MixtureBase.of([1, 1], [narrow, GaussianBase(np.full(2, 0.1), 0.2 * np.eye(2))])
     source = "parameters { vector[2] x; } model { target += std_normal_lpdf(x); }"
@@ -369,13 +367,14 @@ def test_a_search_that_was_given_up_is_not_complete(
     """Although each of the best modes was seen twice; and none is measured by its curvature."""
     noise = rng.standard_normal((100, dimension))
     fits = tuple(LocalFit(m + noise[0], np.eye(dimension), 0.0, m + noise) for m in (0.0, 99.0))
-    looked = Search(fits, (2, 2), 120, 0, unseen, 10.0, 0)
+    looked = Search(fits, (2, 2), 120, 0, unseen, 10.0, 0, dimension=dimension)
     thousands = dimension == 13 and unseen > 0.5
-    assert modes._that_count(modes.Modes(fits), looked, dimension).complete is not thousands
+    assert modes.Pilots().that_count(fits, 1.0, looked, dimension).complete is not thousands
     target: Any = SimpleNamespace(density=SimpleNamespace(dimension=dimension))
     if thousands:
-        found = modes._by_curvature(target, looked, np.random.SeedSequence(1), Nuts())
-        assert found == ([], list(fits), 0, 0)
+        state: Any = SimpleNamespace(target=target, search=looked)
+        found = modes.Curvature().make(state)
+        assert found.known == {"others": fits} and found.gradients == 0
 
 
 def test_modes_as_a_result(seed: int) -> None:

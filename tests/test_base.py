@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from conftest import target_of
@@ -11,6 +9,7 @@ from scipy.stats import norm
 
 from stanct.bases import fits
 from stanct.bases.fits import FittedBase, fit_base
+from stanct.bases.known import Modes
 from stanct.bases.local import (
     LocalFit,
     distinct_modes,
@@ -18,7 +17,7 @@ from stanct.bases.local import (
     moment_match,
     positive_covariance,
 )
-from stanct.bases.modes import Modes, find_modes
+from stanct.bases.recipes import RECIPES
 from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Nuts
 from stanct.path.bridge import bridge_log_evidence
@@ -132,18 +131,11 @@ def fit_with_modes(
     target: ProgramTarget, name: str, seed: int, *, chains: int = 4
 ) -> tuple[FittedBase, Modes]:
     """A base, and the modes that it was made from."""
-    found = []
-
-    def kept(*arguments: Any, **settings: Any) -> Modes:
-        found.append(find_modes(*arguments, **settings))
-        return found[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fits, "find_modes", kept)
-        seeds = np.random.SeedSequence(seed)
-        fitted = fit_base(target, name, chains=chains, seed=seeds, nuts=Nuts())
-    (modes,) = found
-    return fitted, modes
+    seeds = [np.random.SeedSequence(seed) for _ in range(2)]
+    fitted = fit_base(target, name, chains=chains, seed=seeds[0], nuts=Nuts())
+    found = fits.explored(target, RECIPES[name], chains=chains, seed=seeds[1], nuts=Nuts())
+    assert found.modes is not None
+    return fitted, found.modes
 
 
 @pytest.mark.parametrize(

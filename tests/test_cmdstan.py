@@ -21,8 +21,8 @@ from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct.api.model import temper
-from stanct.bases.fits import fit_base
-from stanct.bases.modes import FitSeeds, find_modes
+from stanct.bases.fits import explored, fit_base
+from stanct.bases.recipes import RECIPES
 from stanct.cli.main import main
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, TooLittleTimeError
@@ -589,12 +589,10 @@ def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
     target = target_of(LINE.source, LINE.data)
     nuts, seeds = Nuts(), [np.random.SeedSequence(seed) for _ in range(2)]
     fitted = fit_base(target, base, chains=2, seed=seeds[0], nuts=nuts, engine=engine)
-    modes = find_modes(
-        target, base, chains=2, seeds=FitSeeds.of(seeds[1]), nuts=nuts, engine=engine
-    )
+    found = explored(target, RECIPES[base], chains=2, seed=seeds[1], nuts=nuts, engine=engine)
     assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
     sd = np.sqrt(np.diag(fitted.base.covariance))
-    assert len(modes.fits) == 1
+    assert len(found.fits) == 1
     assert fitted.base.mean == pytest.approx(LINE.means["b"], abs=0.5 * sd.max())
 
 

@@ -13,7 +13,7 @@ from conftest import target_of
 
 import stanct
 from stanct.bases.fits import fit_base
-from stanct.bases.modes import Hints
+from stanct.bases.known import Hints
 from stanct.cli.main import main
 from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Nuts

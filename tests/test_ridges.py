@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from stanct.bases import ridges
 from stanct.bases.local import LocalFit, mixture_of
 from stanct.bases.ridges import Ridges, find_ridges
+from stanct.bases.weights import KEPT, reweighted
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 
@@ -87,13 +88,13 @@ def test_weights_of_a_mixture_come_from_its_draws() -> None:
     parts = [GaussianBase(np.array([place, 0.0]), np.eye(2)) for place in (-4.0, 0, 4)]
     truth = MixtureBase.of([0.7, 0.05, 0.25], parts)
     base = MixtureBase.of([0.2, 0.5, 0.3], parts)
-    better = ridges.reweighted(base, truth.log_density, np.random.default_rng(1))
+    better = reweighted(base, truth.log_density, np.random.default_rng(1))
     assert np.all(np.abs(better.weights - truth.weights) < 0.1)
-    assert better.weights[1] > ridges.KEPT**2 * 0.5
+    assert better.weights[1] > KEPT**2 * 0.5
     rng = np.random.default_rng(1)
     for share in (0.0, 0.005):  # of the draws inside the support
         inside = rng.random(1000) < share
-        nothing = ridges.reweighted(base, lambda x, at=inside: np.where(at, 0.0, -np.inf), rng)
+        nothing = reweighted(base, lambda x, at=inside: np.where(at, 0.0, -np.inf), rng)
         assert np.array_equal(nothing.weights, base.weights)
     for one, other in zip(better.parts, parts, strict=True):
         assert np.allclose(one.mean, other.mean) and np.allclose(one.covariance, other.covariance)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from test_base import fit_with_modes
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
-from stanct.bases import fits, modes
-from stanct.bases.fits import LEAST_SHRINKAGE, fit_base
+from stanct.bases import makers, modes
+from stanct.bases.fits import LEAST_SHRINKAGE, explored, fit_base
+from stanct.bases.known import FitSeeds, Modes
 from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.pilots import TRIAL, needless
+from stanct.bases.recipes import RECIPES
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.search import SCANS
 from stanct.bases.starts import STARTS
@@ -83,7 +86,10 @@ def test_one_mode_needs_no_scouts(seed: int) -> None:
     target = target_of(ONE_MODE)
     fitted, found = fit_with_modes(target, "pilot", seed, chains=2)
     assert not fitted.separated
-    assert len(found.fits) == 1 and found.complete and found.evaluations == TRIAL + SCANS
+    assert len(found.fits) == 1 and found.complete
+    cost = {stage.maker: stage.evaluations for stage in fitted.road}
+    assert cost["ascents"] == SCANS and cost["curvature"] == TRIAL
+    assert fitted.evaluations == sum(cost.values())
     np.testing.assert_allclose(np.diag(fitted.base.covariance), 4.0, rtol=1e-6)
 
 
@@ -272,21 +278,23 @@ def test_scouts_go_again_while_they_come_to_lie_farther_apart(
     seen: tuple[int, int], unseen: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A comb of eleven teeth, sd .3, four apart, of which the pilots have seen two."""
-    starts, done, anneal = [], [], fits.annealed_scouts
+    starts, done, anneal = [], [], makers.annealed_scouts
 
     def counted(*arguments: Any, **settings: Any) -> Scouts:
         starts.append(arguments[1].scale[0, 0])
         done.append(anneal(*arguments, **settings))
         return done[-1]
 
-    monkeypatch.setattr(fits, "annealed_scouts", counted)
+    monkeypatch.setattr(makers, "annealed_scouts", counted)
     rng = np.random.default_rng(seed)
     points = [rng.normal(4.0 * k, 0.3, size=(300, 1)) for k in seen]
     pilots = [LocalFit(p.mean(axis=0), np.cov(p.T).reshape(1, 1), 0.0, p) for p in points]
     seeds = np.random.SeedSequence(seed)
-    found = fits._scouted(
-        target_of(COMB, {"D": 1}), tuple(pilots), unseen=unseen, seed=seeds, nuts=Nuts()
-    )
+    known = SimpleNamespace(
+        target=target_of(COMB, {"D": 1}), measured=Modes(tuple(pilots), complete=not unseen),
+        nuts=Nuts(), seeds=FitSeeds.of(seeds), bar=SimpleNamespace(shown=False),
+    )  # fmt: skip
+    found = makers.AnnealedScouts()._looked(cast("Any", known))
     teeth = [set(np.round(scouts.points[:, 0] / 4)) for scouts in done]
     assert starts[0] == pytest.approx(np.sqrt(4 if unseen else 2) * np.std(points), rel=0.01)
     assert len(teeth[-1] & set(range(11))) >= 9
@@ -344,18 +352,10 @@ def test_years_need_no_pilots(seed: int) -> None:
 @pytest.mark.parametrize(
     ("program", "unseen"), [(TWO_MODES, False), pytest.param(COMB, True, marks=LONG)]
 )
-def test_modes_that_one_start_found_tell_of_more(
-    program: str, unseen: bool, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modes_that_one_start_found_tell_of_more(program: str, unseen: bool, seed: int) -> None:
     """In the plane the comb has 121 modes, more than there are starts."""
-    told, scouted = [], fits._scouted
-
-    def spied(*arguments: Any, unseen: bool, **settings: Any) -> Scouts:
-        told.append(unseen)
-        return scouted(*arguments, unseen=unseen, **settings)
-
-    monkeypatch.setattr(fits, "_scouted", spied)
     seeds = np.random.SeedSequence(seed)
     target = target_of(program, {"D": 2} if unseen else None)
-    fit_base(target, "pilot", chains=4, seed=seeds, nuts=Nuts())
-    assert told == [unseen]
+    found = explored(target, RECIPES["pilot"], chains=4, seed=seeds, nuts=Nuts())
+    assert found.several and found.measured.complete is not unseen
+    assert "scouts" in [stage.maker for stage in found.purse.stages]

@@ -15,10 +15,11 @@ from test_nested import TWO_MODES
 from test_ridges import BANANA
 
 import stanct
+from stanct.bases import makers
 from stanct.bases.nested import Nested
 from stanct.common.errors import LostExecutorError
 from stanct.runs.diagnostics import BELOW
-from stanct.samplers import _two_stages, auto
+from stanct.samplers import _two_stages
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.work.ledger import Ledger
 from stanct.work.workers import ExecutorWarning
@@ -103,7 +104,7 @@ def test_the_default_is_compared_with_a_base_that_was_refused(
 ) -> None:
     """Such a base misses mass, so that its log Z is a lower bound."""
     refused = Nested(outer=("x",), log_weights=np.tile([2.0, 1.0], 100))
-    monkeypatch.setattr(auto, "find_nested", lambda *_, **__: refused)
+    monkeypatch.setattr(makers, "find_nested", lambda *_, **__: refused)
     target = stanct.temper(BANANA).target({})
     found: Any = sampled("auto", target, **{**SHORT, "draws": 200}, max_gradients=0)
     other = found.provenance["two_stages"]

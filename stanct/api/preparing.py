@@ -16,7 +16,7 @@ import numpy as np
 from stanct import kernels
 from stanct.bases.fits import SEARCHED
 from stanct.bases.forms import nearer
-from stanct.bases.modes import Hints
+from stanct.bases.known import Hints
 from stanct.common.deadline import OutOfTime, deadline
 from stanct.common.errors import SamplingError, TooLittleTimeError
 from stanct.common.resources import memory

@@ -8,8 +8,11 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar, Unpack, overload
 
 from stanct.api.preparing import Asked, prepared
-from stanct.bases.modes import Hints
+from stanct.bases.known import Hints
+from stanct.bases.loop import Recipe
+from stanct.bases.recipes import AUTO, RECIPES
 from stanct.common.errors import SamplingError
+from stanct.common.names import MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
 from stanct.common.settings import (
@@ -112,6 +115,7 @@ def sample(
                 **chosen.identity(),
                 **plan.record(),
                 "base": plan.base,
+                "makers": None if plan.recipe is None else repr(plan.recipe),
                 "inits": list(plan.hints.places),
                 "engine": engine_name(problem, asked.engine),
                 "stored": asked.store is not None,
@@ -170,7 +174,7 @@ def _call(method: Method[Any], plan: Plan, target: Any, asked: Asked) -> dict[st
         return None
     # Draws of the default's own choice are chosen again.
     own = ("draws_given", "enough", *([] if plan.draws_given else ["draws"]))
-    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints", *own)]
+    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints", "recipe", *own)]
     options = {name: getattr(plan, name) for name in names}
     options |= {"inits": asked.inits, "search_radius": plan.hints.radius}
     name = "embedded" if asked.engine is None else asked.engine.NAME
@@ -241,6 +245,11 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> Asked:
             found[name] = getattr(method, f"default_{name}")
     if isinstance(found["base"], str) and found["base"] == "auto":
         found["base"] = method.automatic_base()
+    recipe = found["base"] if isinstance(found["base"], Recipe) else None
+    if recipe is not None:
+        found["base"] = MODES if recipe.name == AUTO else recipe.name
+    elif method.in_two_stages and isinstance(found["base"], str) and found["base"] == MODES:
+        recipe = RECIPES[AUTO]
     _check_aim(method, found["target_se"], found["max_draws"])
     _check_storing(method, found)
     if isinstance(found["executor"], str):
@@ -254,6 +263,7 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> Asked:
             )
         },
         hints=Hints(found["search_radius"]),
+        recipe=recipe,
         keep=None if found["keep"] is None else tuple(found["keep"]),
         draws_given=draws_given,
     )

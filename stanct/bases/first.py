@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from stanct.bases.fits import MIXTURE_METHODS, FittedBase, fit_base
-from stanct.bases.modes import Hints
+from stanct.bases.known import Hints
+from stanct.bases.loop import Recipe
 from stanct.common.errors import SamplingError
 from stanct.common.names import GAUSSIAN_BASES, MODES
 from stanct.engines.cmdstan import CmdStan
@@ -35,6 +36,7 @@ def first_base(
     bootstrap: int = 0,
     sampled: bool = False,
     hints: Hints | None = None,
+    recipe: Recipe | None = None,
 ) -> FittedBase:
     """Fit the base that `base` names, or check a given base and guess a missing log ζ.
 
@@ -50,7 +52,7 @@ def first_base(
         Number of rounds that will refit the base, which a mixture does not allow.
     sampled
         Whether the method draws from its base at β = 0, which makes a mixture possible.
-    hints
+    hints, recipe
         As in `fit_base`.
 
     Raises
@@ -84,6 +86,7 @@ def first_base(
             engine=engine,
             progress=execution.progress and execution.executor is None,
             hints=hints,
+            recipe=recipe,
         )
         return execution.once("base", lambda: execution.away("base", fit))
     if base.dimension != target.density.dimension:

@@ -1,32 +1,28 @@
-"""Fits a base by name, and guesses log Z."""
+"""Fits a base by the makers of a recipe, and guesses log Z."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from stanct.bases.local import LocalFit, mixture_of, moment_match
-from stanct.bases.modes import FitSeeds, Hints, Modes, effort_of, find_modes
+from stanct.bases.known import FitSeeds, Hints, Survey
+from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
 from stanct.bases.nested import Nested
-from stanct.bases.ridges import SAMPLE, Ridges, find_ridges, reweighted
-from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.bases.starts import reach_of
-from stanct.bases.tails import Tails, find_tails
-from stanct.bases.wide import MOST_DENSE, RADII, STARTS, fit_wide
+from stanct.bases.recipes import RECIPES
+from stanct.bases.score import Score
+from stanct.bases.starts import STARTS, attempts
+from stanct.bases.wide import MOST_DENSE
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
+from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
+from stanct.engines.tape import has_own_thread
 from stanct.path.base import Base
-from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
-from stanct.path.low_rank import LowRankBase
-from stanct.path.mixture import MixtureBase
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.interrupts import heard
+from stanct.work.interrupts import beside
 from stanct.work.progress import Bar
 
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
@@ -36,19 +32,6 @@ MIXTURE_METHODS = (
 )  # fmt: skip
 """Methods that draw from their base, and can therefore use a mixture."""
 
-# Number of annealed scouts for each dimension where pilots stay apart, and its bounds.
-SCOUTS_PER_DIMENSION, FEWEST_SCOUTS, MOST_SCOUTS = 4, 128, 512
-# Only the spread of scouts counts. On five Boltzmann machines that of 100 steps was no better.
-SCOUT_TEMPERATURES = 50
-# Scouts start around the known modes with twice their variance. In up to `FEW` dimensions, where
-# this costs little, they start with four times the variance if more modes are likely. Scouts from
-# too far away all end in broad modes. They start again while their spread grows, up to `MOST_LOOKS`
-# times.
-FEW, MOST_LOOKS = 4, 4
-
-# A low-rank base is fitted to at least so many points.
-LOW_RANK_DRAWS = 600
-
 # A refit never shrinks the base's variance in any direction below this factor, because a round that
 # missed a corner must not lock it out.
 LEAST_SHRINKAGE = 0.2
@@ -56,72 +39,6 @@ LEAST_SHRINKAGE = 0.2
 # Share of the density of β that is uniform where modes lie apart; the rest follows the speed of the
 # path. Elsewhere all of it is uniform: draws near β = 1 are worth more than trips to the base.
 UNIFORM = 0.5
-
-
-# Draws that are kept of each mode's pilots, to within a factor of two.
-POINTS = 200
-
-# Share of a mixture base that is one wide Gaussian, and its covariance relative to the mixture's. A
-# mode that was missed is within its reach.
-WIDE_SHARE, WIDTH = 0.1, 2.0
-
-
-@dataclass(frozen=True)
-class Survey:
-    """The modes that a search found and pilots measured, K of them, best first.
-
-    Attributes
-    ----------
-    place, spread : shape (K, D)
-        Means and standard deviations of the modes, unconstrained.
-    log_evidence : shape (K,)
-        Their log masses, natural log, with errors of about a tenth.
-    unseen
-        Estimated probability that one more start finds a new mode (Good 1953).
-    starts, radius
-        Number of starts behind that probability, and the largest radius at which they began.
-    finest
-        How many times narrower than a mode a spike inside it may be, if it has as much mass, for
-        the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
-    complete
-        Whether every mode that was found was measured, and `unseen` is small.
-    """
-
-    place: Array
-    spread: Array
-    log_evidence: Array
-    unseen: float
-    starts: int
-    radius: float
-    finest: float
-    complete: bool
-
-    @classmethod
-    def of(cls, modes: Modes) -> Survey:
-        """The survey of these modes."""
-        return cls(
-            np.array([fit.mean for fit in modes.fits]),
-            np.array([np.sqrt(np.diag(fit.covariance)) for fit in modes.fits]),
-            np.array([fit.log_evidence for fit in modes.fits]),
-            modes.unseen,
-            modes.starts,
-            modes.radius,
-            modes.finest,
-            modes.complete,
-        )
-
-    def record(self) -> dict[str, Any]:
-        """The survey for provenance, JSON values only."""
-        return {
-            "place": self.place.tolist(),
-            "spread": self.spread.tolist(),
-            "log_evidence": self.log_evidence.tolist(),
-            "unseen": self.unseen,
-            "starts": self.starts,
-            "radius": self.radius,
-            "finest": self.finest,
-            "complete": self.complete,
-        }
 
 
 @dataclass(frozen=True)
@@ -149,7 +66,11 @@ class FittedBase:
     given
         Whether the base is the user's own.
     nested
-        The base in two stages of a target with more than `MOST_DENSE` parameters, if it has one.
+        What is known of a base in two stages, where one was looked for.
+    score
+        How far the base is from the target, where that was measured.
+    road
+        What each maker did.
     """
 
     base: Base
@@ -163,6 +84,8 @@ class FittedBase:
     points: Array | None = field(default=None, repr=False)
     given: bool = False
     nested: Nested | None = field(default=None, repr=False)
+    score: Score | None = None
+    road: tuple[Stage, ...] = field(default=(), repr=False)
 
     @property
     def least_shrinkage(self) -> float:
@@ -189,6 +112,7 @@ def fit_base(
     engine: CmdStan | None = None,
     progress: bool = False,
     hints: Hints | None = None,
+    recipe: Recipe | None = None,
 ) -> FittedBase:
     """Fit the base that a name stands for, and log ζ.
 
@@ -225,6 +149,8 @@ def fit_base(
         Whether a bar on stderr counts the starts.
     hints
         Where the search for modes starts besides, for the fits of `SEARCHED`.
+    recipe
+        The makers; by default those of the name.
 
     Raises
     ------
@@ -234,142 +160,76 @@ def fit_base(
         No start worked.
     """
     _check_name(name, engine, target)
-    if name in SEARCHED and target.density.dimension > MOST_DENSE and not target.by_cmdstan:
-        return _wide(
-            target, name, chains=chains, seed=seed, nuts=nuts, progress=progress, hints=hints
+    return _fitted(
+        explored(
+            target, recipe or RECIPES[name], chains=chains, seed=seed, nuts=nuts, engine=engine,
+            progress=progress, hints=hints,
         )
-    method = "pilot" if name in SEARCHED else name
-    seeds = FitSeeds.of(seed)
-    modes = find_modes(
-        target, method, chains=chains, seeds=seeds, nuts=nuts, engine=engine, progress=progress,
-        hints=hints,
     )  # fmt: skip
-    tails = Tails()
-    if method == "pilot":
-        names = target.density.unconstrained_names
-        reach = reach_of(target)
-        tails = find_tails(target.density, names, modes.fits, seeds.tails, reach=reach)
-    separated = method == "pilot" and len(modes.fits) > 1
-    if name == "mixture":
-        found = FittedBase(*mixture_of(modes.fits, beside=tails.wide))
-    elif name == MODES and (modes.complete or not separated):
-        found = _of_modes(target, modes, tails, seeds)
-    elif separated:
-        scouts = _scouted(
-            target,
-            (*modes.fits, *modes.peaks),
-            unseen=not modes.complete,
-            seed=seeds.scouts,
-            nuts=nuts,
-            progress=progress,
-        )
-        found = FittedBase(_around(scouts.points, name), scouts.log_z, scouts.gradients)
-    elif name == "low_rank":
-        best = next(iter(modes.fits))
-        found = FittedBase(LowRankBase.from_points(_enough(best)), best.log_evidence)
-    else:
-        found = FittedBase(*moment_match(modes.fits))
-    return replace(
-        found,
-        gradients=modes.gradients + found.gradients,
-        evaluations=modes.evaluations + tails.evaluations + found.evaluations,
-        separated=separated,
-        survey=Survey.of(modes) if method == "pilot" else None,
-        tails=tails.along,
-        points=_few_points(modes.fits) if method == "pilot" else None,
-    )
 
 
-def _few_points(fits: tuple[LocalFit, ...]) -> Array:
-    """Some draws of the pilots of each mode, spread over each, shape (n, D)."""
-    return np.concatenate([fit.points[:: max(len(fit.points) // POINTS, 1)] for fit in fits])
-
-
-def _of_modes(target: ProgramTarget, modes: Modes, tails: Tails, seeds: FitSeeds) -> FittedBase:
-    """The base of the name `MODES`, where no further modes are likely."""
-    ridges = _ridges(target, modes, tails)
-    beside = (*tails.wide, *ridges.parts)
-    best, *others = modes.fits
-    base: Base
-    if others:
-        base, log_zeta = mixture_of(modes.fits, wide_share=WIDE_SHARE, width=WIDTH, beside=beside)
-    elif beside:
-        base, log_zeta = mixture_of([best], beside=beside)
-    else:
-        base, log_zeta = moment_match(modes.fits)
-    evaluations = 0
-    if ridges.parts and isinstance(base, MixtureBase):
-        rng = np.random.default_rng(seeds.ridges)
-        base = reweighted(base, target.density.log_densities, rng)
-        evaluations = sum(SAMPLE)
-    return FittedBase(base, log_zeta, ridges.gradients, evaluations, ridges=ridges.along)
-
-
-def _ridges(target: ProgramTarget, modes: Modes, tails: Tails) -> Ridges:
-    density = target.density
-    look = partial(
-        find_ridges,
-        density.log_density_gradients,
-        density.unconstrained_names,
-        modes.fits,
-        peaks=modes.peaks,
-        beside=tails.wide,
-        effort=effort_of(target),
-    )
-    return heard(look)
-
-
-def _wide(
+def explored(
     target: ProgramTarget,
-    name: str,
+    recipe: Recipe,
     *,
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    progress: bool,
-    hints: Hints | None,
-) -> FittedBase:
-    """The base of a target with more than `MOST_DENSE` parameters."""
-    if name == "mixture":
+    engine: CmdStan | None = None,
+    progress: bool = False,
+    hints: Hints | None = None,
+) -> State:
+    """What is known of a target after all makers of a recipe were asked; see `fit_base`."""
+    seeds, effort = FitSeeds.of(seed), effort_of(target)
+    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
+        # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
+        seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
+        wanted = recipe.maker("pathfinder") is not None and not target.by_cmdstan
+        dense = target.density.dimension <= MOST_DENSE
+        early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
+        with beside(seen, early=early) as pathfinder:
+            state = State(
+                target, recipe, chains, nuts, hints or Hints(), engine, seeds,
+                np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
+                pathfinder,
+            )  # fmt: skip
+            for maker in recipe.makers:
+                state = asked(maker, state)
+    if any(maker.scored for maker in recipe.makers) and not state.in_two_stages:
+        state = state.scored()
+    return state
+
+
+def _fitted(state: State) -> FittedBase:
+    """The base that makers found."""
+    base, log_zeta = state.base()
+    survey = state.survey
+    if survey is None and state.modes is not None and state.recipe.maker("pilots") is not None:
+        survey = Survey.of(state.modes)
+    gradients, evaluations = state.purse.spent
+    return FittedBase(
+        base,
+        log_zeta,
+        gradients,
+        evaluations,
+        separated=survey is not None and len(survey.log_evidence) > 1,
+        survey=survey,
+        tails=state.tails,
+        ridges=state.ridges,
+        points=state.points,
+        nested=state.nested,
+        score=state.score,
+        road=tuple(state.purse.stages),
+    )
+
+
+def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:
+    if name == "mixture" and target.density.dimension > MOST_DENSE and not target.by_cmdstan:
         raise SamplingError(
             f"A mixture base has {MOST_DENSE} dimensions at most, and {target.program.label} has "
             f"{target.density.dimension} unconstrained parameters with these data.",
             remedy="Use base='low_rank', or a base of your own.",
         )
-    places = () if hints is None else hints.places
-    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
-        found = fit_wide(
-            target,
-            chains=chains,
-            seed=seed,
-            nuts=nuts,
-            bar=bar,
-            places=places,
-            curved=name == MODES,
-        )
-    separated = len(found.place) > 1
-    survey = Survey(
-        found.place,
-        found.spread,
-        found.log_evidence + np.log(found.weight),
-        found.unseen,
-        found.starts,
-        max(RADII),
-        finest=1.0,
-        complete=not separated,
-    )
-    return FittedBase(
-        found.base,
-        found.log_evidence,
-        found.gradients,
-        found.evaluations,
-        separated,
-        survey,
-        nested=found.nested,
-    )
-
-
-def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:
     if name in ("pathfinder", "laplace") and engine is None and target.by_cmdstan:
         raise SamplingError(
             f"The base {name!r} is fitted by the embedded engine, which cannot run "
@@ -387,60 +247,3 @@ def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> Non
             remedy=f"Use one of {', '.join(GAUSSIAN_BASES)}, or a GaussianBase; with the methods "
             f"{', '.join(MIXTURE_METHODS)} also mixture and modes.",
         )
-
-
-def _around(points: Array, name: str) -> Base:
-    """The base of the named kind with the moments of points, shape (n, D)."""
-    if name == "low_rank":
-        return LowRankBase.from_points(points)
-    return GaussianBase.from_covariance(*gaussian_moments(points))
-
-
-def _enough(fit: LocalFit) -> Array:
-    """Points of a fit, or draws of its Gaussian where its points are few, shape (n, D)."""
-    if len(fit.points) >= LOW_RANK_DRAWS:
-        return fit.points
-    q = GaussianBase.from_covariance(fit.mean, fit.covariance)
-    rng = np.random.default_rng(0)
-    return q.unwhiten(rng.standard_normal((LOW_RANK_DRAWS, fit.mean.size)))
-
-
-def _scouted(
-    target: ProgramTarget,
-    fits: tuple[LocalFit, ...],
-    *,
-    unseen: bool,
-    seed: np.random.SeedSequence,
-    nuts: Nuts,
-    progress: bool = False,
-) -> Scouts:
-    """Run annealed scouts from a Gaussian around and beyond the known modes.
-
-    Every mode has the same weight, because the next one to be found may outweigh all known ones. If
-    scouts end farther apart than their starts, new scouts start from a Gaussian around and beyond
-    them. If `unseen` modes are likely, the first Gaussian is wider, and there is a second look. The
-    function returns the last scouts, with the gradients of all.
-    """
-    mean, covariance, _ = mixture_moments(
-        np.zeros(len(fits)), [fit.mean for fit in fits], [fit.covariance for fit in fits]
-    )
-    count = int(np.clip(SCOUTS_PER_DIMENSION * mean.size, FEWEST_SCOUTS, MOST_SCOUTS))
-    # The largest of D ratios of two such variances typically errs by √(2 ln D) standard errors.
-    noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
-    more = 1 + 2 * unseen * min(1.0, FEW / mean.size) ** 2
-    looks, gradients = seed.spawn(MOST_LOOKS), 0
-    with Bar(MOST_LOOKS, "scouts", unit="look", shown=progress) as bar:
-        while True:
-            before = np.diag(covariance)
-            wide = GaussianBase.from_covariance(mean, covariance + more * np.diag(before))
-            scouts = annealed_scouts(
-                target.density.borrow, wide, particles=count, seed=looks.pop(),
-                threads=nuts.threads, temperatures=SCOUT_TEMPERATURES,
-            )  # fmt: skip
-            bar.update()
-            gradients += scouts.gradients
-            mean, covariance = gaussian_moments(scouts.points)
-            done = MOST_LOOKS - len(looks)
-            settled = done > unseen and np.all(np.diag(covariance) < (1 + noise) * before)
-            if settled or not looks:
-                return Scouts(scouts.points, scouts.log_z, gradients)

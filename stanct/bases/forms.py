@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stanct.bases.fits import FittedBase
-from stanct.bases.pilots import half_width
+from stanct.bases.score import Score
 from stanct.bases.starts import approximations
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
@@ -27,8 +27,6 @@ from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
-# Draws of each base at which δ is computed.
-DRAWS = 1000
 # A form with a smaller misfit is taken without a look at the next: of any form, and of one that
 # short chains have chosen.
 FITS, FITS_CHOSEN = 2.0, 10.0
@@ -254,11 +252,13 @@ def _log_volume(*rows: Array) -> float:
 def misfit(target: ProgramTarget, base: FittedBase, seed: np.random.SeedSequence) -> float:
     """Half the width of the middle two thirds of δ over draws of the base, natural log.
 
-    It is 0 where the base is the target. Outside of the target's support δ is infinite.
+    It is 0 where the base is the target, and where a base in two stages is as good as that. Outside
+    of the target's support δ is infinite.
     """
-    z = base.base.draw(np.random.default_rng(seed), DRAWS)
-    delta = base.base.delta(z, target.density.log_densities(base.base.unwhiten(z)))
-    return half_width(delta)
+    if base.nested is not None and base.nested.base is not None:
+        return 0.0
+    score = base.score or Score.by_draws(base.base, target, seed)
+    return score.width
 
 
 def nearest(misfits: Sequence[float]) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes, explains
+from stanct.bases.score import half_width
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
@@ -64,12 +65,6 @@ class Piloted:
     fits: tuple[LocalFit, ...] = field(repr=False)
     gradients: int = 0
     evaluations: int = 0
-
-
-def half_width(values: Array) -> float:
-    """Half the width of the middle two thirds of values, of which some may be +inf."""
-    low, high = np.quantile(values, [0.16, 0.84], method="inverted_cdf")
-    return float(high - low) / 2 if np.isfinite(high) else np.inf
 
 
 @dataclass(frozen=True)

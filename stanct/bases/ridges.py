@@ -21,11 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.bases.local import LocalFit
-from stanct.bases.weights import maximised
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.gaussian import LOG_2PI, GaussianBase
-from stanct.path.mixture import MixtureBase
 
 MOST_STARTS, MOST_DIMENSIONS = 12, 30
 # No axis is begun after so many gradients.
@@ -53,12 +51,6 @@ UNEXPLAINED, WORTH, AT, WORTH_OF_PLACE = 1.5, 3e-3, 3.0, 1e-5
 GENEROUS, LEAST = 1.5, 0.002
 # The most parts, and the most numbers in all their roots, which each gradient of the base reads.
 MOST_PARTS, FEWEST_PARTS, MOST_NUMBERS = 40, 8, 8000
-
-# Draws of the mixture from which its weights are estimated, the share of them whose weights are cut
-# to the smallest of these, and the share of the weights before.
-SAMPLE, CUT, KEPT = (1000, 1000), 0.01, 0.3
-# No log weight that counts is lower.
-LOWEST = -1e300
 
 # Log densities at points of shape (n, D), and their gradients.
 Gradients = Callable[[Array], tuple[Array, Array]]
@@ -219,34 +211,6 @@ def _weights(places: Sequence[_Place], chosen: Sequence[int], missing: Array) ->
     near = np.argmax([places[k].part.log_density(points) for k in chosen], axis=0)
     weights = np.maximum(GENEROUS * np.bincount(near, missing, len(chosen)), LEAST)
     return weights / max(weights.sum(), 1.0)
-
-
-def reweighted(
-    base: MixtureBase, log_densities: Callable[[Array], Array], rng: np.random.Generator
-) -> MixtureBase:
-    """The mixture with weights that bring it nearer to the target, by its own draws.
-
-    The weights maximise the mean log density of the mixture over the target, which importance
-    weights of the draws estimate. No part loses more than 1 − `KEPT` of its
-    weight, because draws may have missed where it is needed.
-
-    Parameters
-    ----------
-    log_densities
-        Log densities of the target at unconstrained points of shape (n, D).
-    """
-    for count in SAMPLE:
-        z = base.draw(rng, count)
-        each = base.terms(z)
-        log_weights = -base.delta(z, log_densities(base.unwhiten(z)))
-        share = np.exp(log_weights - log_weights.max(initial=LOWEST))
-        share = np.minimum(share, np.quantile(share, 1 - CUT))
-        if not share.sum() > 0:  # hardly a draw is inside the support
-            return base
-        share /= share.sum()
-        weights = maximised(base.weights, each - np.log(base.weights)[:, None], share)
-        base = MixtureBase.of((1 - KEPT) * weights + KEPT * base.weights, base.parts)
-    return base
 
 
 class _Slices:

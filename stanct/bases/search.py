@@ -24,7 +24,8 @@ from functools import cached_property
 import numpy as np
 
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
-from stanct.bases.outskirts import outskirts, standing_out
+from stanct.bases.outskirts import outskirts as points_outside
+from stanct.bases.outskirts import standing_out
 from stanct.bases.resolution import finest_ratio
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
@@ -127,6 +128,8 @@ class Search:
     finest
         How many times narrower than a mode a spike inside it may be, if it has as much mass, for
         the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
+    dimension
+        Dimension of the space.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -139,11 +142,16 @@ class Search:
     evaluations: int = 0
     finest: float = 1.0
     ends: int = 0
+    dimension: int = 0
 
     @property
     def steps(self) -> int:
         """Gradients that an ascent took in the mean, with those at its end."""
         return round(self.gradients / max(self.ascents + self.astray, 1))
+
+    def has_thousands(self, share: float) -> bool:
+        """Whether in many dimensions a larger share of the ascents ended at a mode of its own."""
+        return self.dimension > FEW and bool(self.ascents) and self.unseen > share
 
 
 class _Counted:
@@ -202,6 +210,7 @@ def search(
     reach: float = math.inf,
     places: Sequence[Array] = (),
     scan: bool = True,
+    outskirts: bool = True,
     effort: float = 1.0,
 ) -> Search:
     """Search for the modes of a density.
@@ -215,7 +224,7 @@ def search(
         at most, and how long the steps of ascents are.
     places
         Further starts.
-    scan
+    scan, outskirts
         Whether the modes are scanned for spikes, and their surroundings for further modes.
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
@@ -237,7 +246,7 @@ def search(
         if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
             break
     looked = 0
-    if FEW_TO_SCAN < dimension <= FEW:
+    if outskirts and FEW_TO_SCAN < dimension <= FEW:
         looked = _looked_around(counted, modes, np.random.default_rng(seed.spawn(1)[0]))
     fits, seen = _fits_of(modes, rng)
     scans = rounds * counted.scans
@@ -312,8 +321,9 @@ def _searched(
         if ascents >= FEWEST_TO_TELL and _stays_large(unseen, ascents, most):
             break
     return Search(
-        *_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent, ends=len(modes)
-    )
+        *_fits_of(modes, rng), ascents, astray, unseen, max(radii), counted.spent, ends=len(modes),
+        dimension=dimension,
+    )  # fmt: skip
 
 
 def _stays_large(unseen: float, ascents: int, times: float) -> bool:
@@ -383,7 +393,7 @@ def _looked_around(counted: _Counted, modes: list[_Mode], rng: np.random.Generat
             break
         known = [GaussianBase(mode.place, mode.root) for mode in modes]
         count = int(OUTSKIRTS * counted.scans / SCANS)
-        points = outskirts(known, count, counted.reach, rng)
+        points = points_outside(known, count, counted.reach, rng)
         looked += len(points)
         for best in standing_out(known, points, counted.log_densities(points), 2 * STARTS):
             _ascend(counted, points[best], modes)

@@ -89,6 +89,10 @@ class WideFit:
         Gradients spent, but not those of Pathfinder, and log densities without a gradient.
     nested
         The base in two stages, if the target has one.
+    points : shape (n, D)
+        Draws of the pilots; None where there are none.
+    said
+        What the base rests on, in a few words.
     """
 
     base: Base = field(repr=False)
@@ -101,6 +105,8 @@ class WideFit:
     gradients: int
     evaluations: int
     nested: Nested | None = field(default=None, repr=False)
+    points: Array | None = field(default=None, repr=False)
+    said: str = "short chains"
 
 
 def fit_wide(
@@ -112,6 +118,7 @@ def fit_wide(
     bar: Bar,
     places: Sequence[Array] = (),
     curved: bool = False,
+    given: bool = True,
 ) -> WideFit:
     """Fit a base to the curvature of the only mode, or to the draws of short NUTS chains.
 
@@ -124,6 +131,8 @@ def fit_wide(
         too.
     curved
         Whether a dense base is welcome, with `MOST_CURVED` parameters at most.
+    given
+        Whether a base in two stages is looked for.
 
     Raises
     ------
@@ -136,7 +145,7 @@ def fit_wide(
     spent = 0
     if curved and target.density.dimension <= MOST_CURVED:
         bar.note("searching")
-        look = partial(_curved, target, ends, places, seeds.particles, nuts.threads)
+        look = partial(_curved, target, ends, places, seeds.particles, nuts.threads, given)
         looked = heard(look)
         if isinstance(looked, WideFit):
             return looked
@@ -170,6 +179,7 @@ def fit_wide(
         STARTS + len(places),
         spent + gradients + len(points),
         CANDIDATES * len(ends) + 2 * len(points),
+        points=points,
     )
 
 
@@ -179,6 +189,7 @@ def _curved(
     places: Sequence[Array],
     seed: np.random.SeedSequence,
     threads: int,
+    given: bool,
 ) -> WideFit | int:
     """A fit from the curvature at the only mode; only the gradients spent where there is none."""
     starts = [ends[k].point for k in _farthest(ends, ASCENTS)]
@@ -191,6 +202,8 @@ def _curved(
     mode = measured(target, fit, moves, threads=threads)
     gradients, evaluations = found.gradients + mode.gradients, CANDIDATES * len(ends)
     if mode.fit is None:
+        if not given:
+            return gradients
         nested = find_nested_wide(target, fit, rest, threads=threads)
         gradients += nested.gradients
         if nested.base is None:
@@ -211,6 +224,7 @@ def _curved(
         gradients,
         evaluations,
         nested,
+        said="the curvature of the only mode",
     )
 
 

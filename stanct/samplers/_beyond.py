@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.bases.modes import effort_of
+from stanct.bases.loop import effort_of
 from stanct.common.arrays import Array
 from stanct.engines.embedded import DrawBlock
 from stanct.runs.evidence_run import EvidenceRun

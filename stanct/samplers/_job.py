@@ -13,7 +13,6 @@ import numpy as np
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
 from stanct.bases.forms import (
-    DRAWS,
     FITS,
     FITS_CHOSEN,
     Seen,
@@ -22,7 +21,10 @@ from stanct.bases.forms import (
     nearest,
     standardised,
 )
-from stanct.bases.modes import Hints
+from stanct.bases.known import Hints
+from stanct.bases.loop import Recipe
+from stanct.bases.recipes import RECIPES
+from stanct.bases.score import SCORED
 from stanct.common.arrays import Array
 from stanct.common.deadline import nobody_waits, out_of_time, seconds_given
 from stanct.common.errors import EngineError, ProgramError, SamplingError
@@ -78,6 +80,8 @@ class Plan:
         Time in seconds after which the run ends with the finished draws; None for any.
     hints
         Where the search for modes starts besides.
+    recipe
+        The makers of a base by name; None for those that the name stands for.
     thin
         Every so many draws, x is kept.
     keep
@@ -94,6 +98,7 @@ class Plan:
     threads: int | None = None
     max_seconds: float | None = None
     hints: Hints = field(default_factory=Hints)
+    recipe: Recipe | None = None
     thin: int = 1
     keep: tuple[str, ...] | None = None
     draws_given: bool = True
@@ -159,6 +164,12 @@ class Job:
     fitted: FittedBase | None = field(default=None, repr=False)
     own_class: str = ""
     two_stages_tried: bool = False
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The makers of the base; None where the user gave one."""
+        named = RECIPES.get(self.plan.base) if isinstance(self.plan.base, str) else None
+        return self.plan.recipe or named
 
     @property
     def chains(self) -> int:
@@ -250,10 +261,14 @@ class Job:
                 execution=self.execution,
                 engine=self.engine,
                 hints=self.plan.hints if hints is None else hints,
+                recipe=self.plan.recipe,
                 **method,
             )
         self.ledger.gradients += found.gradients
         self.ledger.evaluations += found.evaluations
+        road = self.ledger.found.get("road", [])
+        form = {"form": name[0]} if name else {}
+        self.ledger.found["road"] = [*road, *({**one.record(), **form} for one in found.road)]
         return found
 
     def in_best_form(self) -> Job:
@@ -294,7 +309,7 @@ class Job:
             misfits.append(self.execution.once("form", found))
             if misfits[-1] < limit:
                 break
-        self.ledger.evaluations += DRAWS * len(fits)
+        self.ledger.evaluations += SCORED * sum(one.score is None for one in fits)
         best = nearest(misfits)
         return replace(self, target=forms[best], fitted=fits[best])
 
@@ -493,6 +508,7 @@ class Job:
             **self.target.origin,
             "settings": {**self.plan.record(), "seed": self.execution.seed},
             "method_settings": dict(self.settings),
+            **({} if self.recipe is None else {"recipe": self.recipe.record()}),
             "method_class": self.own_class,
             **facts,
             **self.ledger.record(),

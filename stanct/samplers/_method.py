@@ -58,6 +58,8 @@ class Method(ABC, Generic[Result]):
         first calls. On a first run another process compiles them while the base is being found.
     thins
         Whether the method can keep x of some draws only (``thin=``), and store it (``store=``).
+    in_two_stages
+        Whether the method takes a base in two stages, so that one is looked for.
     stochastic
         Whether the method can work with estimates of the log density from batches. Functions then
         need no base: without one, the plan's base is ``"auto"``.
@@ -74,6 +76,7 @@ class Method(ABC, Generic[Result]):
     cmdstan_first: ClassVar[bool] = True
     loops: ClassVar[tuple[str, ...]] = ()
     thins: ClassVar[bool] = False
+    in_two_stages: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.bases.modes import effort_of
+from stanct.bases.loop import effort_of
 from stanct.bases.nested import MOST_GRADIENTS, Nested, find_nested
 from stanct.common.arrays import Array, even_share
 from stanct.common.errors import LostExecutorError, SamplingError

@@ -14,15 +14,17 @@ another method, within the budget. The run says what was done and why.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from stanct.bases.fits import FittedBase
-from stanct.bases.modes import effort_of
-from stanct.bases.nested import find_nested
-from stanct.bases.pilots import half_width
+from stanct.bases.known import Survey
+from stanct.bases.loop import effort_of
+from stanct.bases.recipes import AUTO, RECIPES
+from stanct.bases.score import SCORED, Score
 from stanct.bases.wide import MOST_DENSE
-from stanct.common.arrays import even_share, largest_of
+from stanct.common.arrays import log_sum_exp
 from stanct.common.deadline import out_of_time
 from stanct.common.errors import LostExecutorError
 from stanct.common.names import MODES
@@ -44,14 +46,8 @@ from stanct.samplers.parallel_tempering import ParallelTempering
 from stanct.samplers.simulated_tempering import SimulatedTempering
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
-from stanct.work.interrupts import heard
 from stanct.work.workers import warn_of
 
-TRIAL = 1000
-# Draws of the base suffice if their weights are this even, and none is larger than `BOUNDED` times
-# their mean. On eight schools, weights up to sixteen times the mean came from a tail that few draws
-# reach, and log Z was low by two errors.
-EVEN, BOUNDED = 0.6, 3.0
 # Draws of a base in two stages cost many gradients each, so that the bias is learned from fewer.
 NESTED_TRIAL = 250
 # Simulated tempering takes over where half of the width of δ over draws of the base is more than
@@ -127,6 +123,7 @@ class Auto(Method[TemperedRun]):
     aims: ClassVar[bool] = True
     thins: ClassVar[bool] = True
     by_nuts: ClassVar[bool] = True
+    in_two_stages: ClassVar[bool] = True
     loops: ClassVar[tuple[str, ...]] = "evaluate_extended", "nuts_draws"
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
     cmdstan_first: ClassVar[bool] = False
@@ -234,7 +231,7 @@ def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedB
         engine=job.engine if method.by_nuts else None,
         seeds=seeds,
         fitted=start,
-        two_stages_tried=True,
+        two_stages_tried=start is None or not start.given,
     )
 
 
@@ -258,62 +255,60 @@ def _has_necks(target: SampledTarget) -> bool:
 
 def _choice(job: Job, start: FittedBase) -> _Step:
     """The first method, and why."""
-    delta = job.base_delta(start.base, TRIAL, "trial")
-    even, width = even_share(-delta), half_width(delta)
-    largest = largest_of(-delta)
-    if even > EVEN and largest < BOUNDED:
+    score, nested = start.score, start.nested
+    if nested is not None:
+        job.ledger.found |= two_stages_note(nested)
+        if nested.base is not None:
+            return _Step(
+                _IN_TWO_STAGES,
+                job.draws,
+                f"all other parameters are {nested.form} given {_some(nested.outer)}",
+                replace(start, base=lent(nested.base, job.borrow)),
+            )
+    if score is None:
+        score = Score.of(job.base_delta(start.base, SCORED, "trial"))
+    if (job.recipe or RECIPES[AUTO]).believes(score):
         return _Step(
             _INDEPENDENT,
             _independent_draws(job, start.base.dimension),
-            f"the weights of the base's draws use {even:.0%} of them, and the largest is "
-            f"{largest:.2g} times their mean",
+            f"{score.even:.0%} of independent draws of {_shape(start)} count, and the largest "
+            f"weight is {score.largest:.2g} times the mean",
         )
-    in_two_stages = _nested(job, start)
-    if in_two_stages is not None:
-        return in_two_stages
     if not start.base.is_gaussian:
-        count = 0 if start.survey is None else len(start.survey.log_evidence)
-        apart = f"pilots stayed apart, and all of {count} modes are in the base"
-        heavy = f"tails are heavy along {_some(start.tails)}"
-        curved = f"mass lies along ridges of {_some(start.ridges)}"
-        why = apart if start.separated else heavy if start.tails else curved
-        return _Step(_LADDER, job.draws, why)
-    far = width > FAR and not _has_necks(job.target)
-    why = f"half of the width of δ over draws of the base is {width:.2g}"
-    return _Step(_LADDER if far else _JOINT, job.draws, why)
-
-
-def _nested(job: Job, start: FittedBase) -> _Step | None:
-    """Independent draws of a base in two stages, if there is one for the target.
-
-    Heavy tails of the few outer coordinates are not for its mixture. What a base tells that is not
-    good enough is noted, and the run's log Z is compared with it.
-    """
-    found = start.nested
-    if found is None:
-        if start.points is None or not isinstance(job.target, ProgramTarget):
-            return None
-        fit = partial(
-            find_nested,
-            job.target,
-            start.points,
-            job.seeds("nested"),
-            effort=effort_of(job.target),
-        )
-        found = job.once("nested", lambda: job.execution.away("nested", partial(heard, fit)))
-        job.ledger.gradients += found.gradients
-        job.ledger.evaluations += found.evaluations
-        job.lap("base")
-    base = found.base
-    if base is None or not set(start.tails).isdisjoint(found.outer):
-        job.ledger.found |= two_stages_note(replace(found, base=None))
-        return None
+        return _Step(_LADDER, job.draws, f"{_shape(start)} is near, but not near enough to draw")
+    far = score.width > FAR and not _has_necks(job.target)
+    how = "far from" if far else "near"
     return _Step(
-        _IN_TWO_STAGES,
+        _LADDER if far else _JOINT,
         job.draws,
-        f"all other parameters are {found.form} given {_some(found.outer)}",
-        replace(start, base=lent(base, job.borrow)),
+        f"{_shape(start)} is {how} the density: half of the width of δ is {score.width:.2g}",
     )
+
+
+def _shape(start: FittedBase) -> str:
+    """What a base is, in the words of a statistician."""
+    if start.given:
+        return "your base"
+    survey = start.survey
+    if start.base.is_gaussian:
+        several = start.separated and survey is not None
+        return f"one Gaussian around {_modes(survey)}" if several else "one Gaussian"
+    has = []
+    if start.separated and survey is not None:
+        has.append(_modes(survey))
+    if start.tails:
+        has.append(f"heavy tails of {_some(start.tails)}")
+    if start.ridges:
+        has.append(f"skewed or bent {_some(start.ridges)}")
+    return f"a mixture for {' and '.join(has) or 'the mode'}"
+
+
+def _modes(survey: Survey) -> str:
+    """How many modes there are, and their shares of the mass."""
+    log_mass = survey.log_evidence
+    share = 100 * np.exp(log_mass - log_sum_exp(log_mass))
+    known = " : ".join(f"{one:.0f}" for one in share[:NAMED])
+    return f"{len(share)} modes, {known}{' …' if len(share) > NAMED else ''}"
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -401,9 +396,12 @@ def _confirmed(job: Job, method: str) -> dict[str, Any]:
     other = _OTHER[method]
     draws = min(job.draws, other.default_draws)
     seeds = job.seeds.within("confirm")
-    plan = replace(job.plan, base=other.automatic_base(), log_zeta=None, target_se=None, thin=1)
+    plan = replace(
+        job.plan, base=other.automatic_base(), recipe=None, log_zeta=None, target_se=None, thin=1
+    )
     plan = plan if isinstance(job.plan.base, str) else replace(plan, base=job.plan.base)
     found = dict(job.ledger.found)
+    job.ledger.found.pop("road", None)
     run = other.run(_own(replace(job, plan=plan), other, draws, seeds, None))
     job.ledger.found = found  # what the first search found
     evidence = run.bare_evidence

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Annotated, Any, TypedDict
 
+from stanct.bases.loop import Recipe
 from stanct.common.names import BASES, ENGINES
 from stanct.common.settings import Choice, Flag, Folder, Instance, Real, Whole
 from stanct.engines.cmdstan import CmdStan
@@ -23,7 +24,7 @@ def is_base(value: Any) -> bool:
 
 
 def _is_base_or_fit(value: Any) -> bool:
-    return is_base(value) or is_fit(value)
+    return isinstance(value, Recipe) or is_base(value) or is_fit(value)
 
 
 def _is_cmdstan(value: Any) -> bool:
@@ -54,7 +55,8 @@ class Options(TypedDict, total=False):
         Name of the fit of the base, such as ``"pilot"``, ``"pathfinder"``, ``"laplace"`` or
         ``"advi"``, a base of your own, or a fit of the program that another tool made, in a form
         that `stanct.bridge` reads, but no path as text; then the base has the moments of its draws.
-        `stanct.bases.fits.fit_base` describes the named fits.
+        `stanct.bases.fits.fit_base` describes the named fits, and `stanct.recipe` gives the makers
+        of one, to change or to add to.
         ``"auto"``, the default, leaves the choice to the method, which is ``"pilot"`` for most.
     inits
         Places from which the search for modes also starts: a mapping of parameter names to values
@@ -115,7 +117,7 @@ class Options(TypedDict, total=False):
     max_draws: Annotated[int | None, Whole(8)]
     seed: Annotated[int | None, Whole(0)]
     base: Annotated[
-        str | Base | Fit,
+        str | Base | Fit | Recipe,
         Choice(*BASES, fits=_is_base_or_fit, called="a base or a fit of your own"),
     ]
     inits: Annotated[Inits | None, Instance(Mapping | str | os.PathLike | list | tuple, INITS)]

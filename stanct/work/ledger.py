@@ -27,8 +27,8 @@ class Ledger:
     ----------
     gradients, evaluations
         Gradients, and log densities without a gradient.
-    stages
-        Seconds by stage.
+    stages, by_stage
+        Seconds and gradients by stage.
     found
         What stages found, for provenance, JSON values only.
     """
@@ -38,15 +38,18 @@ class Ledger:
         self.gradients = 0
         self.evaluations = 0
         self.stages: dict[str, float] = {}
+        self.by_stage: dict[str, int] = {}
         self.found: dict[str, Any] = {}
 
     def lap(self, stage: str) -> None:
-        """Close a stage, which gets the time since the last stage was closed.
+        """Close a stage, which gets the time and the gradients since the last one was closed.
 
         A stage that was closed before gets it in addition.
         """
         spent = self.elapsed - sum(self.stages.values())
         self.stages[stage] = round(self.stages.get(stage, 0.0) + spent, 3)
+        more = self.gradients - sum(self.by_stage.values())
+        self.by_stage[stage] = self.by_stage.get(stage, 0) + more
 
     @property
     def elapsed(self) -> float:
@@ -61,4 +64,5 @@ class Ledger:
             "evaluations": self.evaluations,
             "seconds": round(self.elapsed, 3),
             "stage_seconds": dict(self.stages),
+            "stage_gradients": dict(self.by_stage),
         }

@@ -1,0 +1,144 @@
+"""What is known before and after the search for modes: streams, hints, modes, and their survey."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stanct.bases.local import LocalFit
+from stanct.common.arrays import Array
+
+
+class FitSeeds(NamedTuple):
+    """Random streams of a fit, one for each stage."""
+
+    starts: np.random.SeedSequence
+    more_starts: np.random.SeedSequence
+    points: np.random.SeedSequence
+    pilots: np.random.SeedSequence
+    more_pilots: np.random.SeedSequence
+    scouts: np.random.SeedSequence
+    search: np.random.SeedSequence
+    particles: np.random.SeedSequence
+    tails: np.random.SeedSequence
+    ridges: np.random.SeedSequence
+    score: np.random.SeedSequence
+    nested: np.random.SeedSequence
+    wide: np.random.SeedSequence
+    own: np.random.SeedSequence
+
+    @classmethod
+    def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
+        """The streams spawned from one seed, which should have no other children."""
+        starts, chains, points, more_starts, *later = seed.spawn(12)
+        pilots, more_pilots, scouts = chains.spawn(3)
+        return cls(starts, more_starts, points, pilots, more_pilots, scouts, *later)
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the user knows of where modes may lie.
+
+    Attributes
+    ----------
+    radius
+        Largest radius around the origin of the unconstrained space at which the search starts; None
+        for the search's own.
+    places
+        Unconstrained points, each of shape (D,), from which it also starts.
+    """
+
+    radius: float | None = None
+    places: tuple[Array, ...] = field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        return self.radius is not None or bool(self.places)
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The modes that were measured.
+
+    Attributes
+    ----------
+    fits
+        One fit for each distinct mode, best first.
+    peaks
+        Laplace approximations where ascents ended, best first, of which a fit may enclose several.
+    unseen
+        Estimated probability that one more start finds a new mode (Good 1953).
+    starts, radius
+        Number of ascents behind that probability, and the largest radius at which they began.
+    finest
+        How narrow a spike inside a mode the search would have found; see `Search`.
+    complete
+        Whether every mode that was found has a fit or lies within one, and `unseen` is small.
+    """
+
+    fits: tuple[LocalFit, ...] = field(repr=False)
+    peaks: tuple[LocalFit, ...] = field(default=(), repr=False)
+    unseen: float = 1.0
+    starts: int = 0
+    radius: float = 0.0
+    finest: float = 1.0
+    complete: bool = False
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The modes that a search found and pilots measured, K of them, best first.
+
+    Attributes
+    ----------
+    place, spread : shape (K, D)
+        Means and standard deviations of the modes, unconstrained.
+    log_evidence : shape (K,)
+        Their log masses, natural log, with errors of about a tenth.
+    unseen
+        Estimated probability that one more start finds a new mode (Good 1953).
+    starts, radius
+        Number of starts behind that probability, and the largest radius at which they began.
+    finest
+        How many times narrower than a mode a spike inside it may be, if it has as much mass, for
+        the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
+    complete
+        Whether every mode that was found was measured, and `unseen` is small.
+    """
+
+    place: Array
+    spread: Array
+    log_evidence: Array
+    unseen: float
+    starts: int
+    radius: float
+    finest: float
+    complete: bool
+
+    @classmethod
+    def of(cls, modes: Modes) -> Survey:
+        """The survey of these modes."""
+        return cls(
+            np.array([fit.mean for fit in modes.fits]),
+            np.array([np.sqrt(np.diag(fit.covariance)) for fit in modes.fits]),
+            np.array([fit.log_evidence for fit in modes.fits]),
+            modes.unseen,
+            modes.starts,
+            modes.radius,
+            modes.finest,
+            modes.complete,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The survey for provenance, JSON values only."""
+        return {
+            "place": self.place.tolist(),
+            "spread": self.spread.tolist(),
+            "log_evidence": self.log_evidence.tolist(),
+            "unseen": self.unseen,
+            "starts": self.starts,
+            "radius": self.radius,
+            "finest": self.finest,
+            "complete": self.complete,
+        }

@@ -1,0 +1,268 @@
+"""Makers beyond the modes: tails, ridges, scouts, and what is simple given a few parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from stanct.bases.known import Survey
+from stanct.bases.loop import Maker, Proposal, State
+from stanct.bases.nested import Nested, find_nested
+from stanct.bases.ridges import find_ridges
+from stanct.bases.scouts import Scouts, annealed_scouts
+from stanct.bases.starts import reach_of
+from stanct.bases.tails import find_tails
+from stanct.bases.wide import MOST_DENSE, RADII, STARTS, WideFit, fit_wide
+from stanct.common.settings import Flag, Real, Whole
+from stanct.path.base import Base
+from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
+from stanct.path.low_rank import LowRankBase
+from stanct.work.interrupts import heard
+from stanct.work.progress import Bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tails(Maker):
+    """Wide Gaussians where the density falls like a power; see `stanct.bases.tails`."""
+
+    name: ClassVar[str] = "tails"
+    judged: ClassVar[bool] = False
+
+    def make(self, state: State) -> Proposal:
+        density = state.target.density
+        found = find_tails(
+            density, density.unconstrained_names, state.fits, state.seeds.tails,
+            reach=reach_of(state.target),
+        )  # fmt: skip
+        return Proposal(
+            parts=found.wide,
+            known={"tails": found.along},
+            evaluations=found.evaluations,
+            said=f"tails are heavy along {', '.join(found.along)}" if found.along else "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Maker):
+    """A base in two stages, where all other parameters are simple given a few.
+
+    Attributes
+    ----------
+    share
+        Share of the purse that it may take.
+    """
+
+    name: ClassVar[str] = "given"
+    judged: ClassVar[bool] = False
+    scored: ClassVar[bool] = True
+
+    share: Annotated[float, Real(0, 1)] = 0.52 / 3
+
+    def applies(self, state: State) -> bool:
+        return state.nested is None and state.points is not None
+
+    def make(self, state: State) -> Proposal:
+        assert state.points is not None
+        fit = partial(
+            find_nested, state.target, state.points, state.seeds.nested,
+            effort=state.purse.effort(self.share),
+        )  # fmt: skip
+        found: Nested = heard(fit)
+        # Heavy tails of the few are not for its mixture.
+        if not set(state.tails).isdisjoint(found.outer):
+            found = replace(found, base=None)
+        held = "" if found.base is None else f"all others are {found.form} given "
+        return Proposal(
+            known={"nested": found},
+            gradients=found.gradients,
+            evaluations=found.evaluations,
+            made=int(found.base is not None),
+            said=held + ", ".join(found.outer) if held else "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ridges(Maker):
+    """Gaussians along ridges of mass that the modes do not explain; see `stanct.bases.ridges`.
+
+    Attributes
+    ----------
+    share
+        Share of the purse that it may take.
+    """
+
+    name: ClassVar[str] = "ridges"
+    judged: ClassVar[bool] = False
+
+    share: Annotated[float, Real(0, 1)] = 0.02 / 3
+
+    def applies(self, state: State) -> bool:
+        return state.is_settled and not state.in_two_stages
+
+    def make(self, state: State) -> Proposal:
+        density = state.target.density
+        look = partial(
+            find_ridges,
+            density.log_density_gradients,
+            density.unconstrained_names,
+            state.fits,
+            peaks=state.measured.peaks,
+            beside=state.parts,
+            effort=state.purse.effort(self.share),
+        )
+        found = heard(look)
+        return Proposal(
+            parts=found.parts,
+            reweigh=True,
+            known={"ridges": found.along},
+            gradients=found.gradients,
+            said=f"mass beside the modes along {', '.join(found.along)}" if found.along else "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnealedScouts(Maker):
+    """Annealed particles around and beyond the known modes, where others may be missing.
+
+    The base takes their spread. Every mode has the same weight, because the next one to be found
+    may outweigh all known ones. If scouts end farther apart than their starts, new scouts start
+    from a Gaussian around and beyond them. If unseen modes are likely, the first Gaussian is wider,
+    and there is a second look.
+
+    Attributes
+    ----------
+    per_dimension, fewest, most
+        Particles for each dimension, and their bounds.
+    temperatures
+        Steps of each. Only their spread counts. On five Boltzmann machines that of 100 steps was no
+        better.
+    few
+        Scouts start with twice the variance of the modes. In up to so many dimensions, where this
+        costs little, they start with four times the variance if more modes are likely. Scouts from
+        too far away all end in broad modes.
+    looks
+        They start again while their spread grows, up to so many times.
+    """
+
+    name: ClassVar[str] = "scouts"
+    judged: ClassVar[bool] = False
+
+    per_dimension: Annotated[int, Whole(1)] = 4
+    fewest: Annotated[int, Whole(8)] = 128
+    most: Annotated[int, Whole(8)] = 512
+    temperatures: Annotated[int, Whole(2)] = 50
+    few: Annotated[int, Whole(1)] = 4
+    looks: Annotated[int, Whole(1)] = 4
+
+    def applies(self, state: State) -> bool:
+        if state.modes is None or not state.several or state.in_two_stages:
+            return False
+        return state.recipe.shape != "mixture" or not state.measured.complete
+
+    def make(self, state: State) -> Proposal:
+        scouts = self._looked(state)
+        base: Base
+        if state.recipe.shape == "low rank":
+            base = LowRankBase.from_points(scouts.points)
+        else:
+            base = GaussianBase.from_covariance(*gaussian_moments(scouts.points))
+        return Proposal(
+            instead=(base, scouts.log_z),
+            gradients=scouts.gradients,
+            made=len(scouts.points),
+            said="the base is as wide as annealed particles spread",
+        )
+
+    def _looked(self, state: State) -> Scouts:
+        """The last scouts, with the gradients of all."""
+        modes, nuts = state.measured, state.nuts
+        fits = (*modes.fits, *modes.peaks)
+        mean, covariance, _ = mixture_moments(
+            np.zeros(len(fits)), [fit.mean for fit in fits], [fit.covariance for fit in fits]
+        )
+        count = int(np.clip(self.per_dimension * mean.size, self.fewest, self.most))
+        # The largest of D ratios of two such variances typically errs by √(2 ln D) standard errors.
+        noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
+        unseen = not modes.complete
+        more = 1 + 2 * unseen * min(1.0, self.few / mean.size) ** 2
+        looks, gradients = state.seeds.scouts.spawn(self.looks), 0
+        with Bar(self.looks, "scouts", unit="look", shown=state.bar.shown) as bar:
+            while True:
+                before = np.diag(covariance)
+                wide = GaussianBase.from_covariance(mean, covariance + more * np.diag(before))
+                scouts = annealed_scouts(
+                    state.target.density.borrow, wide, particles=count, seed=looks.pop(),
+                    threads=nuts.threads, temperatures=self.temperatures,
+                )  # fmt: skip
+                bar.update()
+                gradients += scouts.gradients
+                mean, covariance = gaussian_moments(scouts.points)
+                done = self.looks - len(looks)
+                settled = done > unseen and np.all(np.diag(covariance) < (1 + noise) * before)
+                if settled or not looks:
+                    return Scouts(scouts.points, scouts.log_z, gradients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wide(Maker):
+    """A base for more parameters than a dense one is for; see `stanct.bases.wide`.
+
+    Attributes
+    ----------
+    curved
+        Whether the Gaussian of the only mode's curvature is welcome.
+    given
+        Whether a base in two stages is looked for.
+    kept
+        Draws of pilots that are kept, at most.
+    """
+
+    name: ClassVar[str] = "wide"
+    judged: ClassVar[bool] = False
+
+    curved: Annotated[bool, Flag()] = False
+    given: Annotated[bool, Flag()] = True
+    kept: Annotated[int, Whole(1)] = 400
+
+    def applies(self, state: State) -> bool:
+        return state.target.density.dimension > MOST_DENSE and not state.target.by_cmdstan
+
+    def make(self, state: State) -> Proposal:
+        state.bar.expect(STARTS)
+        found = fit_wide(
+            state.target,
+            chains=state.chains,
+            seed=state.seeds.wide,
+            nuts=state.nuts,
+            bar=state.bar,
+            places=state.hints.places,
+            curved=self.curved,
+            given=self.given,
+        )
+        return Proposal(
+            instead=(found.base, found.log_evidence),
+            known={
+                "nested": found.nested,
+                "points": None if found.points is None else found.points[:: self._step(found)],
+                "survey": Survey(
+                    found.place,
+                    found.spread,
+                    found.log_evidence + np.log(found.weight),
+                    found.unseen,
+                    found.starts,
+                    max(RADII),
+                    finest=1.0,
+                    complete=len(found.place) == 1,
+                ),
+            },
+            gradients=found.gradients,
+            evaluations=found.evaluations,
+            made=len(found.place),
+            said=found.said,
+        )
+
+    def _step(self, found: WideFit) -> int:
+        return max(0 if found.points is None else len(found.points) // self.kept, 1)

@@ -1,0 +1,54 @@
+"""How far a base is from its target, by draws of the base: the one rule for all that is made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from stanct.common.arrays import Array, even_share, largest_of
+from stanct.path.base import Base
+from stanct.targets.protocols import SampledTarget
+
+# Draws of a base that are scored.
+SCORED = 1000
+
+
+def half_width(values: Array) -> float:
+    """Half the width of the middle two thirds of values, of which some may be +inf."""
+    low, high = np.quantile(values, [0.16, 0.84], method="inverted_cdf")
+    return float(high - low) / 2 if np.isfinite(high) else np.inf
+
+
+@dataclass(frozen=True)
+class Score:
+    """How far a base is from the target, by draws of it.
+
+    Attributes
+    ----------
+    even
+        Share of the draws that count: their effective number over their number.
+    largest
+        The largest weight relative to the mean.
+    width
+        Half the width of the middle two thirds of δ, which a path has to cross.
+    """
+
+    even: float
+    largest: float
+    width: float
+
+    @classmethod
+    def of(cls, delta: Array) -> Score:
+        """The score from δ at draws of a base."""
+        return cls(even_share(-delta), largest_of(-delta), half_width(delta))
+
+    @classmethod
+    def by_draws(cls, base: Base, target: SampledTarget, seed: np.random.SeedSequence) -> Score:
+        """The score from fresh draws of a base."""
+        z = base.draw(np.random.default_rng(seed), SCORED)
+        return cls.of(base.delta(z, target.density.log_densities(base.unwhiten(z))))
+
+    def record(self) -> dict[str, float | None]:
+        """The score for provenance, JSON values only."""
+        return {k: v if np.isfinite(v) else None for k, v in asdict(self).items()}
