@@ -162,7 +162,7 @@ def test_it_says_what_was_asked_and_done(seed: int) -> None:
     # Independent draws cost so little that there are four times as many.
     assert asked["options"]["draws"] == 600 and run.draws == 2400
     (step,) = run.provenance["steps"]
-    assert "of independent draws of one Gaussian count" in step["because"]
+    assert "one Gaussian is nearly the density: 100% of its draws count" in step["because"]
     assert step["failed"] == [] and step["log_z"] == run.evidence.log_z
     (told,) = decisions(run.provenance)
     assert told == f"The default took independence, because {step['because']}."

@@ -17,13 +17,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
+import operator
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,17 @@ METHODS: dict[str, stanct.Method[Any] | None] = {
     "pseudo_extended": stanct.PseudoExtended(),
     "ais": stanct.AIS(),
 }
+# The default without one of its makers, or without a part of what it does.
+LESS: dict[str, Callable[[stanct.Recipe], stanct.Recipe]] = {
+    **{
+        name: operator.methodcaller("without", name)
+        for name in ("curvature", "pathfinder", "tails", "given", "ridges", "scouts", "wide")
+    },
+    "scans": lambda all_: all_.changing("ascents", scan=False),
+    "outskirts": lambda all_: all_.changing("ascents", outskirts=False),
+    "again": lambda all_: all_.changing("pathfinder", again=False),
+    "wide part": lambda all_: replace(all_, wide_share=0.0),
+}
 QUICK = ("hierarchy_raw", "mixture", "labels", "banana", "regression", "separation", "rates")
 QUICK_LENGTH: dict[str, Any] = {"draws": 500, "warmup": 300}
 # So few runs can only show what is badly wrong.
@@ -61,6 +73,7 @@ class Task:
     seed: int
     plant: str | None = None
     quick: bool = False
+    without: str = ""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -71,6 +84,7 @@ class Task:
     def label(self) -> str:
         """The method's name in the table."""
         notes = [*([self.plant] if self.plant else []), *["quick"] * self.quick]
+        notes += [f"without {self.without}"] * bool(self.without)
         return f"{self.method} ({', '.join(notes)})" if notes else self.method
 
 
@@ -86,6 +100,8 @@ def run(task: Task) -> Row:
             options = plants.options_of(
                 task.plant, METHODS[task.method], model.density(target.data).dimension
             )
+            if task.without:
+                options["base"] = LESS[task.without](stanct.recipe())
             if task.quick and task.method != "ais":
                 options |= QUICK_LENGTH
             made: Any = model.sample(
@@ -110,10 +126,26 @@ def run(task: Task) -> Row:
             beyond=int(target.narrowing > finest(made)),
             gradients=made.gradients,
             cpu_seconds=round(time.process_time() - started, 2),
+            **road(made),
         )
     except Exception as problem:
         words = " ".join(f"{type(problem).__name__}: {problem}".split())
         return Row(*task.key, failed=words[:300])
+
+
+def road(made: stanct.Run) -> dict[str, str]:
+    """The columns of a row that say how a run came about."""
+    found = made.road
+
+    def listed(counts: Mapping[str, int]) -> str:
+        return " ".join(f"{name}:{count}" for name, count in counts.items() if count)
+
+    return {
+        "base": found.base,
+        "parts": listed(found.parts),
+        "methods": " ".join(step["method"] for step in found.methods),
+        "stages": listed(found.gradients),
+    }
 
 
 def finest(made: stanct.Run) -> float:

@@ -27,6 +27,9 @@ class Row:
     """One run. Errors are estimate minus truth; `failed` is the error message of a failed run.
 
     `beyond` is 1 where the target has a spike narrower than the run says it would have found.
+    `base` is the kind of base, `parts` has what each maker added to it, `methods` the methods in
+    turn, and `stages` the gradients of each stage, as in ``"base:5000 sampling:20000"``. Rows of
+    older runs leave these empty.
     """
 
     family: str
@@ -42,6 +45,10 @@ class Row:
     gradients: int = 0
     cpu_seconds: float = 0.0
     failed: str = ""
+    base: str = ""
+    parts: str = ""
+    methods: str = ""
+    stages: str = ""
 
     @property
     def scores(self) -> tuple[float, float]:
@@ -69,7 +76,8 @@ def read_rows(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
         lines = [line for line in csv.DictReader(file) if None not in line.values()]
     return [
-        Row(**{f.name: KINDS[str(f.type)](line[f.name]) for f in fields(Row)}) for line in lines
+        Row(**{f.name: KINDS[str(f.type)](line[f.name]) for f in fields(Row) if f.name in line})
+        for line in lines
     ]
 
 

@@ -378,6 +378,13 @@ class Recipe:
                 refuse_unknown("maker", name, [one.name for one in self.makers])
         return replace(self, makers=tuple(m for m in self.makers if m.name not in names))
 
+    def changing(self, name: str, **constants: Any) -> Recipe:
+        """The recipe with other constants of the maker of this name."""
+        known = self.maker(name)
+        if known is None:
+            refuse_unknown("maker", name, [one.name for one in self.makers])
+        return self.adding(replace(known, **constants))
+
     def adding(self, *makers: Maker) -> Recipe:
         """The recipe with these makers, each in the place of one of its name, or at the end."""
         known = {one.name: one for one in (*self.makers, *makers)}
@@ -393,8 +400,8 @@ def asked(maker: Maker, state: State) -> State:
     if not maker.applies(state):
         return state
     if maker.scored:
-        state = state.scored()
-        if state.weights_alone:
+        state = state if state.in_two_stages else state.scored()
+        if state.in_two_stages or state.weights_alone:
             return state
     proposal = maker.make(state)
     made = len(proposal.parts) or proposal.made
@@ -408,7 +415,7 @@ def asked(maker: Maker, state: State) -> State:
     after = (reweighed(after) if proposal.parts else after).scored()
     assert before.score is not None and after.score is not None
     gained = after.score.even - before.score.even
-    kept = gained > GAIN
+    kept = gained > GAIN or (after.weights_alone and not before.weights_alone)
     verdict = f"{gained:+.0%} of the draws count" + ("" if kept else ", not kept")
     said = f"{proposal.said}: {verdict}" if proposal.said else verdict
     state.purse.pay(Stage(maker.name, *cost, made if kept else 0, said))

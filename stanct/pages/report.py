@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST
+from stanct.estimates.digits import MOST, log_z_in_words
 from stanct.estimates.path import Evidence
 from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, stan_html, with_error
 from stanct.pages.panels import panels_of
@@ -82,6 +82,7 @@ def report_page(run: Run) -> HtmlPage:
         number=number,
         limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
+        steps=_steps(run),
         origin=_origin(run),
         settings={**run.settings, **run.method_settings},
         versions=run.provenance["versions"],
@@ -251,6 +252,21 @@ def _summary_table(run: Run) -> Table:
     caption = f"Posterior summary, weighted to the program's density{more}"
     columns = ("parameter", *(label for name, label in _COLUMNS.items() if name in shown))
     return Table(caption, columns, rows)
+
+
+def _steps(run: Run) -> list[tuple[str, ...]]:
+    """Rows of the table of what was tried: its name, what it found, its cost, and log Z."""
+
+    def count(value: float | None) -> str:
+        return "" if value is None or math.isnan(value) else f"{value:,.0f}"
+
+    rows = []
+    for row in run.steps.itertuples(index=False):
+        known = isinstance(row.log_z, float) and math.isfinite(row.log_z)
+        told = log_z_in_words(row.log_z, row.std_error) if known else ""
+        costs = (count(v) for v in (row.parts, row.draws, row.gradients, row.evaluations))
+        rows.append((str(row.step).replace("_", " "), str(row.found), *costs, told))
+    return rows
 
 
 def _origin(run: Run) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from stanct.estimates.averages import Expectation
 from stanct.path.base import Base
 from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
+from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
@@ -178,6 +179,16 @@ class Run(Reported, Extendable, ABC):
             return Checks(
                 (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
             )
+
+    @property
+    def road(self) -> Road:
+        """How the run came about: makers of its base, methods, and gradients by stage."""
+        return Road.of(self.provenance, self.base, self.method)
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """What was tried, what it cost and what it found; see `Road.table`."""
+        return self.road.table()
 
     @cached_property
     def modes(self) -> pd.DataFrame | None:

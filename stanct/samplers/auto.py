@@ -267,22 +267,16 @@ def _choice(job: Job, start: FittedBase) -> _Step:
             )
     if score is None:
         score = Score.of(job.base_delta(start.base, SCORED, "trial"))
+    seen = f"{score.even:.0%} of its draws count, the largest {score.largest:.2g} times the mean"
     if (job.recipe or RECIPES[AUTO]).believes(score):
-        return _Step(
-            _INDEPENDENT,
-            _independent_draws(job, start.base.dimension),
-            f"{score.even:.0%} of independent draws of {_shape(start)} count, and the largest "
-            f"weight is {score.largest:.2g} times the mean",
-        )
+        why = f"{_shape(start)} is nearly the density: {seen}"
+        return _Step(_INDEPENDENT, _independent_draws(job, start.base.dimension), why)
     if not start.base.is_gaussian:
-        return _Step(_LADDER, job.draws, f"{_shape(start)} is near, but not near enough to draw")
+        return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)
-    how = "far from" if far else "near"
-    return _Step(
-        _LADDER if far else _JOINT,
-        job.draws,
-        f"{_shape(start)} is {how} the density: half of the width of δ is {score.width:.2g}",
-    )
+    how = f"{'far from' if far else 'near'} the density, with half a width of δ of"
+    why = f"{_shape(start)} is {how} {score.width:.2g}: {seen}"
+    return _Step(_LADDER if far else _JOINT, job.draws, why)
 
 
 def _shape(start: FittedBase) -> str:
