@@ -15,7 +15,10 @@ METHODS = {
     "hmc": QUIET, "ais": RED, "simulated_tempering": ORANGE, "parallel_tempering": GREEN,
     "gibbs": BLUE, "joint": PURPLE,
 }  # fmt: skip
+# Methods in the paper's form: a linear bias with slope log ζ, and no atom at β = 0.
 LADDER = "simulated tempering, 1,001 rungs"
+GIBBS, JOINT = "Gibbs, linear, no atom", "joint, linear, no atom"
+FORMS = {LADDER: INK, GIBBS: "#56b4e9", JOINT: "#cc79a7"}
 MEASURES = {"log_z": "log Z", "mean": "E[x]", "covariance": "Cov[x]"}
 # Errors of log Z, E[x] and Cov[x] at the ends of the lines in the picture of Graham (2017), and of
 # AIS with 10,000 temperatures, read off its axes.
@@ -33,7 +36,7 @@ def spoken(method: str) -> str:
 def mean_errors(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean errors and costs of each method at each length, over systems and repetitions."""
     rows = []
-    for method in (*METHODS, LADDER):
+    for method in (*METHODS, *FORMS):
         for length in sorted({r["length"] for r in found if r["method"] == method}):
             mine = [r for r in found if r["method"] == method and r["length"] == length]
             values = np.array([[r[key] for key in MEASURES] for r in mine], float)
@@ -55,7 +58,7 @@ def errors_by_cost(rows: Sequence[dict[str, Any]]) -> Figure:
         enumerate(MEASURES.items()), enumerate(("gradients", "CPU s"))
     ):
         one = axes[row, column]
-        for method, colour in (METHODS | {LADDER: INK}).items():
+        for method, colour in (METHODS | FORMS).items():
             line = [r for r in rows if r["method"] == method and np.isfinite(r[key])]
             x, y, e = (np.array([r[k] for r in line]) for k in (cost, key, f"{key} SE"))
             one.errorbar(x, y, 3 * e, fmt="o-", ms=3.5, lw=1.2, color=colour, elinewidth=0.7,
