@@ -114,7 +114,8 @@ def figure_3(work: Work) -> Made:
     rows = []
     for level, colour in ((0.1 * end, QUIET), (0.5 * end, GREEN), (end, INK)):
         values = path.potential(grid, level)
-        axes[0, 0].plot(grid, values, color=colour, lw=1.3, label=f"β = {level:.2f}")
+        shown = np.where(values < 9, values, np.nan)  # below the legend
+        axes[0, 0].plot(grid, shown, color=colour, lw=1.3, label=f"β = {level:.2f}")
         here = int(np.argmax(beta >= min(level, 0.9999 * end)))
         height = float(path.potential(q[here], beta[here])) + 0.5 * p[here] ** 2
         least = grid[grid > 0][np.argmin(values[grid > 0])]
@@ -126,7 +127,7 @@ def figure_3(work: Work) -> Made:
     total = path.potential(q, beta) + 0.5 * p**2
     axes[0, 0].plot(q, total, color=BLUE, lw=0.8)
     axes[0, 0].plot(q[-1], total[-1], "o", color=BLUE, ms=5)
-    axes[0, 0].set_ylim(0, 11.5)
+    axes[0, 0].set_ylim(0, 10.5)
     axes[0, 0].legend(frameon=False, fontsize=8, loc="upper center", ncols=3)
     titled(axes[0, 0], "(a) V$_B$ + β ΔV, and the trajectory's energy", "q", "nats")
     axes[0, 1].plot(time, p, color=BLUE, lw=0.9)

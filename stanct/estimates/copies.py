@@ -42,7 +42,7 @@ SHARES = (0.1, 0.5, 0.75, 0.9, 0.97)
 
 
 def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
-    """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 9).
+    """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 3, 8).
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class CopyEstimator:
     def log_weights(self) -> Array:
         """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
-        The weights are those of [PE] 9. Where β was estimated, they are averaged over the β given
-        all copies, ∝ −δ − log M(δ). The averages stay the same, with less noise.
+        The weights are those of [PE] 3 and 8. Where β was estimated, they are averaged over the
+        β given all copies, ∝ −δ − log M(δ). The averages stay the same, with less noise.
         """
         if self.fixed_beta is not None:
             return copy_log_weights(self.delta, self.fixed_beta, self.bias)

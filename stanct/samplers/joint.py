@@ -1,4 +1,4 @@
-"""Joint continuous tempering: NUTS on (z, u), β = logistic(u) (Graham & Storkey 2017, section 4).
+"""Joint continuous tempering: NUTS on (z, u), β = logistic(u) (Graham & Storkey 2017, section 5).
 
 β = 0 has an atom, at which z is drawn afresh from the base. Each trajectory of NUTS is followed by
 an exact draw of β given z, which is how a chain gets to the atom and away from it.
