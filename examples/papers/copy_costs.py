@@ -21,10 +21,10 @@ from common import (
     Made,
     Work,
     example,
-    legend,
     panels,
     present,
     seeds,
+    short_numbers,
     titled,
 )
 from matplotlib.axes import Axes
@@ -256,11 +256,13 @@ def estimators(work: Work) -> Made:
         theirs = [paper[f"PE {size}"][MOMENTS.index(moment)] for size in sizes]
         one.plot(range(len(sizes)), theirs, "_", ms=16, mew=2, color=INK, label="paper, 50,000")
         one.set_yscale("log")
+        short_numbers(one)
         one.set_xticks(range(len(sizes)), list(map(str, sizes)))
         titled(
             one, moment, "N", f"RMSE, times √({draws:,} / 50,000)" if moment == MOMENTS[0] else ""
         )
-    legend(axes[0], loc="lower left")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     says = "; ".join(
         f"N = {r['N']}, {r['estimate']}: "
         + " / ".join(f"{r[f'RMSE of {moment}']:.3g}" for moment in MOMENTS)
