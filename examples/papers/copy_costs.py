@@ -158,6 +158,7 @@ def _costs(axes: Axes, found: Sequence[dict[str, Any]], key: str, labels: dict) 
                      "gradients": float(np.mean([made["cost"] for made in mine])),
                      "MSE × seconds": float(products.mean()),
                      "standard error": float(error)})  # fmt: skip
+    short_numbers(axes)
     axes.set_xticks(range(len(labels)), list(map(str, labels.values())))
     axes.set_xlim(-0.5, len(labels) - 0.5)
     return rows
