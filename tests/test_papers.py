@@ -34,7 +34,7 @@ PAPERS = ROOT / "examples" / "papers"
 README = (PAPERS / "README.md").read_text(encoding="utf-8")
 MODULES = (
     "run", "parts", "common", "betancourt", "boltzmann_errors", "graham_storkey", "nemeth", "luo",
-    "ladders", "contact_flow", "contact_figures", "flow_runs", "walkers",
+    "ladders", "contact_flow", "contact_figures", "factor_graph", "flow_runs", "walkers",
     "relaxations", "decoders", "radon_evidence", "decoder_chains", "decoder_nets",
     "decoder_training", "networks", "network_table", "plane_copies", "copy_costs", "gobbo",
     "horseshoes",

@@ -36,6 +36,7 @@ from common import (
     titled,
 )
 from decoders import figure_4, figure_6, figure_7
+from factor_graph import figure_3a
 from radon_evidence import figure_3
 from relaxations import authors_machine, exact_signs, leading_plane, relaxed_draws
 from scipy.integrate import trapezoid
@@ -423,6 +424,7 @@ ITEMS = (
         figure_2,
         ("parts", "repeats", "lengths"),
     ),
+    Item("gs-figure-3a", "Graham & Storkey, Figure 3 (a): factor graph of radon", figure_3a, ()),
     Item("gs-figure-3", "Graham & Storkey, Figure 3: evidence of the radon model", figure_3),
     Item(
         "gs-figure-4",
