@@ -256,7 +256,7 @@ def figure_8(work: Work) -> Made:
             f"and {far:.2f} more than two away. At the dotted line, β = {beta[slow]:.2g}, the "
             f"trajectory is {away[slow]:+.1f} sd away and its pace is {pace[slow]:.1e}."
         )
-    says = " ".join(told) + f" E[ΔV] is the mean of {made['mean_of']} draws of HMC at each step."
+    says = " ".join(told) + f" E[ΔV] is the mean of {jobs[0]['mean_of']} draws of HMC at each step."
     return Made(rows, figure, work.judged(says, " The paper does not say what its mass is."))
 
 

@@ -80,7 +80,7 @@ def two_modes(weight: float, centre: float, sd: float, base_sd: float) -> Path:
 
     v, d = base(grid)[0], delta(grid)[0]
     logs = np.array([-v - b * d for b in expit(gammas)])
-    total = logsumexp(logs, axis=1)
+    total = np.asarray(logsumexp(logs, axis=1))
     means = (np.exp(logs - total[:, None]) * d).sum(axis=1)
     logs_z = total + np.log(grid[1] - grid[0])
     return Path(
