@@ -12,7 +12,7 @@ from stanct.bases.modes import effort_of
 from stanct.engines.embedded import DrawBlock
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.targets.integrable import endless
+from stanct.targets.integrable import endless, logarithms
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
@@ -48,7 +48,8 @@ def endless_along(
 ) -> list[str]:
     """Names of coordinates along which draws x, shape (n, D), tell that the mass has no end."""
     density, names = target.density, target.density.unconstrained_names
-    found = endless(density, names, x, log_weights, by_gradients=by_gradients)
+    logs = logarithms(target.program, names)
+    found = endless(density, names, x, log_weights, logs=logs, by_gradients=by_gradients)
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
     if found.along or not by_gradients:
@@ -56,9 +57,8 @@ def endless_along(
     inside = x[np.isfinite(log_weights)]
     users, inside = _as_written(target, inside[:: 1 + len(inside) // SOME])
     density, names = users.density, users.density.unconstrained_names
-    bounded = {one.name for one in users.program.parameters if one.constraints.keys() == {"lower"}}
-    scales = [place for place, name in enumerate(names) if name in bounded]
-    along, spent = endless_scales(density.log_density_gradient, inside, scales)
+    scales = logarithms(users.program, names)
+    along, spent = endless_scales(density.log_density_gradients, inside, scales)
     ledger.gradients += spent
     return [names[place] for place in along]
 

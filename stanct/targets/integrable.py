@@ -2,42 +2,72 @@
 
 If the integral along lines of one direction is infinite for points of positive probability, the
 integral over the whole space is infinite too (Tonelli). Lines through a few draws of a posterior
-tell it: each is followed outwards, and every doubling of the distance must hold less mass.
+tell it: each is followed outwards, and every doubling of the distance must hold less mass. What is
+straight depends on the coordinates. Chains in a cone of ordered cutpoints drift along lines of the
+cutpoints, and products that alone are known are kept along lines of logarithms.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from stanct.arrays import Array
+from stanct.stan.program import Program
 from stanct.targets.density import Density
 
 # Distances from a draw in standard deviations, two for each doubling.
 DISTANCES = np.geomspace(2.0**-4, 2.0**20, 49)
 # So many doublings at the end of a line must each hold at least this share of the mass of the one
-# before, and the last of them this share of what the largest holds.
-DOUBLINGS, KEEPS, MATTERS = 5, 0.97, 1e-6
-# Before a line is followed: the density must not be lower at these places by so many nats.
-LOOKS, DROP = (20, 36), 18.0
+# before.
+DOUBLINGS, KEEPS = 5, 0.97
+# Before a line is followed: between the last two of these distances where the density is finite,
+# the mass of a doubling must not be lower by so many nats.
+LOOKS, DROP = (12, 20, 28, 36, 44), 1.0
 # Where exp(x) and exp(2 x) overflow, and where they underflow to zero. A line that ends there would
 # go on with more digits; any other end is that of the support.
 LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
 # Draws that lines go through, dimensions in which they do, and the least effective number of draws.
 THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
-# Directions that are no axis: how many, in how many dimensions, how large a part of a gradient may
-# be along them, gradients for each dimension, and the longest step: longer ones are not exact.
+# Directions that are no axis: how many, in how many dimensions, how large a part of the changes of
+# a gradient may be along them, gradients for each dimension, and the longest step: longer ones are
+# not exact.
 DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
-# Distances at which the mass must not be lower than where a line ends. Farther out, the rounding
-# of a direction leaves a narrow ridge.
-FARTHER = 2.0 ** np.array([30, 37, 44])
+# Distances at which the mass must have fallen by so many nats below where a line ends, if it ever
+# does. There the last digits of a direction lead off a narrow ridge, which one with so many digits
+# may keep, and beyond the first few distances all that are no axes leave it.
+FARTHER, ROUNDED, FALLS, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 3, 18.0, 12
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
 # Rays go to so many of the draws that are farthest from the middle, none of them nearly along
 # another. Chains in a cone without an end drift along it.
 RAYS, ALIKE = 4, 0.99
+
+
+# Types and constraints of parameters whose unconstrained coordinates are logarithms.
+_BOUNDS = ({"lower"}, {"upper"})
+_ORDERED = {"ordered": 2, "positive_ordered": 1}
+
+
+def logarithms(program: Program, names: Sequence[str]) -> list[int]:
+    """Places of coordinates that are logarithms of a distance to a bound or the next cutpoint.
+
+    Parameters
+    ----------
+    names
+        Names of the unconstrained coordinates, such as ``"tau"`` or ``"c.2"``.
+    """
+    first = {
+        one.name: 0 if one.constraints.keys() in _BOUNDS else _ORDERED.get(one.type, math.inf)
+        for one in program.parameters
+    }
+    parts = [name.split(".") for name in names]
+    return [k for k, (name, *index) in enumerate(parts) if first[name] <= int((index or "0")[-1])]
 
 
 class Endless(NamedTuple):
@@ -56,12 +86,63 @@ class Endless(NamedTuple):
     evaluations: int = 0
 
 
+@dataclass(frozen=True)
+class _Space:
+    """Coordinates w of a density's space, of which some are e^x or log|x|, and the rest x.
+
+    Lines go through draws in w. The density of w has the Jacobian of the map.
+
+    Attributes
+    ----------
+    density
+        The density of x.
+    opened, closed : shape (D,)
+        Whether w is e^x, and whether it is log|x|, in which lines do not change signs.
+    """
+
+    density: Density
+    opened: Array = field(repr=False)
+    closed: Array = field(repr=False)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the coordinates are others than x."""
+        return bool(self.opened.any() or self.closed.any())
+
+    def of(self, x: Array) -> Array:
+        """The points x in these coordinates, shape (n, D)."""
+        w = x.copy()
+        w[:, self.opened] = np.exp(x[:, self.opened])
+        w[:, self.closed] = np.log(np.abs(x[:, self.closed]))
+        return w
+
+    def slopes(self, x: Array, gradients: Array) -> Array:
+        """Gradients with respect to w of its log density, at points x with those of x's."""
+        rates, added = np.ones_like(x), np.zeros_like(x)
+        rates[:, self.opened] = np.exp(-x[:, self.opened])
+        rates[:, self.closed] = x[:, self.closed]
+        added[:, self.opened] = -rates[:, self.opened]
+        added[:, self.closed] = 1.0
+        return gradients * rates + added
+
+    def log_densities(self, w: Array, start: Array) -> Array:
+        """Log densities at w, shape (n, D), on lines through draws x; −inf outside."""
+        x, opened = w.copy(), w[:, self.opened]
+        inside = (opened > 0).all(axis=1)
+        x[:, self.opened] = np.log(np.where(opened > 0, opened, 1.0))
+        x[:, self.closed] = np.copysign(np.exp(w[:, self.closed]), start[..., self.closed])
+        values = self.density.log_densities(x)
+        values += w[:, self.closed].sum(axis=1) - x[:, self.opened].sum(axis=1)
+        return np.where(inside & np.isfinite(values), values, -np.inf)
+
+
 def endless(
     density: Density,
     names: Sequence[str],
     x: Array,
     log_weights: Array,
     *,
+    logs: Sequence[int] = (),
     by_gradients: bool = True,
 ) -> Endless:
     """Find along which lines a density's integral has no end.
@@ -76,109 +157,131 @@ def endless(
         Unconstrained draws.
     log_weights : shape (n,)
         Their log weights at the target.
+    logs
+        Coordinates that are logarithms of what the user wrote.
     by_gradients
         Whether lines also go where gradients say that the density is flat.
     """
     weighty = np.isfinite(log_weights)
-    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
+    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS or not np.ptp(x, axis=0).any():
         return Endless()
     x, weights = x[weighty], np.exp(log_weights[weighty] - log_weights[weighty].max())
     weights /= weights.sum()
     few = np.square(weights).sum() * FEWEST > 1  # and have no width
     wide = np.full(len(x), 1 / len(x)) if few else weights
-    log_densities = density.log_densities
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
-    steps, gradients = _directions(density if by_gradients else None, x, wide)
-    if not len(steps):  # all draws are one point
-        return Endless()
-    # Along a ray, coordinates move in their own units.
-    rays, deviations = _rays(x[weights > 0])
-    units = np.concatenate([np.ones_like(steps), np.broadcast_to(deviations, rays.shape)])
-    steps = np.concatenate([steps, rays])
-    lines = [(start, step) for start in starts for step in steps]
-    looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
-    found = log_densities(np.concatenate([starts, looks])).reshape(-1)
-    tops = np.repeat(found[: len(starts)], len(steps))
-    seen = found[len(starts) :].reshape(-1, len(LOOKS))
-    seen += np.log(DISTANCES[list(LOOKS)])
-    # Where exp overflows, the density may vanish at the second place of a line without an end.
-    high = np.where(np.isfinite(seen), seen, -np.inf) > tops[:, None] - DROP
-    vanishes = ~np.isfinite(seen)
-    alive = (high | vanishes).all(axis=1)
-    spent = found.size
-    blamed = np.zeros(x.shape[1], bool)
-    is_ray = np.arange(len(lines)) % len(steps) >= len(steps) - len(rays)
-    # Rays name whatever moves along them, and so come last.
-    for line in np.concatenate([np.flatnonzero(alive & ~is_ray), np.flatnonzero(alive & is_ray)]):
-        if is_ray[line] and blamed.any():
-            break
-        start, step = lines[int(line)]
-        spent += len(DISTANCES)
-        if _has_no_end(log_densities, start, step):
-            moved = np.abs(step) / units[int(line) % len(steps)]
-            blamed |= moved >= SHARED * moved.max()
-    along = tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
-    return Endless(along, gradients, spent)
+    curved = by_gradients and 1 < x.shape[1] <= MOST_CURVED
+    rows = _farthest(x)[: GRADIENTS * x.shape[1]] if curved else x[:0]
+    gradients = density.log_density_gradients(rows)[1]
+    found, evaluations = np.zeros(x.shape[1], bool), 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for space in _spaces(density, x, logs):
+            w = space.of(x)
+            flat = _flattest(space.slopes(rows, gradients), w, wide)
+            deviations = _deviations(w, wide)
+            if not space.is_mapped:  # axes are the same lines in all spaces
+                flat = np.concatenate([np.diag(deviations), flat])
+            lines = np.concatenate([flat, -flat]), deviations
+            # Rays name whatever moves along them, and so come last.
+            for steps, units in (lines, _rays(w[weights > 0])):
+                if not found.any():
+                    found, more = _without_end(space, starts, steps, units)
+                    evaluations += more
+    along = tuple(names[int(axis)] for axis in np.flatnonzero(found))
+    return Endless(along, len(rows), evaluations)
 
 
-def _directions(density: Density | None, x: Array, weights: Array) -> tuple[Array, int]:
-    """Steps of a standard deviation both ways, along axes and flat directions; gradients spent."""
-    centred = (x - weights @ x) * np.sqrt(weights)[:, None]
-    deviations = np.sqrt(np.square(centred).sum(axis=0))
-    steps, spent = np.diag(deviations), 0
-    if density is not None and 1 < x.shape[1] <= MOST_CURVED and deviations.all():
-        rows = x[:: -(-len(x) // (GRADIENTS * x.shape[1]))]
-        flat, spent = _flattest(density, rows, deviations), len(rows)
-        lengths = np.sqrt(np.square(centred @ flat.T).sum(axis=0))
-        steps = np.concatenate([steps, flat * np.minimum(lengths, LONGEST)[:, None]])
-    steps = steps[np.abs(steps).max(axis=1) > 0]
-    return np.concatenate([steps, -steps]), spent
+def _deviations(w: Array, weights: Array) -> Array:
+    return np.sqrt(weights @ np.square(w - weights @ w))
 
 
-def _ends_far_away(
-    log_densities: Callable[[Array], Array], start: Array, step: Array, mass: float
-) -> bool:
-    """Whether the mass falls off beyond all distances of lines, as by a very wide prior.
+def _spaces(density: Density, x: Array, logs: Sequence[int]) -> list[_Space]:
+    """The spaces in which to follow lines, that of x first."""
+    none = np.zeros(x.shape[1], bool)
+    opened = none.copy()
+    opened[list(logs)] = True
+    closed = ~opened & (x != 0).all(axis=0)
+    several = x.shape[1] > 1
+    maps = [(none, none), *[(opened, none)] * bool(opened.any()), *[(none, closed)] * several]
+    return [_Space(density, *one) for one in maps]
 
-    Draws may have come but a small part of the way. Where exp overflows, nothing is told.
+
+def _farthest(x: Array) -> Array:
+    """Draws, those that are farthest from the middle first."""
+    middle = np.median(x, axis=0)
+    deviations = np.median(np.abs(x - middle), axis=0)
+    scaled = (x - middle) / np.where(deviations > 0, deviations, 1.0)
+    return x[np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")]
+
+
+def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tuple[Array, int]:
+    """Which coordinates move along lines without an end, shape (D,), and the log densities spent.
+
+    Parameters
+    ----------
+    starts : shape (m, D)
+        Draws x that lines go through.
+    steps, units : shapes (k, D) and (D,)
+        A deviation along each line, and the units in which coordinates move.
     """
-    found = log_densities(start + FARTHER[:, None] * step) + np.log(FARTHER)
-    return bool((found[np.isfinite(found)] < mass - DROP).any())
+    blamed = np.zeros(starts.shape[1], bool)
+    lines = [(start, step) for start in starts for step in steps if step.any()]
+    if not lines:
+        return blamed, 0
+    x, along = (np.array(some) for some in zip(*lines, strict=True))
+    w, looks = space.of(x), DISTANCES[list(LOOKS)]
+    moved = w[:, None] + looks[:, None] * along[:, None]
+    repeated = np.repeat(x, len(looks), axis=0)
+    seen = space.log_densities(moved.reshape(len(repeated), -1), repeated)
+    mass = seen.reshape(len(lines), -1) + np.log(looks)
+    spent = seen.size
+    for line in np.flatnonzero([_may_go_on(one) for one in mass]):
+        spent += len(DISTANCES)
+        if _has_no_end(partial(space.log_densities, start=x[line]), w[line], along[line]):
+            moves = np.abs(along[line]) / units
+            blamed |= moves >= SHARED * moves.max()
+    return blamed, spent
+
+
+def _may_go_on(mass: Array) -> bool:
+    """Whether the mass of doublings does not fall between the last two looks that have some."""
+    seen = mass[np.isfinite(mass)]
+    return len(seen) > 1 and bool(seen[-1] > seen[-2] - DROP)
 
 
 def _rays(x: Array) -> tuple[Array, Array]:
     """Steps of a deviation towards the farthest draws, and the deviations of the coordinates."""
     middle = np.median(x, axis=0)
     deviations = np.median(np.abs(x - middle), axis=0)
-    if x.shape[1] < 2 or not deviations.all():
-        return np.empty((0, x.shape[1])), deviations
-    scaled = (x - middle) / deviations
-    lengths = np.linalg.norm(scaled, axis=1)
+    if x.shape[1] < 2 or not (deviations > 0).all():
+        return np.empty((0, x.shape[1])), np.ones(x.shape[1])
     found: list[Array] = []
-    for place in np.argsort(-lengths)[: 10 * RAYS]:
-        ray = scaled[place] / lengths[place]
+    for place in _farthest(x)[: 10 * RAYS]:
+        ray = (place - middle) / deviations
+        ray /= np.linalg.norm(ray)
         if all(ray @ other < ALIKE for other in found):
             found.append(ray)
     return np.array(found[:RAYS]) * deviations, deviations
 
 
-def _flattest(density: Density, rows: Array, deviations: Array) -> Array:
-    """Unit vectors along which no gradient at draws has a part, shape (n, D).
+def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
+    """Steps of a deviation along which gradients, shape (m, D), do not differ, shape (n, D).
 
     Where parameters enter a density by their sums and differences alone, all gradients are
-    orthogonal to the same directions.
+    orthogonal to the same directions. Along others the density is that of an exponential, and has
+    no end on one side. Far from the middle both may be so where draws drift.
     """
-    dimension = rows.shape[1]
-    with np.errstate(all="ignore"):
-        scaled = np.array([density.log_density_gradient(row)[1] for row in rows]) * deviations
-        lengths = np.linalg.norm(scaled, axis=1)
+    deviations = _deviations(w, weights)
+    changes = np.diff(slopes, axis=0) * deviations
+    lengths = np.linalg.norm(changes, axis=1)
     sound = np.isfinite(lengths) & (lengths > 0)
-    if sound.sum() < 2 * dimension:
-        return np.empty((0, dimension))
-    _, values, vectors = np.linalg.svd(scaled[sound] / lengths[sound, None], full_matrices=False)
+    if sound.sum() < 2 * w.shape[1]:
+        return np.empty((0, w.shape[1]))
+    _, values, vectors = np.linalg.svd(changes[sound] / lengths[sound, None], full_matrices=False)
     found = vectors[values < FLAT * values[0]][:DIRECTIONS] * deviations
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return found * np.minimum(_deviations(w @ found.T, weights), LONGEST)[:, None]
 
 
 def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Array) -> bool:
@@ -190,10 +293,12 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
         return False
     mass = (found + np.log(DISTANCES))[:end]
     last = mass[-2 * DOUBLINGS - 1 :]
-    kept = last[2:] - last[:-2]
-    flat = (kept > np.log(KEEPS)).all() and last[-1] > mass.max() + np.log(MATTERS)
-    if not flat or end == len(finite):
-        return bool(flat) and not _ends_far_away(log_densities, start, step, float(mass[-1]))
+    if not (last[2:] - last[:-2] > np.log(KEEPS)).all():
+        return False
+    if end == len(finite):
+        return not _ends_far_away(log_densities, start, step, float(mass[-1]))
+    if found[end - 1] - found[end - 3] < np.log(KEEPS):  # it would fall off with more digits
+        return False
     inside, outside = DISTANCES[end - 1], DISTANCES[end]
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
@@ -203,3 +308,20 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
             outside = middle
     edge = (start + inside * step)[step != 0]
     return bool((np.abs(edge[:, None] - LIMITS) < NEAR).any())
+
+
+def _ends_far_away(
+    log_densities: Callable[[Array], Array], start: Array, step: Array, mass: float
+) -> bool:
+    """Whether the mass falls off beyond all distances of lines, as by a very wide prior.
+
+    Draws may have come but a small part of the way. Where exp overflows, nothing is told.
+    """
+    length = np.abs(step).max()
+    distances = FARTHER[: None if np.count_nonzero(step) == 1 else ROUNDED]
+    found = np.array([
+        log_densities(start + distances[:, None] * one)
+        for one in (step, np.round(step / length, DIGITS) * length)
+    ])  # fmt: skip
+    highest = np.log(distances) + found.max(axis=0)
+    return bool((highest[np.isfinite(highest)] < mass - FALLS).any())
