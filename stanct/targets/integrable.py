@@ -26,8 +26,8 @@ DISTANCES = np.geomspace(2.0**-4, 2.0**20, 49)
 # So many doublings at the end of a line must each hold at least this share of the mass of the one
 # before.
 DOUBLINGS, KEEPS = 5, 0.97
-# Before a line is followed: between the last two of these distances where the density is finite,
-# the mass of a doubling must not be lower by so many nats.
+# Before a line is followed, and far beyond it: from one of these distances to the next the mass of
+# a doubling must not be lower by so many nats.
 LOOKS, DROP = (12, 20, 28, 36, 44), 1.0
 # Where exp(x) and exp(2 x) overflow, and where they underflow to zero. A line that ends there would
 # go on with more digits; any other end is that of the support.
@@ -38,10 +38,10 @@ THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
 # a gradient may be along them, gradients for each dimension, and the longest step: longer ones are
 # not exact.
 DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
-# Distances at which the mass must have fallen by so many nats below where a line ends, if it ever
-# does. There the last digits of a direction lead off a narrow ridge, which one with so many digits
-# may keep, and beyond the first few distances all that are no axes leave it.
-FARTHER, ROUNDED, FALLS, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 3, 18.0, 12
+# Distances between which the mass must fall beyond the end of a line, if it ever does. There the
+# last digits of a direction lead off a narrow ridge, which one with so many digits may keep, and
+# beyond the first few distances all that are no axes leave it.
+FARTHER, ROUNDED, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 2, 12
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
 # Rays go to so many of the draws that are farthest from the middle, none of them nearly along
@@ -324,4 +324,5 @@ def _ends_far_away(
         for one in (step, np.round(step / length, DIGITS) * length)
     ])  # fmt: skip
     highest = np.log(distances) + found.max(axis=0)
-    return bool((highest[np.isfinite(highest)] < mass - FALLS).any())
+    seen = np.array([mass, *highest[np.isfinite(highest)]])
+    return bool((np.diff(seen) < -DROP).any())
