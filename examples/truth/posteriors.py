@@ -38,9 +38,7 @@ class Case:
     def program(self) -> str:
         """The Stan program."""
         data = " ".join(f"{_type(value)} {name};" for name, value in self.data.items())
-        return (
-            f"data {{ {data} }}\nparameters {{ {self.parameters} }}\nmodel {{ {self.model} }}\n"
-        )
+        return f"data {{ {data} }}\nparameters {{ {self.parameters} }}\nmodel {{ {self.model} }}\n"
 
 
 def _type(value: Any) -> str:
@@ -69,7 +67,9 @@ _SCHOOLS = {"y": [28.0, 8, -3, 7, -1, 1, 18, 12], "s": [15.0, 10, 16, 11, 9, 11,
 _EIGHT = "real mu; real<lower=0> tau; vector[8] theta;"
 _CENTRED = "mu ~ normal(0, 20); theta ~ normal(mu, tau); y ~ normal(theta, s);"
 _TWO_HEAPS = {"y": np.concatenate([_normal(15), 8 + _normal(15, seed=2)])}
-_MIX = "for (n in 1:30) target += log_mix(w, normal_lpdf(y[n] | m1, s1), normal_lpdf(y[n] | m2, s2));"
+_MIX = (
+    "for (n in 1:30) target += log_mix(w, normal_lpdf(y[n] | m1, s1), normal_lpdf(y[n] | m2, s2));"
+)
 _SIX = {"y": [1.6, 2.3, 3.8, 0.3, 1.6, 0.7]}
 _FACTOR = {"y": np.outer(_normal(12), [1.0, 0.8, 1.2]) + 0.5 * _normal(12, 3, seed=2)}
 _LOADED = "for (j in 1:3) y[:, j] ~ normal(l[j] * f, s[j]);"
@@ -85,7 +85,9 @@ IMPROPER = {
         _LINE, _LOGIT, {"x": [0.0] * 4 + [1.0] * 4, "y": [0] * 4 + [1] * 4}, "choxos/mlumr#32"
     ),
     "separated in part": Case(
-        _LINE, _LOGIT, {"x": [-1.0] * 6 + [1.0] * 4, "y": [0, 1, 0, 1, 1, 0, 1, 1, 1, 1]},
+        _LINE,
+        _LOGIT,
+        {"x": [-1.0] * 6 + [1.0] * 4, "y": [0, 1, 0, 1, 1, 0, 1, 1, 1, 1]},
         "statsmodels/statsmodels#1705",
     ),
     "separated probit": Case(_LINE, "y ~ bernoulli(Phi_approx(a + b * x));", _APART),
@@ -94,7 +96,8 @@ IMPROPER = {
     ),
     "separated classes": Case(
         "vector[2] a; vector[2] b;",
-        "for (n in 1:12) y[n] ~ categorical_logit(append_row(0, a + b * x[n]));", _ORDINAL,
+        "for (n in 1:12) y[n] ~ categorical_logit(append_row(0, a + b * x[n]));",
+        _ORDINAL,
     ),
     "separated with groups": Case(
         "real b; real<lower=0> tau; vector[4] u;",
@@ -102,29 +105,36 @@ IMPROPER = {
         {**_APART, "g": [1, 2, 3, 4] * 3},
     ),
     "no events in a group": Case(
-        _LINE, "y ~ poisson_log(a + b * x);", {"x": [-1.0] * 4 + [1.0] * 4, "y": [2, 1, 3, 2] + [0] * 4}
+        _LINE,
+        "y ~ poisson_log(a + b * x);",
+        {"x": [-1.0] * 4 + [1.0] * 4, "y": [2, 1, 3, 2] + [0] * 4},
     ),
     # Oblique.
     "two intercepts": Case(
         "real a; real b; real<lower=0> s;", "y ~ normal(a + b, s);", _SIX, "stan-ja/stan-ja#65"
     ),
     "effects of two factors": Case(
-        "vector[4] a; vector[3] b;", "y ~ bernoulli_logit(a[j] + b[k]);",
-        {**_ITEMS, "y": [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]}, "pyro-ppl/numpyro#154",
+        "vector[4] a; vector[3] b;",
+        "y ~ bernoulli_logit(a[j] + b[k]);",
+        {**_ITEMS, "y": [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]},
+        "pyro-ppl/numpyro#154",
     ),
     "items and people": Case(
         "vector[4] a; vector[3] b; real m;",
-        "b ~ normal(0, 1); y ~ bernoulli_logit(m + a[j] - b[k]);", _ITEMS,
+        "b ~ normal(0, 1); y ~ bernoulli_logit(m + a[j] - b[k]);",
+        _ITEMS,
         "stan-dev/example-models#5",
     ),
     "softmax": Case("vector[3] a;", "y ~ multinomial(softmax(a));", {"y": [3, 5, 2]}),
     "collinear": Case(
-        "vector[3] b; real<lower=0> s;", "y ~ normal(x * b, s);",
+        "vector[3] b; real<lower=0> s;",
+        "y ~ normal(x * b, s);",
         {"y": _normal(10), "x": np.c_[np.ones(10), _normal(10), 0.73 * _normal(10) + 1.7]},
     ),
     "neighbours and an intercept": Case(
         "real m; vector[6] u;",
-        "target += -0.5 * dot_self(u[1:5] - u[2:6]); y ~ normal(m + u, 1);", _SIX,
+        "target += -0.5 * dot_self(u[1:5] - u[2:6]); y ~ normal(m + u, 1);",
+        _SIX,
         "pymc-devs/pymc#6831",
     ),
     "product": Case("real a; real b;", "y ~ normal(a * b, 1);", _SIX),
@@ -136,7 +146,8 @@ IMPROPER = {
         _SCHOOLS,
     ),
     "two groups": Case(
-        "real<lower=0> tau; vector[1] theta;", "theta ~ normal(0, tau); y ~ normal(theta, 1);",
+        "real<lower=0> tau; vector[1] theta;",
+        "theta ~ normal(0, tau); y ~ normal(theta, 1);",
         {"y": np.array([1.3])},
     ),
     "fifty groups": Case(
@@ -148,56 +159,69 @@ IMPROPER = {
         "vector<lower=0>[2] tau; vector[4] a; vector[3] b;",
         "tau[1] ~ exponential(1); target += -log(tau[2]); a ~ normal(0, tau[1]); "
         "b ~ normal(0, tau[2]); y ~ normal(a[j] + b[k], 1);",
-        {**_ITEMS, "y": _normal(12)}, "abmantz/lrgs#6",
+        {**_ITEMS, "y": _normal(12)},
+        "abmantz/lrgs#6",
     ),
     "scale of a group of one": Case(
-        "vector<lower=0>[3] s; vector[3] m;", "m ~ normal(0, 5); y ~ normal(m[g], s[g]);",
-        {"y": _normal(7), "g": [1, 1, 1, 2, 2, 2, 3]}, "wwiecek/baggr#58",
+        "vector<lower=0>[3] s; vector[3] m;",
+        "m ~ normal(0, 5); y ~ normal(m[g], s[g]);",
+        {"y": _normal(7), "g": [1, 1, 1, 2, 2, 2, 3]},
+        "wwiecek/baggr#58",
     ),
     "tumours": Case(
         "real<lower=0> a; real<lower=0> b;",
-        "target += -log(a) - log(b); y ~ beta_binomial(n, a, b);", _TUMOURS,
+        "target += -log(a) - log(b); y ~ beta_binomial(n, a, b);",
+        _TUMOURS,
     ),
     # Factors.
     "factor of flat scale": Case(
         "vector[3] l; vector[12] f; vector<lower=0>[3] s; real<lower=0> p;",
-        f"f ~ normal(0, p); s ~ exponential(1); {_LOADED}", _FACTOR,
+        f"f ~ normal(0, p); s ~ exponential(1); {_LOADED}",
+        _FACTOR,
     ),
     "factor without prior": Case(
         "vector[3] l; vector[12] f; vector<lower=0>[3] s;",
-        f"s ~ exponential(1); {_LOADED}", _FACTOR,
+        f"s ~ exponential(1); {_LOADED}",
+        _FACTOR,
     ),
     "Heywood": Case(
         "vector[3] l; vector[12] f; vector<lower=0>[3] s;",
-        f"l ~ normal(0, 1); f ~ normal(0, 1); target += -sum(log(s)); {_LOADED}", _FACTOR,
+        f"l ~ normal(0, 1); f ~ normal(0, 1); target += -sum(log(s)); {_LOADED}",
+        _FACTOR,
     ),
     "Heywood, integrated": Case(
         "vector[3] l; vector<lower=0>[3] s;",
         "l ~ normal(0, 1); target += -sum(log(s)); for (n in 1:12) "
-        "y[n]' ~ multi_normal(rep_vector(0, 3), l * l' + diag_matrix(square(s)));", _FACTOR,
+        "y[n]' ~ multi_normal(rep_vector(0, 3), l * l' + diag_matrix(square(s)));",
+        _FACTOR,
     ),
     # Mixtures.
     "mixture, flat means": Case(
         "real m1; real m2; real<lower=0, upper=1> w;",
-        "real s1 = 1; real s2 = 1; " + _MIX, _TWO_HEAPS,
+        "real s1 = 1; real s2 = 1; " + _MIX,
+        _TWO_HEAPS,
     ),
     "mixture, flat scales": Case(
         "real m1; real m2; real<lower=0> s1; real<lower=0> s2; real<lower=0, upper=1> w;",
-        "m1 ~ normal(0, 10); m2 ~ normal(0, 10); " + _MIX, _TWO_HEAPS,
+        "m1 ~ normal(0, 10); m2 ~ normal(0, 10); " + _MIX,
+        _TWO_HEAPS,
     ),
     "mixture, flat logs of scales": Case(
         "real m1; real m2; real<lower=0> s1; real<lower=0> s2; real<lower=0, upper=1> w;",
-        "target += -log(s1) - log(s2); m1 ~ normal(0, 10); m2 ~ normal(0, 10); " + _MIX, _TWO_HEAPS,
+        "target += -log(s1) - log(s2); m1 ~ normal(0, 10); m2 ~ normal(0, 10); " + _MIX,
+        _TWO_HEAPS,
     ),
     "mixture, ordered": Case(
         "ordered[2] m; real<lower=0, upper=1> w;",
-        "real s1 = 1; real s2 = 1; real m1 = m[1]; real m2 = m[2]; " + _MIX, _TWO_HEAPS,
+        "real s1 = 1; real s2 = 1; real m1 = m[1]; real m2 = m[2]; " + _MIX,
+        _TWO_HEAPS,
     ),
     # Sums of zero.
     "sum to zero": Case(
         "real mu; sum_to_zero_vector[6] z; real<lower=0> tau;",
         "mu ~ normal(0, 5); tau ~ exponential(1); z ~ normal(0, tau); y ~ normal(mu + z, 1);",
-        _SIX, "paul-buerkner/brms#1853",
+        _SIX,
+        "paul-buerkner/brms#1853",
     ),
     "sum to zero, flat log": Case(
         "real mu; sum_to_zero_vector[6] z; real<lower=0> tau;",
@@ -206,17 +230,25 @@ IMPROPER = {
     ),
     # One parameter alone.
     "no data": Case(
-        "real a; real b; real<lower=0> s;", "y ~ normal(a + b * x, s);",
-        {"x": np.zeros(0), "y": np.zeros(0)}, "stan-dev/stan#1555",
+        "real a; real b; real<lower=0> s;",
+        "y ~ normal(a + b * x, s);",
+        {"x": np.zeros(0), "y": np.zeros(0)},
+        "stan-dev/stan#1555",
     ),
     "dummy": Case(
-        "real mu; real<lower=0> dummy;", "y ~ normal(mu, 1);", {"y": _normal(100)}, "cbergmeir/Rlgt#2"
+        "real mu; real<lower=0> dummy;",
+        "y ~ normal(mu, 1);",
+        {"y": _normal(100)},
+        "cbergmeir/Rlgt#2",
     ),
     "degrees of freedom": Case(
-        "real m; real<lower=0> nu;", "m ~ normal(0, 1); y ~ student_t(nu, m, 1);", {"y": _normal(30)}
+        "real m; real<lower=0> nu;",
+        "m ~ normal(0, 1); y ~ student_t(nu, m, 1);",
+        {"y": _normal(30)},
     ),
     "dispersion": Case(
-        "real a; real<lower=0> phi;", "a ~ normal(0, 1); y ~ neg_binomial_2_log(a, phi);",
+        "real a; real<lower=0> phi;",
+        "a ~ normal(0, 1); y ~ neg_binomial_2_log(a, phi);",
         {"y": [2, 3, 2, 4, 3, 2, 1, 3]},
     ),
 }

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.stan.program import Program
 from stanct.targets.density import Density
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.path.curvature import Colouring, Gradients
 
 # How far the log of a scale goes both ways from its middle, each four times as far as the one
