@@ -100,8 +100,8 @@ IMPROPER = {
         _ORDINAL,
     ),
     "separated with groups": Case(
-        "real b; real<lower=0> tau; vector[4] u;",
-        "tau ~ exponential(1); u ~ normal(0, tau); y ~ bernoulli_logit(b * x + u[g]);",
+        "real a; real b; real<lower=0> tau; vector[4] u;",
+        "tau ~ exponential(1); u ~ normal(0, tau); y ~ bernoulli_logit(a + b * x + u[g]);",
         {**_APART, "g": [1, 2, 3, 4] * 3},
     ),
     "no events in a group": Case(
@@ -129,7 +129,7 @@ IMPROPER = {
     "collinear": Case(
         "vector[3] b; real<lower=0> s;",
         "y ~ normal(x * b, s);",
-        {"y": _normal(10), "x": np.c_[np.ones(10), _normal(10), 0.73 * _normal(10) + 1.7]},
+        {"y": _normal(10, seed=2), "x": np.c_[np.ones(10), _normal(10), 0.73 * _normal(10) + 1.7]},
     ),
     "neighbours and an intercept": Case(
         "real m; vector[6] u;",

@@ -34,14 +34,15 @@ LOOKS, DROP = (12, 20, 28, 36, 44), 1.0
 LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
 # Draws that lines go through, dimensions in which they do, and the least effective number of draws.
 THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
-# Directions that are no axis: how many, in how many dimensions, how large a part of the changes of
-# a gradient may be along them, gradients for each dimension, and the longest step: longer ones are
-# not exact.
-DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
+# Directions that are no axis: in how many dimensions, how large a part of the changes of a gradient
+# may be along them, gradients for each dimension, and the longest step: longer ones are not exact.
+MOST_CURVED, FLAT, GRADIENTS, LONGEST = 100, 1e-8, 4, 1e3
 # Distances between which the mass must fall beyond the end of a line, if it ever does. There the
 # last digits of a direction lead off a narrow ridge, which one with so many digits may keep, and
 # beyond the first few distances all that are no axes leave it.
 FARTHER, ROUNDED, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 2, 12
+# Where draws have come to the end of a line, it is followed from so many deviations before them.
+BACK = 256.0
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
 # Rays go to so many of the draws that are farthest from the middle, none of them nearly along
@@ -172,7 +173,8 @@ def endless(
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
     curved = by_gradients and 1 < x.shape[1] <= MOST_CURVED
-    rows = _farthest(x)[: GRADIENTS * x.shape[1]] if curved else x[:0]
+    count = GRADIENTS * x.shape[1] if curved else 0
+    rows = _farthest(x)[: len(x) // 2][:: 1 + len(x) // 2 // max(count, 1)][:count]
     gradients = density.log_density_gradients(rows)[1]
     found, evaluations = np.zeros(x.shape[1], bool), 0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -230,12 +232,16 @@ def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tu
     if not lines:
         return blamed, 0
     x, along = (np.array(some) for some in zip(*lines, strict=True))
-    w, looks = space.of(x), DISTANCES[list(LOOKS)]
-    moved = w[:, None] + looks[:, None] * along[:, None]
-    repeated = np.repeat(x, len(looks), axis=0)
-    seen = space.log_densities(moved.reshape(len(repeated), -1), repeated)
-    mass = seen.reshape(len(lines), -1) + np.log(looks)
-    spent = seen.size
+    w, looks, spent = space.of(x), DISTANCES[list(LOOKS)], 0
+    mass = np.full((len(lines), len(looks)), -np.inf)
+    for back in (0.0, BACK):
+        short = np.flatnonzero(np.isfinite(mass).sum(axis=1) < 2)
+        w[short] -= back * along[short]
+        moved = w[short, None] + looks[:, None] * along[short, None]
+        repeated = np.repeat(x[short], len(looks), axis=0)
+        seen = space.log_densities(moved.reshape(repeated.shape), repeated)
+        mass[short] = seen.reshape(len(short), len(looks)) + np.log(looks)
+        spent += seen.size
     for line in np.flatnonzero([_may_go_on(one) for one in mass]):
         spent += len(DISTANCES)
         if _has_no_end(partial(space.log_densities, start=x[line]), w[line], along[line]):
@@ -256,13 +262,21 @@ def _rays(x: Array) -> tuple[Array, Array]:
     deviations = np.median(np.abs(x - middle), axis=0)
     if x.shape[1] < 2 or not (deviations > 0).all():
         return np.empty((0, x.shape[1])), np.ones(x.shape[1])
+    rays = (_farthest(x)[: 10 * RAYS] - middle) / deviations
+    # What drifts leaves all else behind, which stays where it is on the first of each two.
+    moves = np.abs(rays) >= SHARED * np.abs(rays).max(axis=1, keepdims=True)
+    both = np.stack([np.where(moves, rays, 0.0), rays], axis=1).reshape(-1, x.shape[1])
+    return _apart(both, 2 * RAYS) * deviations, deviations
+
+
+def _apart(vectors: Array, most: int) -> Array:
+    """The first unit vectors of which none are nearly alike, shape (n, D)."""
     found: list[Array] = []
-    for place in _farthest(x)[: 10 * RAYS]:
-        ray = (place - middle) / deviations
-        ray /= np.linalg.norm(ray)
-        if all(ray @ other < ALIKE for other in found):
-            found.append(ray)
-    return np.array(found[:RAYS]) * deviations, deviations
+    for vector in vectors:
+        unit = vector / np.linalg.norm(vector)
+        if all(unit @ other < ALIKE for other in found):
+            found.append(unit)
+    return np.array(found[:most]).reshape(-1, vectors.shape[1])
 
 
 def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
@@ -273,13 +287,25 @@ def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
     no end on one side. Far from the middle both may be so where draws drift.
     """
     deviations = _deviations(w, weights)
-    changes = np.diff(slopes, axis=0) * deviations
+    if not len(slopes):
+        return np.empty((0, w.shape[1]))
+    central = np.abs((slopes - np.median(slopes, axis=0)) * deviations).sum(axis=1).argmin()
+    changes = (slopes - slopes[central]) * deviations
     lengths = np.linalg.norm(changes, axis=1)
     sound = np.isfinite(lengths) & (lengths > 0)
     if sound.sum() < 2 * w.shape[1]:
         return np.empty((0, w.shape[1]))
-    _, values, vectors = np.linalg.svd(changes[sound] / lengths[sound, None], full_matrices=False)
-    found = vectors[values < FLAT * values[0]][:DIRECTIONS] * deviations
+    changes = changes[sound] / lengths[sound, None]
+    vectors = np.linalg.svd(changes, full_matrices=False)[2]
+    # Some draws are where the density is not yet flat.
+    least = np.argsort(np.abs(changes @ vectors[-1]), kind="stable")[: -(-len(changes) // 2)]
+    _, values, vectors = np.linalg.svd(changes[least], full_matrices=False)
+    flat = vectors[values < FLAT * values[0]]
+    if len(flat) > 1:  # draws drift along some of the directions between these
+        scaled = (w - weights @ w) / np.where(deviations > 0, deviations, 1.0) @ flat.T
+        farthest = np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")
+        flat = _apart(scaled[farthest[: 10 * RAYS]] @ flat, RAYS)
+    found = flat * deviations
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     return found * np.minimum(_deviations(w @ found.T, weights), LONGEST)[:, None]
 

@@ -16,15 +16,16 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from stanct.common.arrays import Array
 from stanct.path.curvature import Colouring, Gradients
 
-# How far the log of a scale goes both ways from its middle, each four times as far as the one
-# before last, and the share of the mass per distance that each must keep of the one before.
-DISTANCES, KEEPS = (8.0, 16.0, 32.0, 64.0, 128.0), 0.97
-# A slice with so many nats less than the middle never matters.
-DROP = math.log(1e6)
+# How far the log of a scale goes both ways from its middle, each with the share of the mass before
+# it that is kept where there is no end. Those far away are for priors on wide scales.
+DISTANCES = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995, 32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
+NEAR = 17.0
 # In how many dimensions; Newton steps in a slice, and when one is so small that it was the last.
 MOST_DIMENSIONS, STEPS, SMALL = 300, 25, 1e-3
 # The step of differences, in deviations, and draws that tell which coordinates are coupled.
 DIFFERENCE, PLACES = 1e-3, 3
+# Where log densities a step apart differ by more nats, they have too few digits to tell a mass.
+ROUNDED = 1e-4
 
 
 def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
@@ -75,22 +76,22 @@ class _Slices:
 
     def have_no_end(self, middle: Array) -> bool:
         """Whether they keep their mass on one side of the middle."""
-        for side in (-1.0, 1.0):
-            inside = middle[self._rest]
-            masses: list[float] = []
-            for distance in (0.0, *DISTANCES):
-                found = self._mass(inside, middle[self._scale] + side * distance)
-                if found is None or found[0] < (masses or found)[0] - DROP:
-                    break
-                masses.append(found[0])
-                inside = found[1]
-            else:
-                if (np.diff(masses[-4:]) > math.log(KEEPS)).all():
-                    return True
-        return False
+        inside, _ = self._slice(middle[self._rest], middle[self._scale])
+        return any(self._go_on(inside, middle[self._scale], side) for side in (-1.0, 1.0))
 
-    def _mass(self, inside: Array, at: float) -> tuple[float, Array] | None:
-        """Log mass of a slice by its curvature at its top, and the top; None without one."""
+    def _go_on(self, inside: Array, middle: float, side: float) -> bool:
+        last = -math.inf
+        for distance, share in DISTANCES.items():
+            inside, mass = self._slice(inside, middle + side * distance)
+            if math.isnan(mass):  # too few digits so far away
+                return distance > NEAR
+            if mass == -math.inf or (share and mass < last + math.log(share)):
+                return False
+            last = mass
+        return True
+
+    def _slice(self, inside: Array, at: float) -> tuple[Array, float]:
+        """The top of a slice, and its log mass by the curvature there; NaN without one."""
         units = self._deviations
 
         def gradients(points: Array) -> tuple[Array, Array]:
@@ -98,22 +99,26 @@ class _Slices:
             return values, slopes[:, self._rest]
 
         for _ in range(STEPS):
-            point = inside[None]
-            values, slopes = gradients(point)
+            values, slopes = gradients(inside[None])
+            if values[0] == -np.inf:
+                return inside, -math.inf
             curvature = -self._colouring.second_derivatives(
-                gradients, point, slopes, units[None], DIFFERENCE
+                gradients, inside[None], slopes, units[None], DIFFERENCE
             )[0]
             lengths = 1 / np.sqrt(np.diag(curvature))  # in units
-            if not (np.isfinite(values[0]) and np.isfinite(lengths).all()):
-                return None
+            if not np.isfinite(lengths).all():
+                return inside, math.nan
             try:
                 factor = cho_factor(lengths[:, None] * curvature * lengths, lower=True)
             except (LinAlgError, ValueError):
-                return None
+                return inside, math.nan
             units = units * lengths
             move = cho_solve(factor, units * slopes[0])
             if np.abs(move).max() < SMALL:
-                determinant = np.log(np.diag(factor[0])).sum()
-                return float(values[0] + np.log(units).sum() - determinant), inside
+                step = DIFFERENCE * units * np.array([[1.0], [-1.0]])
+                if not (np.abs(gradients(inside + step)[0] - values) < ROUNDED).all():
+                    return inside, math.nan
+                log_determinant = 2 * np.log(np.diag(factor[0])).sum()
+                return inside, float(values[0] + np.log(units).sum() - log_determinant / 2)
             inside = inside + move * units
-        return None
+        return inside, math.nan
