@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -9,7 +12,9 @@ import numpy as np
 
 from stanct.bases.modes import effort_of
 from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError, StanctError
 from stanct.engines.embedded import DrawBlock
+from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.targets.integrable import endless, logarithms
@@ -80,6 +85,19 @@ def endless_early(target: SampledTarget, points: Array | None, ledger: Ledger) -
     along = endless_along(target, points, np.zeros(len(points)), ledger, by_gradients=True)
     ledger.found |= {"endless": along} if along else {}
     return bool(along)
+
+
+@contextmanager
+def named_endless(ledger: Ledger) -> Iterator[None]:
+    """Say of a density without an end that it has none, where no method can sample it."""
+    try:
+        yield
+    except StanctError as cause:
+        (failed,) = beyond_checks(ledger.found, math.inf) or (None,)
+        if failed is None:
+            raise
+        words = f"log Z does not exist. {failed.message}"
+        raise SamplingError(words, remedy=failed.remedy) from cause
 
 
 def noting_beyond(

@@ -41,6 +41,8 @@ MOST_CURVED, FLAT, GRADIENTS, LONGEST = 100, 1e-8, 4, 1e3
 # last digits of a direction lead off a narrow ridge, which one with so many digits may keep, and
 # beyond the first few distances all that are no axes leave it.
 FARTHER, ROUNDED, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 2, 12
+# A step of a logarithm is no longer, so that there are enough doublings before its end.
+LARGEST = 4.0
 # Where draws have come to the end of a line, it is followed from so many deviations before them.
 BACK = 256.0
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
@@ -97,13 +99,15 @@ class _Space:
     ----------
     density
         The density of x.
-    opened, closed : shape (D,)
-        Whether w is e^x, and whether it is log|x|, in which lines do not change signs.
+    opened, closed, exponents : shape (D,)
+        Whether w is e^x, and whether it is log|x|, in which lines do not change signs. And whether
+        it is a logarithm, so that its numbers end near 700.
     """
 
     density: Density
     opened: Array = field(repr=False)
     closed: Array = field(repr=False)
+    exponents: Array = field(repr=False)
 
     @property
     def is_mapped(self) -> bool:
@@ -206,7 +210,7 @@ def _spaces(density: Density, x: Array, logs: Sequence[int]) -> list[_Space]:
     closed = ~opened & (x != 0).all(axis=0)
     several = x.shape[1] > 1
     maps = [(none, none), *[(opened, none)] * bool(opened.any()), *[(none, closed)] * several]
-    return [_Space(density, *one) for one in maps]
+    return [_Space(density, *one, (opened & ~one[0]) | one[1]) for one in maps]
 
 
 def _farthest(x: Array) -> Array:
@@ -228,6 +232,8 @@ def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tu
         A deviation along each line, and the units in which coordinates move.
     """
     blamed = np.zeros(starts.shape[1], bool)
+    farthest = np.abs(steps[:, space.exponents]).max(axis=1, initial=LARGEST, keepdims=True)
+    steps = steps * LARGEST / farthest
     lines = [(start, step) for start in starts for step in steps if step.any()]
     if not lines:
         return blamed, 0
