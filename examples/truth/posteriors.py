@@ -1,7 +1,7 @@
 """Posteriors without an integral, and proper ones with extreme scales: which does a run name?
 
-Every program of `IMPROPER` must fail the check `improper`, and none of `PROPER` may. Ten and more of
-the first are small forms of what people met in public, by the issues that they name.
+Every program of `IMPROPER` must fail the check `improper`, and none of `PROPER` may. Ten and more
+of the first are small forms of what people met in public, by the issues that they name.
 
     python posteriors.py [--only NAME ...] [--seed 1]
 """

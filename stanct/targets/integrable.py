@@ -329,7 +329,9 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
         return False
     if end == len(finite):
         return not _ends_far_away(log_densities, start, step, float(mass[-1]))
-    if found[end - 1] - found[end - 3] < np.log(KEEPS):  # it would fall off with more digits
+    # With more digits it would fall off, as that of a logarithm may do over all of its numbers.
+    moved = np.abs(step).max() * (DISTANCES[end - 1] - DISTANCES[end - 3])
+    if (found[end - 1] - found[end - 3]) * np.abs(LIMITS).max() / moved < np.log(KEEPS):
         return False
     inside, outside = DISTANCES[end - 1], DISTANCES[end]
     for _ in range(HALVINGS):
