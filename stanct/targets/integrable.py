@@ -35,8 +35,9 @@ LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
 # Draws that lines go through, dimensions in which they do, and the least effective number of draws.
 THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
 # Directions that are no axis: in how many dimensions, how large a part of the changes of a gradient
-# may be along them, gradients for each dimension, and the longest step: longer ones are not exact.
-MOST_CURVED, FLAT, GRADIENTS, LONGEST = 100, 1e-8, 4, 1e3
+# may be along them, gradients for each dimension, how many of them the others are compared with,
+# and the longest step: longer ones are not exact.
+MOST_CURVED, FLAT, GRADIENTS, CENTRES, LONGEST = 100, 1e-8, 4, 3, 1e3
 # Distances between which the mass must fall beyond the end of a line, if it ever does. There the
 # last digits of a direction lead off a narrow ridge, which one with so many digits may keep, and
 # beyond the first few distances all that are no axes leave it.
@@ -268,7 +269,8 @@ def _rays(x: Array) -> tuple[Array, Array]:
     deviations = np.median(np.abs(x - middle), axis=0)
     if x.shape[1] < 2 or not (deviations > 0).all():
         return np.empty((0, x.shape[1])), np.ones(x.shape[1])
-    rays = (_farthest(x)[: 10 * RAYS] - middle) / deviations
+    # Far away, the middle itself is a direction inside the cone.
+    rays = np.concatenate([middle[None], _farthest(x)[: 10 * RAYS] - middle]) / deviations
     # What drifts leaves all else behind, which stays where it is on the first of each two.
     moves = np.abs(rays) >= SHARED * np.abs(rays).max(axis=1, keepdims=True)
     both = np.stack([np.where(moves, rays, 0.0), rays], axis=1).reshape(-1, x.shape[1])
@@ -278,7 +280,7 @@ def _rays(x: Array) -> tuple[Array, Array]:
 def _apart(vectors: Array, most: int) -> Array:
     """The first unit vectors of which none are nearly alike, shape (n, D)."""
     found: list[Array] = []
-    for vector in vectors:
+    for vector in vectors[vectors.any(axis=1)]:
         unit = vector / np.linalg.norm(vector)
         if all(unit @ other < ALIKE for other in found):
             found.append(unit)
@@ -293,20 +295,13 @@ def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
     no end on one side. Far from the middle both may be so where draws drift.
     """
     deviations = _deviations(w, weights)
-    if not len(slopes):
+    if len(slopes) <= 2 * w.shape[1]:
         return np.empty((0, w.shape[1]))
-    central = np.abs((slopes - np.median(slopes, axis=0)) * deviations).sum(axis=1).argmin()
-    changes = (slopes - slopes[central]) * deviations
-    lengths = np.linalg.norm(changes, axis=1)
-    sound = np.isfinite(lengths) & (lengths > 0)
-    if sound.sum() < 2 * w.shape[1]:
-        return np.empty((0, w.shape[1]))
-    changes = changes[sound] / lengths[sound, None]
-    vectors = np.linalg.svd(changes, full_matrices=False)[2]
-    # Some draws are where the density is not yet flat.
-    least = np.argsort(np.abs(changes @ vectors[-1]), kind="stable")[: -(-len(changes) // 2)]
-    _, values, vectors = np.linalg.svd(changes[least], full_matrices=False)
-    flat = vectors[values < FLAT * values[0]]
+    scaled = slopes * deviations
+    away = np.abs(scaled - np.median(scaled, axis=0)).sum(axis=1)
+    # Some draws are where the density is not yet flat, and the first may be one of them.
+    several = [_null_space(scaled - scaled[k]) for k in np.argsort(away, kind="stable")[:CENTRES]]
+    flat = max(several, key=len)
     if len(flat) > 1:  # draws drift along some of the directions between these
         scaled = (w - weights @ w) / np.where(deviations > 0, deviations, 1.0) @ flat.T
         farthest = np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")
@@ -314,6 +309,20 @@ def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
     found = flat * deviations
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     return found * np.minimum(_deviations(w @ found.T, weights), LONGEST)[:, None]
+
+
+def _null_space(changes: Array) -> Array:
+    """Orthonormal vectors along which most changes have no part, shape (k, D)."""
+    dimension = changes.shape[1]
+    lengths = np.linalg.norm(changes, axis=1)
+    sound = np.isfinite(lengths) & (lengths > 0)
+    if sound.sum() < 2 * dimension:
+        return np.empty((0, dimension))
+    changes = changes[sound] / lengths[sound, None]
+    vectors = np.linalg.svd(changes, full_matrices=False)[2]
+    least = np.argsort(np.abs(changes @ vectors[-1]), kind="stable")[: -(-len(changes) // 2)]
+    _, values, vectors = np.linalg.svd(changes[least], full_matrices=False)
+    return vectors[values < FLAT * values[0]]
 
 
 def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Array) -> bool:
