@@ -226,12 +226,15 @@ def test_separation_in_part_is_flat_far_away(prior: str) -> None:
 
 
 def test_draws_may_be_where_numbers_end() -> None:
+    """Half of them lie where the next step overflows, as those of an empty component."""
     flat, wide = (
         target_of(f"parameters {{ real<lower=0> s; }} model {{ {prior} }}").density
         for prior in ("target += 0;", "s ~ lognormal(650, 10);")
     )
     rng = np.random.default_rng(7)
-    assert endless(flat, ["s"], 709.7 - rng.exponential(size=(400, 1)), np.zeros(400)).along
+    x = 709.78 - np.abs(np.where(np.arange(400) % 50 == 0, 300.0, 1e-3 * rng.random(400)))[:, None]
+    weights = np.where(x[:, 0] > 700, 0.0, -5.0)
+    assert endless(flat, ["s"], x, weights).along == ("s",)
     assert not endless(wide, ["s"], 650 + 10 * rng.standard_normal((400, 1)), np.zeros(400)).along
 
 
