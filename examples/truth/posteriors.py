@@ -364,7 +364,7 @@ def named(case: Case, seed: int) -> tuple[tuple[str, ...], str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all programs, and return how many are named wrongly."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)

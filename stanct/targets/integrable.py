@@ -209,9 +209,11 @@ def _spaces(density: Density, x: Array, logs: Sequence[int]) -> list[_Space]:
     opened = none.copy()
     opened[list(logs)] = True
     closed = ~opened & (x != 0).all(axis=0)
+    # A scale of which draws have all sizes has no steps of its own.
+    narrow = opened & (np.median(np.abs(x - np.median(x, axis=0)), axis=0) <= LARGEST)
     several = x.shape[1] > 1
-    maps = [(none, none), *[(opened, none)] * bool(opened.any()), *[(none, closed)] * several]
-    return [_Space(density, *one, (opened & ~one[0]) | one[1]) for one in maps]
+    maps = [(none, none), *[(narrow, none)] * bool(narrow.any()), *[(none, closed)] * several]
+    return [_Space(density, o, c, (opened & ~o) | c) for o, c in maps]
 
 
 def _farthest(x: Array) -> Array:

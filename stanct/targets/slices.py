@@ -57,9 +57,8 @@ def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tup
         places = x[:: -(-len(x) // PLACES)]
         units = np.broadcast_to(deviations, places.shape)
         dense = Colouring.dense(x.shape[1])
-        coupled = dense.second_derivatives(
-            counted, places, counted(places)[1], units, DIFFERENCE
-        ).any(axis=0)
+        second = dense.second_derivatives(counted, places, counted(places)[1], units, DIFFERENCE)
+        coupled = np.logical_or.reduce(second != 0)
         found = [k for k in scales if _Slices(counted, deviations, coupled, k).have_no_end(middle)]
     return found, spent
 
