@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-import stanio
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
@@ -319,7 +319,7 @@ def _read_path(path: Path) -> ForeignFit:
         if not path.is_file():
             raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
         return _read(read_netcdf(path))
-    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+    files = sorted([*path.glob("*.csv"), *path.glob("*.csv.gz")]) if path.is_dir() else [path]
     if not files:
         raise StanctError(f"The folder {path} has no CSV files.", remedy=_REMEDY)
     return _read_csv(files)
@@ -330,10 +330,7 @@ def _read_csv(files: Sequence[Path]) -> ForeignFit:
     found = read_chains(files)
     if isinstance(found, pd.DataFrame):
         return replace(_read_frame(found), origin=f"the table {files[0]}")
-    variables = {
-        name: variable.extract_reshape(found.draws)
-        for name, variable in stanio.parse_header(found.header).items()
-    }
+    variables = _by_name(found.header.split(","), found.draws)
     origin = f"the file{'s' * (len(files) > 1)} {files[0]}{found.left_out}"
     lp, divergent = _lp_of(variables), _divergent_of(variables)
     return ForeignFit(variables, lp, origin, divergent, found.lost)
@@ -397,19 +394,44 @@ def _read_frame(frame: pd.DataFrame) -> ForeignFit:
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
     parts = [frame] if column is None else [part for _, part in frame.groupby(column, sort=True)]
     shortest = min(len(part) for part in parts)
-    places = _elements(map(str, frame.columns))
-    variables = {}
-    for name, elements in places.items():
-        least = min((i for index in elements for i in index), default=1)
-        first = 0 if least == 0 else 1  # ArviZ counts from 0, Stan from 1
-        shape = tuple(max(index) + 1 - first for index in zip(*elements, strict=True))
-        values = np.full((len(parts), shortest, *shape), np.nan)  # for columns that are missing
-        for index, label in elements.items():
-            own = tuple(i - first for i in index)
-            for chain, part in enumerate(parts):
-                values[(chain, slice(None), *own)] = _numbers(part[label], label)[:shortest]
-        variables[name] = values
-    return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables))
+    labels = [str(name) for name in frame.columns if _COLUMN.match(str(name))]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise StanctError(
+                f"Two columns of the table are named {label!r}.", remedy="Leave one of them out."
+            )
+    draws = np.stack([
+        np.stack([_numbers(part[label], label)[:shortest] for label in labels], axis=1)
+        for part in parts
+    ])  # fmt: skip
+    variables = _by_name(labels, draws)
+    lost = 1 - len(parts) * shortest / max(len(frame), 1)
+    return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables), lost)
+
+
+def _by_name(labels: Sequence[str], draws: Array) -> dict[str, Array]:
+    """Variables of shape (chains, draws, ...) from columns, shape (chains, draws, columns).
+
+    A variable without all of its elements is not a number.
+
+    Raises
+    ------
+    StanctError
+        Two columns have the same name.
+    """
+    variables: dict[str, Array] = {}
+    for name, elements in _elements(labels).items():
+        first = 0 if any(0 in index for index in elements) else 1  # ArviZ counts from 0
+        rank = len(next(iter(elements)))
+        whole = all(len(index) == rank for index in elements)
+        shape = tuple(max(index) + 1 - first for index in zip(*elements, strict=False))
+        if whole and math.prod(shape) == len(elements):
+            # Sorted indices are in the order of the elements of an array.
+            columns = [elements[index] for index in sorted(elements)]
+            variables[name] = draws[:, :, columns].reshape(*draws.shape[:2], *shape)
+        else:
+            variables[name] = np.broadcast_to(np.nan, (*draws.shape[:2], *shape))
+    return variables
 
 
 def _label(name: Any) -> Any:
@@ -419,14 +441,17 @@ def _label(name: Any) -> Any:
     return name.strip() if isinstance(name, str) else name
 
 
-def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], str]]:
-    """Group column labels by variable: index to label."""
-    places: dict[str, dict[tuple[int, ...], str]] = {}
-    for label in labels:
-        match = _COLUMN.match(label)
+def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], int]]:
+    """Group column labels by variable: index to the place of its column."""
+    places: dict[str, dict[tuple[int, ...], int]] = {}
+    for column, label in enumerate(labels):
+        match = _COLUMN.match(label.strip().strip('"'))
         if match is None:
             continue
         numbers = match["list"] or (match["dots"] or "").lstrip(".").replace(".", ",")
         index = tuple(int(part) for part in numbers.split(",")) if numbers else ()
-        places.setdefault(match["name"], {})[index] = label
+        its = places.setdefault(match["name"], {})
+        if index in its:
+            raise StanctError(f"Two columns are named {label!r}.", remedy="Leave one of them out.")
+        its[index] = column
     return places
