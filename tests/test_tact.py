@@ -18,7 +18,7 @@ from test_execution import pool
 import stanct
 from stanct.arrays import Array
 from stanct.errors import SamplingError, StanctError
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.surveyed import mode_size

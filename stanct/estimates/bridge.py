@@ -16,8 +16,9 @@ from scipy.optimize import brentq
 from scipy.special import stdtrit
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
+from stanct.estimates.tail import pareto_k
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 
 # Unconstrained points, shape (n, D), to log densities with all constants, shape (n,).

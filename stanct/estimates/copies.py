@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import root
 
 from stanct.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tail import Tail
 from stanct.path.bias import CopyBias

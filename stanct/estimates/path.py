@@ -27,8 +27,8 @@ from scipy.optimize import brentq
 
 from stanct.arrays import Array, even_share, log_sum_exp
 from stanct.errors import SamplingError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.digits import decimals, log_z_in_words, shown
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.tail import Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered

@@ -11,8 +11,8 @@ import pandas as pd
 
 from stanct.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.tours import Tours
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]

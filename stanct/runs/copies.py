@@ -12,8 +12,8 @@ import pandas as pd
 
 from stanct.arrays import Array, joined_rows
 from stanct.estimates import weighted
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.path.base import Base
 from stanct.runs.diagnostics import MORE, Check, check, transition_counts
 from stanct.runs.run import Run

@@ -13,9 +13,9 @@ import pandas as pd
 
 from stanct.arrays import Array, log_sum_exp
 from stanct.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.ladder import LadderEstimator
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
