@@ -13,7 +13,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from stanct.arrays import log_sum_exp
+from stanct.common.arrays import log_sum_exp
 from stanct.estimates import digits
 from stanct.estimates.averages import expectation, weighted_quantile
 from stanct.estimates.mixing import effective_size

@@ -17,10 +17,10 @@ from test_execution import PROGRAM
 import stanct
 from stanct.audit.sweep import Case, examine
 from stanct.audit.verify import Verification, verify
+from stanct.common.errors import EngineError
 from stanct.engines import native
 from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.homes import Home
-from stanct.errors import EngineError
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 

@@ -18,7 +18,7 @@ from conftest import LONG, ROOT, target_of
 from sampled import sampled
 
 import stanct
-from stanct.errors import LostExecutorError, SamplingError, TooLittleTimeError
+from stanct.common.errors import LostExecutorError, SamplingError, TooLittleTimeError
 from stanct.path.gaussian import GaussianBase
 from stanct.work import pools, workers
 

@@ -16,10 +16,10 @@ from conftest import LONG
 
 from stanct.audit import cost
 from stanct.audit.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
-from stanct.cli import main
+from stanct.cli.main import main
+from stanct.common.errors import StanctError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
-from stanct.errors import StanctError
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.isolation import NoAnswerError, Worker
 

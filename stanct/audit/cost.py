@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 
 from stanct import kernels
-from stanct.arrays import Array
 from stanct.audit.sweep import Case, load_data
+from stanct.common.arrays import Array
+from stanct.common.errors import ProgramError, StanctError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
-from stanct.errors import ProgramError, StanctError
 from stanct.kernels import SIGNATURE, make_extended, make_scratch
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.gaussian import GaussianBase

@@ -19,10 +19,7 @@ from typing import Any
 import pandas as pd
 
 from stanct.audit.verify import verify
-from stanct.engines import embedded
-from stanct.engines.embedded import CompilerMessageError
-from stanct.engines.homes import Home
-from stanct.errors import (
+from stanct.common.errors import (
     DataError,
     EngineError,
     ProgramError,
@@ -30,8 +27,11 @@ from stanct.errors import (
     StanctError,
     UnsupportedError,
 )
-from stanct.names import KINDS
-from stanct.resources import remedy_for
+from stanct.common.names import KINDS
+from stanct.common.resources import remedy_for
+from stanct.engines import embedded
+from stanct.engines.embedded import CompilerMessageError
+from stanct.engines.homes import Home
 from stanct.stan.codegen import generate
 from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText

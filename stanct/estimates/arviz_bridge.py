@@ -19,8 +19,8 @@ from typing import Any
 import pandas as pd
 import platformdirs
 
-from stanct.arrays import Array
-from stanct.errors import StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 
 
 @functools.cache

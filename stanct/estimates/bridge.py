@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import stdtrit
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tail import pareto_k

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 
 # Fewer draws of half a chain have no autocorrelations that could be told.
 _FEWEST = 4

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stanct.arrays import Array, even_share, log_sum_exp
+from stanct.common.arrays import Array, even_share, log_sum_exp
 
 # Above this shape, the tail is heavy.
 MOST_SHAPE = 0.7

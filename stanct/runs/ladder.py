@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Curve, Evidence

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct import kernels
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.kernels import State, StepTable, make_problem
 from stanct.path.base import Base
 from stanct.runs.run import Run

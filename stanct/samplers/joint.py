@@ -15,8 +15,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from stanct.arrays import Array
-from stanct.deadline import ended_by, interruption
+from stanct.common.arrays import Array
+from stanct.common.deadline import ended_by, interruption
+from stanct.common.settings import Knots, Real
 from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
@@ -27,7 +28,6 @@ from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, reaching, refit_base
 from stanct.samplers._watch import Watch
-from stanct.settings import Knots, Real
 from stanct.work.shelf import Shelf
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 800

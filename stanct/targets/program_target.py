@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.deadline import OutOfTime, deadline
+from stanct.common.arrays import Array
+from stanct.common.deadline import OutOfTime, deadline
+from stanct.common.errors import EngineError, ProgramError, SamplingError, shortened
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
-from stanct.errors import EngineError, ProgramError, SamplingError, shortened
 from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase
-from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
@@ -73,7 +73,7 @@ class ProgramTarget:
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def record(self) -> dict[str, Any]:
-        """Texts from which `stanct.model.recorded_target` makes this target again."""
+        """Texts from which `stanct.api.model.recorded_target` makes this target again."""
         users = self._users
         return {
             "program": users.expanded,

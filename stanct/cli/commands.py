@@ -16,16 +16,18 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from stanct.api.bridging import bridge
+from stanct.api.model import TemperedModel, temper
+from stanct.api.salvaging import salvage
+from stanct.api.sampling import method_with, named_method
 from stanct.audit import cost
 from stanct.audit.doctor import examine
 from stanct.audit.sweep import FAULTS, Case, Verdict, find_cases, journal, report, sweep
 from stanct.audit.verify import verify
-from stanct.bridging import bridge
+from stanct.common.errors import SamplingError, StanctError
+from stanct.common.names import INTERRUPTED, KINDS, UNRELIABLE
+from stanct.common.settings import check_page_file
 from stanct.engines import cmdstan, homes
-from stanct.errors import SamplingError, StanctError
-from stanct.model import TemperedModel, temper
-from stanct.names import INTERRUPTED, KINDS, UNRELIABLE
-from stanct.options import Options
 from stanct.runs import comparison
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
@@ -34,10 +36,8 @@ from stanct.runs.loading import load
 from stanct.runs.run import Run
 from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
-from stanct.salvaging import salvage
 from stanct.samplers._method import Method
-from stanct.sampling import method_with, named_method
-from stanct.settings import check_page_file
+from stanct.samplers.options import Options
 from stanct.stan.omissions import Omission
 from stanct.targets.program_target import check_generated
 from stanct.work.interrupts import heeding_signals

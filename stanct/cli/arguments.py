@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stanct.names import BASES, ENGINES, KINDS, METHOD_NAMES, UNRELIABLE
-from stanct.version import __version__
+from stanct.common.names import BASES, ENGINES, KINDS, METHOD_NAMES, UNRELIABLE
+from stanct.common.version import __version__
 
 
 def parser_of_commands() -> argparse.ArgumentParser:
@@ -49,7 +49,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """The function of this name in `stanct.commands`, which is loaded when it is called."""
+    """The function of this name in `stanct.cli.commands`, which is loaded when it is called."""
     return lambda options: getattr(_commands(), name)(options)
 
 
@@ -57,7 +57,7 @@ def _commands() -> Any:
     # A call for help needs none of what commands import.
     gc.disable()  # modules are no garbage, and looking for some among them takes half a second
     try:
-        return importlib.import_module("stanct.commands")
+        return importlib.import_module("stanct.cli.commands")
     finally:
         gc.enable()
         gc.freeze()
