@@ -14,13 +14,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import platformdirs
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @functools.cache

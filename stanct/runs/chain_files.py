@@ -6,12 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAMES_OF_CHAINS = ("chain__", ".chain", "chain")
 _SETTING = re.compile(
@@ -113,6 +116,8 @@ def _is_profile(lines: Sequence[str]) -> bool:
 
 def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
     """A table that names the chain of each draw, by pandas, readr or R; None for other files."""
+    import pandas as pd
+
     names = {name.strip().strip('"') for name in lines[0].split(",")} if lines else set[str]()
     if not names & {*NAMES_OF_CHAINS}:
         return None
