@@ -27,7 +27,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-
 from stanct.common.errors import EngineError
 
 STAN_VERSION = "2.39.0"

@@ -8,7 +8,6 @@ from typing import Any
 
 from stanct.samplers._method import Method
 
-
 _PLACES = {
     "auto": ("stanct.samplers.auto", "Auto"),
     "joint": ("stanct.samplers.joint", "Joint"),
