@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from stanct.samplers._method import Method
 
-_PLACES = {
-    "auto": ("stanct.samplers.auto", "Auto"),
-    "joint": ("stanct.samplers.joint", "Joint"),
-    "gibbs": ("stanct.samplers.gibbs", "Gibbs"),
-    "simulated_tempering": ("stanct.samplers.simulated_tempering", "SimulatedTempering"),
-    "parallel_tempering": ("stanct.samplers.parallel_tempering", "ParallelTempering"),
-    "pseudo_extended": ("stanct.samplers.pseudo_extended", "PseudoExtended"),
-    "ais": ("stanct.samplers.ais", "AIS"),
-    "power_posterior": ("stanct.samplers.power_posterior", "PowerPosterior"),
-    "independence": ("stanct.samplers.independence", "Independence"),
-    "adiabatic": ("stanct.samplers.adiabatic", "Adiabatic"),
-    "tact": ("stanct.samplers.tact", "TACT"),
+_LOADED: dict[str, Callable[[], type[Method[Any]]]] = {
+    "auto": lambda: import_module("stanct.samplers.auto").Auto,
+    "joint": lambda: import_module("stanct.samplers.joint").Joint,
+    "gibbs": lambda: import_module("stanct.samplers.gibbs").Gibbs,
+    "simulated_tempering": lambda: (
+        import_module("stanct.samplers.simulated_tempering").SimulatedTempering
+    ),
+    "parallel_tempering": lambda: (
+        import_module("stanct.samplers.parallel_tempering").ParallelTempering
+    ),
+    "pseudo_extended": lambda: import_module("stanct.samplers.pseudo_extended").PseudoExtended,
+    "ais": lambda: import_module("stanct.samplers.ais").AIS,
+    "power_posterior": lambda: import_module("stanct.samplers.power_posterior").PowerPosterior,
+    "independence": lambda: import_module("stanct.samplers.independence").Independence,
+    "adiabatic": lambda: import_module("stanct.samplers.adiabatic").Adiabatic,
+    "tact": lambda: import_module("stanct.samplers.tact").TACT,
 }
 
 
@@ -27,14 +31,13 @@ class _Methods(Mapping[str, type[Method[Any]]]):
     """Method classes by name. The module of each is loaded when the class is first wanted."""
 
     def __getitem__(self, name: str) -> type[Method[Any]]:
-        module, kind = _PLACES[name]
-        return getattr(import_module(module), kind)
+        return _LOADED[name]()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+        return iter(_LOADED)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_LOADED)
 
 
 METHODS = _Methods()
