@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 from runs import line_run
 
 from stanct.estimates.ladder import LadderEstimator
