@@ -17,8 +17,8 @@ from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 import stanct
 from stanct.cli.main import main
 from stanct.common.errors import ProgramError, SamplingError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.copies import CopyEstimator, copy_log_weights
+from stanct.estimates.mixing import effective_size
 from stanct.path.bias import CopyBias
 from stanct.path.course import Course
 from stanct.path.gaussian import GaussianBase

@@ -45,7 +45,7 @@ from scipy.stats import norm
 
 import stanct
 from stanct.engines.embedded import Nuts, run_nuts
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 
 X = np.linspace(-90, 90, 9001)
 

@@ -28,7 +28,7 @@ from network_table import asked_for, table_1_networks
 from scipy.stats import norm
 
 import stanct
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT
 
 COLOURS = {

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import stdtrit
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size, pareto_k
+from stanct.common.roots import root_between
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
-from stanct.estimates.tail import Tail
+from stanct.estimates.tail import Tail, pareto_k
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 
 # Unconstrained points, shape (n, D), to log densities with all constants, shape (n,).
@@ -77,7 +77,7 @@ class Bridge:
         everything = np.concatenate([log_ratio.ravel(), finite])
         spare = 60 + np.log(everything.size + self.base_log_ratio.size)
         ends = everything.min() - spare, everything.max() + spare
-        return float(np.asarray(brentq(excess, *ends, xtol=1e-10)))
+        return root_between(excess, *ends, tolerance=1e-10)
 
     def _log_f(self, log_ratio: Array, log_z: float) -> Array:
         return -np.logaddexp(np.log(self.share) + log_ratio, np.log1p(-self.share) + log_z)

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import root
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tail import Tail
 from stanct.path.bias import CopyBias
@@ -159,6 +158,8 @@ class CopyEstimator:
                 log_c = log_c + step
                 if np.abs(step).max() < 0.01:
                     break
+            from scipy.optimize import root  # takes .1 s to load
+
             found = root(lambda value: self._excess(states, value), log_c, tol=1e-10)
         solved = np.isfinite(found.x).all() and (
             found.success or np.abs(found.fun).max() <= UNSOLVED

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.tours import Tours
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]
 
@@ -86,6 +89,8 @@ def summary(
 
     The arguments are those of `expect`.
     """
+    import pandas as pd
+
     rows = {}
     for name in variables if names is None else names:
         values = variable(variables, name)
@@ -198,6 +203,8 @@ def frame(variables: Mapping[str, Array]) -> pd.DataFrame:
     variables
         Name to shape (chains, draws, ...).
     """
+    import pandas as pd
+
     chains, draws = next(iter(variables.values())).shape[:2]
     columns: dict[str, Array] = {
         "chain__": np.repeat(np.arange(1, chains + 1), draws),

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.bridge import Bridge, by_importance, swapped_evidence
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.base import Base

@@ -7,12 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAMES_OF_CHAINS = ("chain__", ".chain", "chain")
 NAMES_OF_DRAWS = ("draw__", ".draw", "draw", "iter__", ".iteration", "iteration")
@@ -117,6 +120,8 @@ def _is_profile(lines: Sequence[str]) -> bool:
 
 def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
     """A table with the names of pandas, readr or R; None for a file of one chain."""
+    import pandas as pd
+
     names = [name.strip().strip('"') for name in lines[0].split(",")] if lines else []
     if not {*names} & {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS}:
         return None

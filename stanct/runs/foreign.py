@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
@@ -20,6 +19,9 @@ from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
 from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains
 from stanct.targets.program_target import ProgramTarget
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
 # Names under which tools keep the number of a draw's chain and Stan's own log density.
@@ -53,14 +55,23 @@ class HasGroups(Protocol):
     def to_netcdf(self, path: Any = ..., /) -> Any: ...
 
 
+class HasColumns(Protocol):
+    """The part of a pandas DataFrame that is read."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def to_numpy(self) -> Any: ...
+
+
 Fit = (
     str
     | os.PathLike[str]
     | Sequence[str | os.PathLike[str]]
-    | pd.DataFrame
     | Mapping[str, Any]
     | HasStanVariables
     | HasGroups
+    | HasColumns
 )
 """What `read_fit` accepts. The libraries whose objects these are need not be installed."""
 
@@ -92,6 +103,8 @@ class ForeignFit:
 
 def is_fit(value: Any) -> bool:
     """Whether `read_fit` would try to read an object that is no path."""
+    import pandas as pd
+
     return (
         isinstance(value, pd.DataFrame | Mapping)
         or hasattr(type(value), "stan_variable")
@@ -279,6 +292,8 @@ def _numbers(values: Any, name: str) -> Array:
 
 
 def _read(fit: Any) -> ForeignFit:
+    import pandas as pd
+
     if isinstance(fit, str | os.PathLike):
         return _read_path(Path(fit))
     if isinstance(fit, Sequence) and fit and all(isinstance(f, str | os.PathLike) for f in fit):
@@ -327,6 +342,8 @@ def _read_path(path: Path) -> ForeignFit:
 
 def _read_csv(files: Sequence[Path]) -> ForeignFit:
     """The draws of the files of one fit: one for each chain, or a table of all draws."""
+    import pandas as pd
+
     found = read_chains(files)
     if isinstance(found, pd.DataFrame):
         return replace(_read_frame(found), origin=f"the table {files[0]}")

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stanct.common.arrays import Array, forget
-from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import FEWEST_TOURS
 from stanct.runs.diagnostics import (

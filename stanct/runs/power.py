@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.ladder import LadderEstimator
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
@@ -29,6 +28,9 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # NUTS on an ordinary density should hardly diverge.
 MOST_DIVERGENT, MOST_LOST = 0.01, 0.01
@@ -173,6 +175,8 @@ class PowerRun(EvidenceRun):
         StanctError
             A power is not positive and finite.
         """
+        import pandas as pd
+
         rows = []
         for power in powers:
             if not (math.isfinite(power) and power > 0):

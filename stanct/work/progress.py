@@ -5,11 +5,17 @@ from __future__ import annotations
 import select
 import sys
 import time
+import warnings
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tqdm.auto import tqdm
+from tqdm import TqdmExperimentalWarning
+
+with warnings.catch_warnings():
+    # `tqdm.auto` does the same and loads asyncio.
+    warnings.simplefilter("ignore", TqdmExperimentalWarning)
+    from tqdm.autonotebook import tqdm
 
 EVERY, GROWTH = 10.0, 0.1
 """Off a terminal: seconds between lines at least, and as a share of what the stage has taken."""
