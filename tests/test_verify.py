@@ -44,8 +44,8 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
         ("pseudo_extended", "ct_from_base ? ct_log_det_scale : 0", "ct_log_det_scale"),
         ("pseudo_extended", "(ct_most_beta - ct_least_beta)", "1"),
         ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
-        ("extended_hamiltonian", "inv(1 + s ^ power)", "inv(1 + 1.001 * s ^ power)"),
-        ("extended_hamiltonian", "s ^ 2 * (3 - 2 * s)", "s ^ 2 * (3.001 - 2 * s)"),
+        ("extended_hamiltonian", "ct_xi_knots, ct_beta_at", "ct_xi_knots, square(ct_beta_at)"),
+        ("extended_hamiltonian", "target += -ct_between_knots", "target += ct_between_knots"),
         ("weighted", "target += ct_weight *", "target += ct_weight ^ 2 *"),
     ],
 )

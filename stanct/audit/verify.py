@@ -29,11 +29,7 @@ _Pair = tuple[tuple[float, Array], tuple[float, Array]]
 _DECLARED = ("prior_likelihood", "weighted")
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
 _LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
-_COUPLINGS: tuple[dict[str, Any], ...] = tuple(
-    {"xi_0": 0.3, "xi_1": 1.0, "wall": 1.6, "power": power, "beta_min": lowest}
-    | {"K": _BIAS.beta.size, "bias_xi": _BIAS.beta, "bias": _BIAS.value}
-    for power, lowest in ((3, 0.0), (0, 0.1))
-)
+_COUPLING = np.array([1.0, 1.0, 0.2])
 # The two paths of pseudo-extended copies: from a base, and powers of the target alone.
 _PATHS: tuple[dict[str, Any], ...] = (
     {"from_base": 1, "least_beta": 0.0, "most_beta": 1.0},
@@ -254,10 +250,9 @@ def _whitened(
     log_det = np.log(diagonal).sum()
     extra = whitening_data(mean, diagonal)
     copies, variants = 1, [dict[str, Any]()]
+    extra |= _bias_data()
     if kind == "extended_hamiltonian":
-        variants = list(_COUPLINGS)
-    else:
-        extra |= _bias_data()
+        extra |= {"xi_knots": _BIAS.beta, "beta_at": _COUPLING}
     if kind == "pseudo_extended":
         copies, variants = _COPIES, list(_PATHS)
         extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": [], "log_g": _LOG_PRIOR.value}
@@ -271,7 +266,7 @@ def _whitened(
         by_z = np.array([gradient for _, gradient in evaluated]) * diagonal
         found = programs[which].log_density_gradient(np.append(z, u))
         if kind == "extended_hamiltonian":
-            wanted, gradient = _extended_hamiltonian(log_p, by_z, u, variants[which])
+            wanted, gradient = _extended_hamiltonian(log_p, by_z, u)
         else:
             path = _Path.of(log_p, by_z, z, u, variants[which])
             wanted, gradient = path.tempered()
@@ -339,25 +334,14 @@ class _Path:
         return value, np.append(along_z, self.by_u * along_u)
 
 
-def _extended_hamiltonian(
-    log_p: Array, by_z: Array, u: Array, coupling: Mapping[str, Any]
-) -> tuple[float, Array]:
-    """Return β(ξ) log p(z) − b(|ξ| / wall) + the log Jacobian of ξ, and its gradient."""
-    share = 2 * special.expit(u[0]) - 1
-    start, end, wall = (coupling[name] for name in ("xi_0", "xi_1", "wall"))
-    s = max(abs(share) * wall - start, 0) / (end - start)
-    power, lowest = coupling["power"], coupling["beta_min"]
-    if power:
-        beta = 1 / (1 + s**power)
-        fall = -(beta**2) * power * s ** (power - 1)
-    else:
-        inside = min(s, 1)
-        beta = 1 - (1 - lowest) * (3 * inside**2 - 2 * inside**3)
-        fall = -(1 - lowest) * 6 * inside * (1 - inside)
-    value = beta * log_p[0] - float(_BIAS(abs(share)))
+def _extended_hamiltonian(log_p: Array, by_z: Array, u: Array) -> tuple[float, Array]:
+    """Return β(ξ) log p(z) − b(|ξ|) + the log Jacobian of ξ, and its gradient."""
+    xi = 2 * special.expit(u[0]) - 1
+    beta = np.interp(abs(xi), _BIAS.beta, _COUPLING)
+    value = beta * log_p[0] - float(_BIAS(abs(xi)))
     value += special.log_expit(u[0]) + special.log_expit(-u[0])
-    by_share = np.sign(share) * (fall * wall / (end - start) * log_p[0] - _slope(_BIAS, abs(share)))
-    along_u = by_share * (1 - share**2) / 2 - share
+    fall, slope = (_slope_of(_BIAS.beta, of, abs(xi)) for of in (_COUPLING, _BIAS.value))
+    along_u = np.sign(xi) * (fall * log_p[0] - slope) * (1 - xi**2) / 2 - xi
     return float(value), np.append(beta * by_z, along_u)
 
 
@@ -384,8 +368,12 @@ def _log_normal(z: Array) -> Array:
 
 
 def _slope(table: Bias, at: Array) -> Array:
-    slopes = np.diff(table.value) / np.diff(table.beta)
-    return slopes[np.searchsorted(table.beta[1:-1], at)]
+    return _slope_of(table.beta, table.value, at)
+
+
+def _slope_of(knots: Array, values: Array, at: Array) -> Array:
+    slopes = np.diff(values) / np.diff(knots)
+    return slopes[np.searchsorted(knots[1:-1], at)]
 
 
 def _bias_data() -> dict[str, object]:

@@ -22,12 +22,12 @@ from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions, touches
 
 def joint(program: Program, prefix: str) -> str:
     """Write the joint program, with one copy of the parameters and one inverse temperature."""
-    return _one_copy(program, prefix, "joint.stan.jinja", {"bias_value", "log_mass"})
+    return _one_copy(program, prefix, "joint.stan.jinja", {"between_knots", "log_mass"})
 
 
 def extended_hamiltonian(program: Program, prefix: str) -> str:
     """Write the extended-Hamiltonian program, whose β is 1 on a plateau of ξ."""
-    functions = {"bias_value", "coupling"}
+    functions = {"between_knots", "log_mass"}
     return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
 
 
@@ -77,7 +77,7 @@ def pseudo_extended(program: Program, prefix: str) -> str:
         program,
         prefix,
         **values,
-        tempering=library({"weighted"}, prefix),
+        tempering=library({"log_mass", "weighted"}, prefix),
         sums_of_one=writer.sums_of_one,
         parameters=block_text(rewriter, "parameters", 4),
         transformed_parameters=block_text(rewriter, "transformed parameters", 4),

@@ -16,9 +16,27 @@
 // beta_i = l + (h - l) inv_logit(u_i) between bounds l and h, which are 0 and 1
 // on the path from the base. Without a base, copies follow powers of the target,
 // exp(beta_i log p), as in the paper: log q and log det L are 0 throughout.
+//
+// With a base, the draws give the normalising constant of the user's program,
+//
+//   log Z = log mean(exp(ct_log_above)) - log mean(exp(ct_log_below)).
 
 // Neal's funnel: no data at all.
 functions {
+  // log of the integral of exp(f) over the knots, f linear between them
+  real ct_log_mass(vector knots, vector f) {
+    int K = rows(knots);
+    vector[K - 1] log_mass;
+    for (k in 1 : (K - 1)) {
+      real r = abs(f[k + 1] - f[k]);
+      // log((1 - exp(-r)) / r), by its series near zero
+      real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
+      log_mass[k] = log(knots[k + 1] - knots[k])
+                    + fmax(f[k], f[k + 1]) + shrink;
+    }
+    return log_sum_exp(log_mass);
+  }
+
   // weight * value, which is 0 where the weight is, for an infinite value too
   real ct_weighted(real weight, real value) {
     return weight == 0 ? 0 : weight * value;
@@ -132,6 +150,24 @@ model {
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
+  // of the copies that are not the target's, averages over beta: of the target's
+  // and of the base's density over theirs
+  real ct_log_above;
+  real ct_log_below;
+  {
+    vector[ct_N] ct_density; // log, over the base's
+    for (ct_n in 1 : ct_N) {
+      ct_density[ct_n]
+        = ct_estimate_beta
+          ? ct_log_mass(ct_bias_beta,
+                        ct_log_g - ct_bias - ct_delta[ct_n] * ct_bias_beta)
+          : ct_log_prior[ct_n] - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
+    }
+    vector[ct_N] ct_chance = log_softmax(-ct_delta - ct_density);
+    vector[ct_N] ct_off = log1m_exp(fmin(ct_chance, 0));
+    ct_log_above = log_sum_exp(ct_off - ct_delta - ct_density);
+    ct_log_below = log_sum_exp(ct_off - ct_density);
+  }
   // the copy whose parameters follow, drawn by its weight
   int ct_chosen = categorical_rng(softmax(ct_log_weight));
   real y;
