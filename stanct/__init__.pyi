@@ -18,6 +18,7 @@ from .runs.bracket import Bracket
 from .runs.bridge import BridgeRun
 from .runs.calibration import Calibration
 from .runs.comparison import BayesFactor, Comparison, compare
+from .runs.coupled import CoupledRun
 from .runs.diagnostics import Check
 from .runs.evidence_run import EvidenceRun
 from .runs.ladder import LadderRun
@@ -36,6 +37,7 @@ from .samplers._method import Method
 from .samplers.adiabatic import Adiabatic
 from .samplers.ais import AIS
 from .samplers.auto import Auto
+from .samplers.extended_hamiltonian import ExtendedHamiltonian
 from .samplers.gibbs import Gibbs
 from .samplers.independence import Independence
 from .samplers.joint import Joint
@@ -62,6 +64,7 @@ __all__ = [
     "Calibration",
     "Check",
     "Comparison",
+    "CoupledRun",
     "Coupling",
     "Curve",
     "DataError",
@@ -69,6 +72,7 @@ __all__ = [
     "Evidence",
     "EvidenceRun",
     "Expectation",
+    "ExtendedHamiltonian",
     "FunctionDensity",
     "FunctionTarget",
     "GaussianBase",

@@ -17,7 +17,8 @@ from stanct.names import KINDS
 from stanct.path.bias import Bias
 from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density
-from stanct.targets.program_target import ProgramTarget, make_density, whitening_data
+from stanct.targets.program_target import ProgramTarget, make_density
+from stanct.targets.recipes import recipe, whitening_data
 from stanct.targets.spheres import with_areas
 
 _COPIES = 2
@@ -228,16 +229,15 @@ def _original(
 ) -> Iterator[_Pair]:
     """Yield values of the density program and of the user's own program."""
     density = target.density
-    recipe = Recipe(target.program.expanded, target.data.text, home=home)
-    original = make_density(recipe, target.program, target.data)
+    own = Recipe(target.program.expanded, target.data.text, home=home)
+    original = make_density(own, target.program, target.data)
     for x in rng.normal(size=(points, density.dimension)) / 2:
         yield density.log_density_gradient(x), original.log_density_gradient(x)
 
 
 def _generated(target: ProgramTarget, kind: str, extra: dict[str, object], home: str) -> Density:
-    named = {target.prefix + name: value for name, value in extra.items()}
-    recipe = Recipe(target.code(kind), target.data.extended(named), home=home)
-    density = make_density(recipe, target.program, target.data)
+    made = replace(recipe(target, kind, **extra), home=home)
+    density = make_density(made, target.program, target.data)
     return with_areas(density, target.program) if kind in _DECLARED else density
 
 

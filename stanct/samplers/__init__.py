@@ -9,6 +9,7 @@ from stanct.samplers._method import Method
 from stanct.samplers.adiabatic import Adiabatic
 from stanct.samplers.ais import AIS
 from stanct.samplers.auto import Auto
+from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.gibbs import Gibbs
 from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
@@ -29,6 +30,7 @@ METHODS: Mapping[str, type[Method[Any]]] = {
         PseudoExtended,
         AIS,
         PowerPosterior,
+        ExtendedHamiltonian,
         Independence,
         Adiabatic,
         TACT,

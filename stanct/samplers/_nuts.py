@@ -27,6 +27,7 @@ from stanct.path.bias import Bias, CopyBias
 from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
+from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
 from stanct.work.execution import Borrow, Execution, Stopped
 from stanct.work.relay import Relay, Step
 from stanct.work.shelf import Shelf
@@ -203,9 +204,9 @@ def nuts_sampler(
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
-        recipe = target.joint_recipe(base.dense(), bias)
+        recipe = joint_recipe(target, base.dense(), bias)
         return CmdStanNuts(job.engine, recipe, {z: (base.dimension,), u: ()}, target)
-    recipe = target.pseudo_extended_recipe(base.dense(), bias, copies, fixed_beta)
+    recipe = pseudo_extended_recipe(target, base.dense(), bias, copies, fixed_beta)
     controls = {u: (copies,)} if fixed_beta is None else {}
     return CmdStanNuts(job.engine, recipe, {z: (base.dimension, copies), **controls}, target)
 

@@ -1,0 +1,76 @@
+"""Extended-Hamiltonian continuous tempering: NUTS on (z, ξ), with β = 1 on a plateau of ξ.
+
+This is the density of Gobbo & Leimkuhler (2015), sampled by NUTS. `TACT` samples it by Langevin
+moves. β falls smoothly from 1 to its least value at the walls, and there is no base: draws come
+from powers of the target itself. log Z follows, because at large |ξ| the powers cover the Gaussian
+that whitens the coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from stanct.errors import SamplingError
+from stanct.path.coupled import CoupledBias
+from stanct.runs.coupled import CoupledRun
+from stanct.samplers._chains import NutsMethod
+from stanct.samplers._coupled import CoupledChains, OnPlateau, Places
+from stanct.samplers._job import Job, Plan
+from stanct.samplers._nuts import control_of
+from stanct.settings import Real, Whole
+from stanct.targets.program_target import ProgramTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendedHamiltonian(NutsMethod[CoupledRun]):
+    """NUTS on the target and a tempering variable ξ, by CmdStan or by the embedded engine.
+
+    Attributes
+    ----------
+    plateau
+        Share of |ξ| on which β = 1.
+    least_beta
+        β at the walls. p(z)^β has to be integrable there.
+    bootstrap
+        Rounds that learn the bias before the final chains.
+    target_accept
+        Target acceptance statistic for tuning the step size.
+    max_depth
+        Largest depth of a NUTS tree.
+    """
+
+    name: ClassVar[str] = "extended_hamiltonian"
+    aims: ClassVar[bool] = True
+    loops: ClassVar[tuple[str, ...]] = ()
+
+    plateau: Annotated[float, Real(0, 1)] = 0.3
+    least_beta: Annotated[float, Real(0, 1)] = 0.2
+    bootstrap: Annotated[int, Whole(0)] = 2
+
+    def check(self, plan: Plan, target: Any) -> None:
+        """Refuse what has no such program."""
+        if not isinstance(target, ProgramTarget):
+            raise SamplingError(
+                "The extended Hamiltonian is a Stan program, and this target is none.",
+                remedy="Use method 'tact', which takes functions.",
+            )
+        target.code("extended_hamiltonian")
+
+    def run(self, job: Job) -> CoupledRun:
+        """Fit the coordinates, learn the bias in rounds, freeze it, and draw."""
+        start = job.start()
+        program = OnPlateau(job.target, start.base.dense())
+        bias = CoupledBias.of_gaussian(
+            program.base.dimension, start.log_zeta, self.plateau, self.least_beta
+        )
+        z = job.places(program.base)
+        u = job.seeds.stream("starts").logistic(size=job.chains)
+        chains = CoupledChains(job, self.nuts(job), program, self.bootstrap)
+        return chains.run(bias, Places(program.base.unwhiten(z), u))
+
+    def resume(self, job: Job, run: CoupledRun) -> CoupledRun:
+        """Move the chains on from their last draws, after a warm-up."""
+        program = OnPlateau(job.target, run.base.dense())
+        places = Places(run.base.unwhiten(run.z[:, -1]), control_of((1 + run.t[:, -1]) / 2))
+        return CoupledChains(job, self.nuts(job), program, 0).kept(run.bias, places)
