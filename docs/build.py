@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stanct.cli import main as stanct_command
+from stanct.cli.main import main as stanct_command
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,6 +1,10 @@
-from .bridging import bridge
-from .calibration import calibrate
-from .errors import (
+from .api.bridging import bridge
+from .api.calibration import calibrate
+from .api.many import Simulated, sample_many
+from .api.model import TemperedModel, temper
+from .api.salvaging import salvage
+from .api.sampling import sample
+from .common.errors import (
     DataError,
     EngineError,
     ProgramError,
@@ -8,10 +12,9 @@ from .errors import (
     SavedRunError,
     StanctError,
 )
+from .common.version import __version__
 from .estimates.averages import Expectation
 from .estimates.path import Curve, Evidence
-from .many import Simulated, sample_many
-from .model import TemperedModel, temper
 from .path.gaussian import GaussianBase
 from .runs.adiabatic import AdiabaticRun
 from .runs.bracket import Bracket
@@ -31,7 +34,6 @@ from .runs.pseudo_extended import PseudoExtendedRun
 from .runs.run import Run
 from .runs.tact import TactRun
 from .runs.tempered import TemperedRun
-from .salvaging import salvage
 from .samplers._job import Job
 from .samplers._method import Method
 from .samplers.adiabatic import Adiabatic
@@ -46,11 +48,9 @@ from .samplers.power_posterior import PowerPosterior
 from .samplers.pseudo_extended import PseudoExtended
 from .samplers.simulated_tempering import SimulatedTempering
 from .samplers.tact import TACT, Coupling, Hills
-from .sampling import sample
 from .targets.batches import StochasticTarget
 from .targets.function_target import FunctionDensity, FunctionTarget
 from .targets.minibatch import MiniBatch
-from .version import __version__
 
 __all__ = [
     "AIS",

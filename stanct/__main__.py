@@ -2,6 +2,6 @@
 
 import sys
 
-from stanct.cli import main
+from stanct.cli.main import main
 
 sys.exit(main())

@@ -14,7 +14,7 @@ from conftest import ROOT, target_of
 from sampled import sampled
 
 from stanct import Adiabatic, FunctionDensity, FunctionTarget, GaussianBase, kernels, load, temper
-from stanct.errors import SamplingError, StanctError
+from stanct.common.errors import SamplingError, StanctError
 from stanct.estimates.modes import mode_table
 from stanct.kernels import Flow, make_problem, make_scratch
 from stanct.runs.adiabatic import AdiabaticRun

@@ -12,7 +12,7 @@ from conftest import LONG
 from sampled import sampled
 
 import stanct
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
 from stanct.stan.program import Program

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from stanct.cli import main
+from stanct.cli.main import main
+from stanct.common.errors import EngineError
 from stanct.engines import assemble as module
 from stanct.engines.assemble import HOME_NAME, assemble, is_assembled, is_current, processor_flags
-from stanct.errors import EngineError
 
 SOURCES = ROOT / "stanct" / "engines" / "cmdstan_home"
 # Stands in for make: writes what the installation looks for, so that no test compiles.

@@ -14,8 +14,8 @@ from targets import SKEWED, TWO_MODES
 
 import stanct
 from stanct import kernels
-from stanct.arrays import Array
-from stanct.errors import SamplingError, StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError, StanctError
 from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase

@@ -19,8 +19,8 @@ from stanct.bases.local import (
     positive_covariance,
 )
 from stanct.bases.modes import Modes, find_modes
+from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError
 from stanct.path.bridge import bridge_log_evidence
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.targets.program_target import ProgramTarget

@@ -17,10 +17,10 @@ import stanct
 from stanct import kernels
 from stanct.bases.fits import MIXTURE_METHODS, fit_base
 from stanct.bases.local import LocalFit, mixture_of
-from stanct.cli import main
+from stanct.cli.main import main
+from stanct.common.errors import SamplingError
+from stanct.common.names import FITS, GAUSSIAN_BASES
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError
-from stanct.names import FITS, GAUSSIAN_BASES
 from stanct.path.base import Base, base_from_arrays
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase

@@ -8,7 +8,7 @@ from analytic import gaussian
 from sampled import sampled
 
 import stanct
-from stanct.errors import SamplingError, StanctError
+from stanct.common.errors import SamplingError, StanctError
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 

@@ -14,7 +14,7 @@ from runs import line_run
 from sampled import sampled
 
 import stanct
-from stanct.errors import SamplingError, SavedRunError
+from stanct.common.errors import SamplingError, SavedRunError
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 

@@ -22,7 +22,7 @@ SCRIPT = """
 import hashlib, json, sys
 import numpy as np
 import stanct
-from stanct.resources import resource_folder
+from stanct.common.resources import resource_folder
 
 def digest(run):
     found = hashlib.sha256()

@@ -11,9 +11,9 @@ from boltzmann_machine import BoltzmannMachine, Moments
 from conftest import ROOT
 
 import stanct
-from stanct.arrays import log_sum_exp
 from stanct.bases.local import mixture_of, moment_match
-from stanct.errors import StanctError
+from stanct.common.arrays import log_sum_exp
+from stanct.common.errors import StanctError
 from stanct.path.gaussian import LOG_2PI
 
 PROGRAMS = ROOT / "stan_models" / "boltzmann"

@@ -10,7 +10,7 @@ from conftest import target_of
 
 from stanct import sample
 from stanct.audit.verify import verify
-from stanct.errors import EngineError, ProgramError, UnsupportedError
+from stanct.common.errors import EngineError, ProgramError, UnsupportedError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.program_target import check_generated

@@ -15,11 +15,11 @@ from scipy.special import gammaln
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
+from stanct.api.model import TemperedModel
 from stanct.bases.unseen import unseen_modes
+from stanct.common.errors import SamplingError, StanctError
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError, StanctError
 from stanct.estimates.bridge import Bridge, fitted_normal, halves, reshuffled_halves
-from stanct.model import TemperedModel
 from stanct.runs.bridge import BridgeRun
 from stanct.stan.program import Program
 

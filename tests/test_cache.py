@@ -9,7 +9,7 @@ import pytest
 from test_cmdstan import SOURCE, compiler
 from test_cmdstan import home as home  # a fixture
 
-from stanct import compiling
+from stanct.common import compiling
 from stanct.engines.cache import CACHE_VARIABLE
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.homes import Home

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from stanct.errors import SamplingError, StanctError
+from stanct.common.errors import SamplingError, StanctError
 from stanct.work.calls import AHEAD, Calls
 from stanct.work.interrupts import GRACE
 

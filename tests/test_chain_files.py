@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.runs.chain_files import Chains, read_chains
 from stanct.runs.foreign import read_fit
 

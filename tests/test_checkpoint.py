@@ -19,7 +19,7 @@ from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same, draws
 
 from stanct.bases.fits import FittedBase
-from stanct.errors import CheckpointError
+from stanct.common.errors import CheckpointError
 from stanct.kernels import make_gibbs_out, make_table
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
@@ -85,7 +85,7 @@ def test_only_what_is_known_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="cannot hold a set"):
         as_recorded({"a": {1}})
     with pytest.raises(CheckpointError, match="no record"):
-        checkpoint.decode({"class": "stanct.cli:main", "fields": {}}, [])
+        checkpoint.decode({"class": "stanct.cli.main:main", "fields": {}}, [])
 
 
 def test_a_record_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
@@ -218,7 +218,8 @@ def test_a_full_disk_does_not_stop_the_run(short, tmp_path: Path, full_disk) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["stanct.cli:main", "stanct.__main__:x", "stanct.audit.doctor:Finding", "os:system"]
+    "name",
+    ["stanct.cli.main:main", "stanct.__main__:x", "stanct.audit.doctor:Finding", "os:system"],
 )
 def test_records_name_no_code(name: str) -> None:
     """Names are looked up among loaded records: nothing is imported, and no function is called."""

@@ -20,8 +20,8 @@ from conftest import LONG
 from targets import SKEWED
 
 import stanct
-from stanct import commands
-from stanct.cli import main
+from stanct.cli import commands
+from stanct.cli.main import main
 
 DATA = {"N": 2, "y": [0, 1]}
 
@@ -158,7 +158,7 @@ OFTEN = """
 import sys
 from stanct.work import progress
 progress.EVERY = 1.0
-from stanct.cli import main
+from stanct.cli.main import main
 sys.exit(main())
 """
 
@@ -313,7 +313,8 @@ def test_a_run_is_saved_although_nobody_reads_its_log_z(model: Path, tmp_path: P
 @LONG
 def test_a_closed_stdout_is_no_error(model: Path, tmp_path: Path) -> None:
     script = (
-        "import sys; sys.stdout = None; from stanct.cli import main; sys.exit(main(sys.argv[1:]))"
+        "import sys; sys.stdout = None; "
+        "from stanct.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), *GIBBS]
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True)

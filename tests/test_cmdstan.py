@@ -20,21 +20,21 @@ from generated import PROGRAMS
 from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
-from stanct.arrays import Array
+from stanct.api.model import temper
 from stanct.bases.fits import fit_base
 from stanct.bases.modes import FitSeeds, find_modes
-from stanct.cli import main
+from stanct.cli.main import main
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError, SamplingError, TooLittleTimeError
+from stanct.common.resources import resource_folder
 from stanct.engines import cmdstan, homes, opencl
 from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import CACHE_VARIABLE, kept
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
 from stanct.engines.homes import Home
-from stanct.errors import EngineError, SamplingError, TooLittleTimeError
-from stanct.model import temper
 from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase
-from stanct.resources import resource_folder
 from stanct.samplers.auto import Auto
 from stanct.samplers.joint import Joint
 from stanct.stan.codegen import generate

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import stanli
 
-from stanct.errors import ProgramError, StanctError
-from stanct.names import KINDS
+from stanct.common.errors import ProgramError, StanctError
+from stanct.common.names import KINDS
+from stanct.common.version import __version__
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
-from stanct.version import __version__
 
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent / "golden"

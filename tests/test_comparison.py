@@ -21,7 +21,7 @@ from targets import SKEWED
 
 import stanct
 from stanct import StanctError, compare
-from stanct.cli import main
+from stanct.cli.main import main
 from stanct.pages.page import with_error
 from stanct.runs.averaging import compared_by_loo
 from stanct.runs.comparison import BayesFactor, Comparison

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from conftest import LONG, ROOT
 
-from stanct import compiling, kernels
+from stanct import kernels
+from stanct.common import compiling
 from stanct.samplers import METHODS
 
 ROOM = ROOT / "stanct" / "kernels"
-LOOPS = [ROOT / "stanct" / "meshes.py", *sorted(ROOM.glob("*.py"))]
+LOOPS = [ROOT / "stanct" / "path" / "meshes.py", *sorted(ROOM.glob("*.py"))]
 
 # Loops in one file, into which a record and a constant of other files are compiled.
 PROBE = """
-from stanct.compiling import compiled
+from stanct.common.compiling import compiled
 from stanct.kernels.hmc import DIVERGENCE, StepTable
 
 @compiled
@@ -33,7 +34,7 @@ def limit(table: StepTable) -> float:
 """
 CALL = """
 import numpy as np
-from stanct import compiling
+from stanct.common import compiling
 from stanct.kernels import hmc, probe
 table = hmc.StepTable(log_step=np.full(2, 3.0), visits=np.full(2, 7.0))
 print(probe.first(table), probe.limit(table), sum(probe.first.stats.cache_hits.values()))
@@ -85,7 +86,7 @@ def test_machine_code_follows_every_source(copy: Path) -> None:
     replaced(source, "DIVERGENCE = 1000.0", "DIVERGENCE = 500.0")
     assert called(copy)[0] == [3.0, 500.0, 0]
     assert called(copy)[0] == [3.0, 500.0, 1]
-    replaced(copy / "stanct" / "meshes.py", "LOW = 12.0", "LOW = 11.0")
+    replaced(copy / "stanct" / "path" / "meshes.py", "LOW = 12.0", "LOW = 11.0")
     assert called(copy)[0] == [3.0, 500.0, 0]
 
 
@@ -135,7 +136,7 @@ def foreign_names(path: Path) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stanct")
         for alias in node.names
-        if not (node.module or "").startswith(("stanct.kernels", "stanct.compiling"))
+        if not (node.module or "").startswith(("stanct.kernels", "stanct.common.compiling"))
     }
 
 
@@ -170,7 +171,7 @@ def test_machine_code_that_others_could_have_written_is_not_loaded(copy: Path) -
 
 AHEAD = """
 import stanct
-from stanct import compiling
+from stanct.common import compiling
 from stanct.kernels import ahead
 from stanct.samplers import METHODS
 model = stanct.temper("parameters { real x; } model { x ~ normal(0, 1); }")

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import norm
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.copies import CopyEstimator, copy_log_weights
 from stanct.path.bias import CopyBias
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import stanct
-from stanct.arrays import Array
 from stanct.bases import nested
+from stanct.common.arrays import Array
 from stanct.path.conditional import Conditionals, Slices
 from stanct.path.curvature import Colouring
 

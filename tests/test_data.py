@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stanct.errors import DataError, ProgramError
-from stanct.model import temper
+from stanct.api.model import temper
+from stanct.common.errors import DataError, ProgramError
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget

@@ -25,8 +25,8 @@ from test_execution import BASE, PROGRAM, assert_same
 import stanct
 from stanct.bases import local
 from stanct.bases.fits import fit_base
-from stanct.cli import main
-from stanct.deadline import (
+from stanct.cli.main import main
+from stanct.common.deadline import (
     OutOfTime,
     at_most,
     completed,
@@ -36,9 +36,9 @@ from stanct.deadline import (
     out_of_time,
     result,
 )
+from stanct.common.errors import EngineError, TooLittleTimeError
 from stanct.engines import cmdstan, embedded, native
 from stanct.engines.tape import _TapeThread
-from stanct.errors import EngineError, TooLittleTimeError
 from stanct.samplers import auto
 from stanct.samplers._variables import Later
 from stanct.work.interrupts import heard, in_threads

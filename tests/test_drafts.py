@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stanct.drafts import write_whole
-from stanct.errors import StanctError
+from stanct.common.drafts import write_whole
+from stanct.common.errors import StanctError
 from stanct.pages.page import HtmlPage
 
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from stanct.arrays import log_sum_exp
+from stanct.common.arrays import log_sum_exp
 from stanct.estimates import digits
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import expectation, weighted_quantile

@@ -16,7 +16,7 @@ import pytest
 from conftest import LONG, target_of
 from sampled import KINDS, sampled
 
-from stanct.errors import CheckpointError, LostExecutorError, SamplingError
+from stanct.common.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.bracket import Bracket
 from stanct.runs.evidence_run import EvidenceRun
@@ -68,7 +68,7 @@ def normal(x: np.ndarray) -> tuple[float, np.ndarray]:
 def forks() -> Any:
     """Worker processes that start quickly: forked from one that has imported the package."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["stanct.model"])
+    context.set_forkserver_preload(["stanct.api.model"])
     return context
 
 

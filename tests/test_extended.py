@@ -15,11 +15,11 @@ from scipy.stats import ks_2samp, kstest
 from targets import LINE, SKEWED
 
 from stanct import kernels
+from stanct.common.errors import EngineError, SamplingError
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.homes import Home
-from stanct.errors import EngineError, SamplingError
 from stanct.kernels import make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.gaussian import GaussianBase

@@ -15,8 +15,8 @@ from sampled import sampled
 from targets import LINE, TWO_MODES
 
 import stanct
-from stanct.cli import main
-from stanct.errors import SamplingError
+from stanct.cli.main import main
+from stanct.common.errors import SamplingError
 
 # A base that is wide of the target, so that tempering has something to do, and a nearer one with
 # twice the covariance of the posterior.

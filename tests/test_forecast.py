@@ -21,8 +21,8 @@ from test_deadline import MANY_DRAWS, PROGRAM, enough
 from test_execution import assert_same
 
 import stanct
-from stanct.cli import main
-from stanct.deadline import deadline
+from stanct.cli.main import main
+from stanct.common.deadline import deadline
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import _forecast

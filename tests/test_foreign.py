@@ -11,9 +11,9 @@ import pytest
 from conftest import LONG, target_of
 
 import stanct
+from stanct.common.errors import StanctError
 from stanct.engines import homes
 from stanct.engines.assemble import processor_flags
-from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.runs.foreign import is_fit, read_fit, sampled, unconstrained
 from stanct.targets.program_target import ProgramTarget

@@ -20,8 +20,8 @@ from stanct import (
     load,
     sample,
 )
-from stanct.arrays import Array
-from stanct.errors import SamplingError, StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError, StanctError
 from stanct.targets.function_target import FunctionWarning
 
 BASE = GaussianBase(np.zeros(2), np.eye(2))

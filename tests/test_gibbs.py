@@ -13,11 +13,11 @@ from sampled import sampled
 
 import stanct
 from stanct import kernels
-from stanct.errors import SamplingError
+from stanct.api.sampling import method_with
+from stanct.common.errors import SamplingError
 from stanct.path.bias import Bias
 from stanct.runs.loading import load
 from stanct.runs.tempered import TemperedRun
-from stanct.sampling import method_with
 from stanct.stan.program import Program
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 

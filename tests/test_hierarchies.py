@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal, norm
 
 import stanct
 from stanct.bases.forms import Seen, centring_gain, nearer
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.stan.centring import centred, written_by_hand
 from stanct.stan.forms import blocks, in_form, look_names, looking
 from stanct.stan.hierarchies import hierarchies, non_centred

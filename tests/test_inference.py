@@ -16,7 +16,7 @@ from scipy.stats import norm
 from targets import LINE, TWO_MODES
 
 import stanct
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.runs.inference import groups_of
 from stanct.runs.tempered import TemperedRun
 

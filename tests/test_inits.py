@@ -14,9 +14,9 @@ from conftest import target_of
 import stanct
 from stanct.bases.fits import fit_base
 from stanct.bases.modes import Hints
-from stanct.cli import main
+from stanct.cli.main import main
+from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError
 from stanct.targets.inits import places_of
 
 # Two modes, far apart, the far one of mass 3 and the near one of mass 1.

@@ -23,9 +23,9 @@ from test_execution import PROGRAM
 
 from stanct import load, sample, temper
 from stanct.bases.scouts import annealed_scouts
-from stanct.deadline import OutOfTime, deadline
+from stanct.common.deadline import OutOfTime, deadline
+from stanct.common.errors import TooLittleTimeError
 from stanct.engines import cmdstan
-from stanct.errors import TooLittleTimeError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import auto, independence

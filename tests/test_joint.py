@@ -15,9 +15,9 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
+from stanct.common.errors import ProgramError, SamplingError
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import ProgramError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._nuts import CompiledNuts

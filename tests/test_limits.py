@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from conftest import target_of
 
-from stanct import cli, commands, load, preparing, sample, temper
+from stanct import load, sample, temper
+from stanct.api import preparing
+from stanct.cli import commands, main
+from stanct.common.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.engines import homes
-from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.samplers import _variables
@@ -134,7 +136,7 @@ def test_kept_variables_take_no_room_for_the_others(monkeypatch: pytest.MonkeyPa
 def test_few_notes_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "many.stan"
     path.write_text(MODEL.format("target += -x^2;\n" * 1000))
-    assert cli.main(["temper", str(path)]) == 0
+    assert main.main(["temper", str(path)]) == 0
     notes = capsys.readouterr().err.splitlines()
     assert len(notes) == commands.MOST_NOTES + 1 and "and 980 more" in notes[-1]
 

@@ -16,7 +16,7 @@ from targets import SKEWED
 from test_execution import assert_same, pool
 
 import stanct
-from stanct.errors import LostExecutorError, SamplingError
+from stanct.common.errors import LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.verdicts import KINDS as OF_CHECKS

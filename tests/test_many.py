@@ -20,7 +20,8 @@ from scipy.stats import multivariate_normal
 from test_execution import Mortal
 
 import stanct
-from stanct.errors import CheckpointError, LostExecutorError, SamplingError
+from stanct.api import many as many_sets
+from stanct.common.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.work.interrupts import heeding_signals
 from stanct.work.results import Results
@@ -219,7 +220,7 @@ def test_rows_are_in_the_order_of_the_data_sets(
         later: ClassVar[list[Any]] = []
 
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(fn, stanct.many._Task):
+            if not isinstance(fn, many_sets._Task):
                 return super().submit(fn, *args, **kwargs)
             future = Future[Any]()
             self.later.append((future, fn))
@@ -273,7 +274,7 @@ def test_bad_calls_are_refused_before_any_work(model: stanct.TemperedModel, tmp_
         model.sample_many({"../x": data["star 0"]}, **QUICK)
     with pytest.raises(SamplingError, match="200 bytes at most"):
         model.sample_many({"x" * 201: data["star 0"]}, **QUICK)
-    for wrong in (None, 3, "data.json", stanct.many.Simulated({}, {})):
+    for wrong in (None, 3, "data.json", many_sets.Simulated({}, {})):
         with pytest.raises(SamplingError, match="data by name, or a list of data, not "):
             model.sample_many(wrong, **QUICK)  # pyright: ignore[reportArgumentType]
     with pytest.raises(SamplingError, match=r"declares `N` as data.*call model\.sample"):
@@ -287,7 +288,7 @@ def test_the_next_run_ends_a_process_that_sigterm_was_sent_to(
     model: stanct.TemperedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call returns what is finished, and would hide from a scheduler that it goes on."""
-    whole, calls = stanct.many.sample, list[int]()
+    whole, calls = many_sets.sample, list[int]()
 
     def struck(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -297,7 +298,7 @@ def test_the_next_run_ends_a_process_that_sigterm_was_sent_to(
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(10)
 
-    monkeypatch.setattr(stanct.many, "sample", struck)
+    monkeypatch.setattr(many_sets, "sample", struck)
     with pytest.warns(UserWarning, match="Stopped after 1 data sets"):
         found = model.sample_many(datasets(3), **QUICK)
     assert len(found.table) == 1 and len(calls) == 2
@@ -374,7 +375,7 @@ Y = {"N": 3, "y": [1.0, 2.0, 3.0]}
 def test_a_simulator_is_checked_before_any_run(
     model: stanct.TemperedModel, made: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stanct.many, "sample", lambda *given, **options: pytest.fail("a run"))
+    monkeypatch.setattr(many_sets, "sample", lambda *given, **options: pytest.fail("a run"))
     with pytest.raises(SamplingError, match=f"(?s){words}"):
         model.calibrate(lambda rng: made, repeats=3, **QUICK)
 
@@ -403,8 +404,8 @@ def test_a_calibration_that_was_stopped_has_not_passed(
         done.append("")
         return sample(*given, **options)
 
-    sample = stanct.many.sample
-    monkeypatch.setattr(stanct.many, "sample", stopping)
+    sample = many_sets.sample
+    monkeypatch.setattr(many_sets, "sample", stopping)
     models = {name: (model, simulator(1.0)) for name in ("a", "b")}
     with pytest.warns(UserWarning, match="Stopped after 8 data sets"):
         found = model.calibrate(simulator(1.0), repeats=9, **QUICK)

@@ -12,7 +12,7 @@ from targets import LINE
 from test_execution import pool
 from test_tact import z_score
 
-from stanct.errors import DataError, ProgramError, SamplingError
+from stanct.common.errors import DataError, ProgramError, SamplingError
 from stanct.samplers import _job
 from stanct.targets import batches
 from stanct.targets.minibatch import MiniBatch, program_batches

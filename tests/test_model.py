@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stanct
-from stanct.errors import ProgramError, StanctError
+from stanct.common.errors import ProgramError, StanctError
 
 TEXT = "parameters { real x; }\nmodel { x ~ normal(0, 1); }\n"
 

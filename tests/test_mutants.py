@@ -16,7 +16,7 @@ from runs import line_run
 from scipy.stats import t as student_t
 
 from stanct import AIS, kernels
-from stanct.errors import SamplingError, UnsupportedError
+from stanct.common.errors import SamplingError, UnsupportedError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import weighted_quantile
 from stanct.estimates.ladder import LadderEstimator, equal_rejection

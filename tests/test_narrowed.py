@@ -9,9 +9,9 @@ import pytest
 from conftest import LONG
 
 import stanct
-from stanct.arrays import Array
 from stanct.bases.nested_wide import find_nested_wide
 from stanct.bases.search import ascents_from
+from stanct.common.arrays import Array
 from stanct.path.base import base_from_arrays
 from stanct.path.conditional import Slices
 from stanct.path.narrowed import Frame, frame_of, narrowed

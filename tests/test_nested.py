@@ -13,10 +13,10 @@ from scipy.stats import kstest, norm
 from states import STATES, log_z_of_states, states
 
 import stanct
-from stanct.arrays import Array, even_share
 from stanct.bases import nested
 from stanct.bases.incremental import incremental_mixture, largest_of
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, even_share
+from stanct.common.errors import SamplingError
 from stanct.path.base import base_from_arrays
 from stanct.path.conditional import Slices
 from stanct.path.curvature import Colouring

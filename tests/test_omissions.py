@@ -14,8 +14,8 @@ from numpy.polynomial.legendre import leggauss
 
 import stanct
 from stanct import StanctError
-from stanct.cli import main
-from stanct.errors import ProgramError
+from stanct.cli.main import main
+from stanct.common.errors import ProgramError
 from stanct.stan.omissions import omissions, renormalised
 from stanct.stan.program import Program
 from stanct.stan.supports import FAMILIES, constant, mass

@@ -12,7 +12,7 @@ from sampled import sampled
 from scipy.stats import kstest
 
 import stanct
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.estimates.counts import COUNTS, count_evidence
 from stanct.path.bias import ATOM, LadderBias
 from stanct.path.gaussian import GaussianBase

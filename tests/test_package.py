@@ -15,8 +15,8 @@ import pytest
 from conftest import LONG, ROOT
 
 import stanct
-from stanct.errors import StanctError
-from stanct.resources import resource_folder
+from stanct.common.errors import StanctError
+from stanct.common.resources import resource_folder
 
 
 def test_public_names_exist_and_are_documented() -> None:
@@ -50,7 +50,7 @@ def test_the_wheel_works_alone(tmp_path: Path) -> None:
     model = tmp_path / "line.stan"
     model.write_text("parameters { real<lower=0> s; } model { s ~ exponential(1); }")
     code = (
-        "import json, sys, stanct; from stanct.resources import resource_folder\n"
+        "import json, sys, stanct; from stanct.common.resources import resource_folder\n"
         "print(json.dumps([stanct.__file__, stanct.temper(sys.argv[1]).stan_code(),"
         " str(resource_folder('stan_models'))]))"
     )

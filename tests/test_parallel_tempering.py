@@ -11,7 +11,7 @@ from analytic import Analytic, bimodal, gaussian, skewed
 from sampled import sampled
 
 import stanct
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.runs.ladder import LadderRun
 from stanct.stan.program import Program

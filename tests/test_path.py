@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.path.bias import Bias
 from stanct.path.course import Course, beta_grid
 

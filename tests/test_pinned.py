@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 from scipy.special import ndtri
 
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.estimates import bridge, thermodynamic, weighted
 from stanct.estimates.averages import expectation, weighted_quantile
 from stanct.estimates.copies import CopyEstimator, copy_log_weights

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from conftest import target_of
 
+from stanct.common.errors import ProgramError
 from stanct.engines.embedded import Recipe
-from stanct.errors import ProgramError
 from stanct.stan.pointwise import pointwise
 from stanct.stan.program import Program
 from stanct.targets.density import Density

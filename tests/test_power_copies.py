@@ -15,8 +15,8 @@ from scipy.integrate import quad
 from targets import LINE, SKEWED
 
 import stanct
-from stanct.cli import main
-from stanct.errors import SamplingError, StanctError
+from stanct.cli.main import main
+from stanct.common.errors import SamplingError, StanctError
 from stanct.path.bias import PowerBias
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.power_copies import PowerCopiesRun

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal, norm
 from targets import TWO_MODES
 
 import stanct
-from stanct.errors import ProgramError, SamplingError, StanctError
+from stanct.common.errors import ProgramError, SamplingError, StanctError
 from stanct.stan.prior_mass import corrections
 from stanct.stan.program import Program
 

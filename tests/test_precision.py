@@ -12,7 +12,7 @@ from conftest import SEED, target_of
 from sampled import sampled
 from targets import LINE, SKEWED
 
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers._precision import FIRST_LOOK, LONG, Precision
 from stanct.samplers._watch import live_text

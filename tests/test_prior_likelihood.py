@@ -10,7 +10,7 @@ import pytest
 from generated import BIAS, DATA, KNOTS, PROGRAMS, SEED, Array, load, numerical_gradient
 from scipy import integrate, special, stats
 
-from stanct.errors import ProgramError, UnsupportedError
+from stanct.common.errors import ProgramError, UnsupportedError
 from stanct.stan.codegen import generate
 from stanct.stan.dependence import Dependence
 from stanct.stan.program import Program

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.integrate import quad
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.path import profiles
 from stanct.path.profiles import Profiles
 

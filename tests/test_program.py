@@ -11,7 +11,7 @@ import pytest
 from conftest import LONG
 
 import stanct
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan import source as source_module
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program

@@ -23,7 +23,7 @@ from generated import (
 )
 from scipy import special, stats
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 

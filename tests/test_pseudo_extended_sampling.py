@@ -15,8 +15,8 @@ from scipy.integrate import trapezoid
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
-from stanct.cli import main
-from stanct.errors import ProgramError, SamplingError
+from stanct.cli.main import main
+from stanct.common.errors import ProgramError, SamplingError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.copies import CopyEstimator, copy_log_weights
 from stanct.path.bias import CopyBias

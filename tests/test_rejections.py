@@ -10,8 +10,8 @@ import pytest
 from conftest import target_of
 
 from stanct import sample
+from stanct.common.errors import ProgramError, SamplingError
 from stanct.engines import homes
-from stanct.errors import ProgramError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
 from stanct.targets import rejections

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from stanct.errors import LostExecutorError, SamplingError
+from stanct.common.errors import LostExecutorError, SamplingError
 from stanct.work.execution import Execution
 from stanct.work.relay import Step
 

@@ -32,8 +32,9 @@ from sampled import split
 from targets import LINE
 
 import stanct
-from stanct.cli import main
-from stanct.errors import StanctError
+from stanct.api.sampling import named_method
+from stanct.cli.main import main
+from stanct.common.errors import StanctError
 from stanct.pages.page import HtmlPage, number, signed, with_error
 from stanct.pages.panels import panels_of
 from stanct.pages.report import remedies
@@ -43,7 +44,6 @@ from stanct.path.low_rank import LowRankBase
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import Check, failures
 from stanct.samplers import METHODS
-from stanct.sampling import named_method
 
 
 class Reader(HTMLParser):

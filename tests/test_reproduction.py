@@ -10,9 +10,9 @@ import pytest
 from test_execution import BASE
 
 import stanct
-from stanct.cli import main
+from stanct.cli.main import main
+from stanct.common.settings import Whole
 from stanct.pages.reproduction import command_line, python_lines
-from stanct.settings import Whole
 
 PROGRAM = """#include part.stan
 model { target += std_normal_lpdf(x); }"""

@@ -16,8 +16,8 @@ import stanli
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stanct.errors import ProgramError
-from stanct.names import KINDS
+from stanct.common.errors import ProgramError
+from stanct.common.names import KINDS
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.stan.syntax import BLOCK_NAMES, TYPES

@@ -15,8 +15,8 @@ from targets import SKEWED
 from test_estimates import PATH, GaussianPath
 
 import stanct
-from stanct.arrays import Array
-from stanct.deadline import deadline
+from stanct.common.arrays import Array
+from stanct.common.deadline import deadline
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase

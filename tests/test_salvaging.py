@@ -19,8 +19,8 @@ from sampled import sampled
 from test_execution import BASE, PROGRAM, assert_same
 
 import stanct
-from stanct.cli import main
-from stanct.errors import CheckpointError
+from stanct.cli.main import main
+from stanct.common.errors import CheckpointError
 from stanct.targets.program_target import ProgramTarget
 from stanct.work import checkpoint
 from stanct.work.checkpoint import recorded_call

@@ -22,9 +22,9 @@ from stanct.bases.pilots import TRIAL, needless
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.search import SCANS
 from stanct.bases.starts import STARTS
+from stanct.common.errors import EngineError
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError
 from stanct.path.base import Base
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase

@@ -10,9 +10,9 @@ import pytest
 from analytic import gaussian
 from sampled import sampled
 
+from stanct.common.seeds import Seeds, fresh_seed, stan_seed
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job
-from stanct.seeds import Seeds, fresh_seed, stan_seed
 
 NAMES: list[tuple[str | int, ...]] = [
     (),
@@ -135,7 +135,7 @@ def test_one_more_chain_changes_no_other_chain_s_start(method: str) -> None:
     case = gaussian(2)
     settings = {"base": case.base, "seed": 4, "progress": False, **SHORT[method]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stanct.sampling.Seeds", Listening)
+        patch.setattr("stanct.api.sampling.Seeds", Listening)
         for chains in (2, 3):
             asked.clear()
             sampled(method, case.target, chains=chains, **settings)

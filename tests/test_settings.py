@@ -14,13 +14,10 @@ from analytic import gaussian
 from targets import LINE
 
 import stanct
-from stanct.cli import main
-from stanct.errors import SamplingError
-from stanct.options import DEFAULTS, Options
-from stanct.samplers import METHODS
-from stanct.samplers.bidirectional import Bidirectional
-from stanct.sampling import method_with
-from stanct.settings import (
+from stanct.api.sampling import method_with
+from stanct.cli.main import main
+from stanct.common.errors import SamplingError
+from stanct.common.settings import (
     Choice,
     Flag,
     Instance,
@@ -34,6 +31,9 @@ from stanct.settings import (
     near,
     refuse_unknown,
 )
+from stanct.samplers import METHODS
+from stanct.samplers.bidirectional import Bidirectional
+from stanct.samplers.options import DEFAULTS, Options
 from stanct.stan.program import Program
 
 NAN, INF = math.nan, math.inf
@@ -426,7 +426,7 @@ def test_refusals_read_alike(
 def test_what_is_refused_before_any_work(
     way: Any, method: Any, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stanct.sampling.executing", None)
+    monkeypatch.setattr("stanct.api.sampling.executing", None)
     with pytest.raises(SamplingError) as refusal:
         way(method, options)
     assert str(refusal.value).startswith(words)

@@ -12,7 +12,7 @@ from sampled import sampled
 
 import stanct
 from stanct import kernels
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.bias import LadderBias, sigmoidal_ladder
 from stanct.runs.tempered import TemperedRun

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import target_of
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.program import Program
 from stanct.targets import sizes
 from stanct.targets.arithmetic import evaluated, known_numbers

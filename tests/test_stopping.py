@@ -17,6 +17,7 @@ from test_many import QUICK, datasets, model, simulator  # noqa: F401
 from test_pools import descendants, parents
 
 import stanct
+from stanct.api import many as many_sets
 
 SECONDS = 4.0
 # Data sets "a" and "b" take no time, and the others never end.
@@ -111,7 +112,7 @@ def test_a_run_that_was_cut_short_is_no_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl-C lets a run return the draws that it has; no further data set is begun."""
-    made, calls = stanct.many.sample, []
+    made, calls = many_sets.sample, []
 
     def cut(*given: Any, **options: Any) -> Any:
         run = made(*given, **options)
@@ -122,7 +123,7 @@ def test_a_run_that_was_cut_short_is_no_row(
 
     data = datasets(5)
     with monkeypatch.context() as patch, pytest.warns(UserWarning, match="after 2 data sets"):
-        patch.setattr(stanct.many, "sample", cut)
+        patch.setattr(many_sets, "sample", cut)
         part = model.sample_many(data, folder=tmp_path, **QUICK)
     assert len(calls) == 3 and list(part.table.index) == list(data)[:2] and not part.complete
     whole = model.sample_many(data, folder=tmp_path, **QUICK)
@@ -139,7 +140,7 @@ def test_ctrl_c_ends_a_comparison_of_models(
         calls.append(1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stanct.many, "sample", stopped)
+    monkeypatch.setattr(many_sets, "sample", stopped)
     two = {"one": (model, simulator(1.0)), "two": (model, simulator(1.0))}
     with pytest.warns(UserWarning, match="after 0 data sets"):
         found = stanct.calibrate(two, repeats=2, **QUICK)

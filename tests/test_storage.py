@@ -20,7 +20,7 @@ from runs import KINDS, line_run
 
 import stanct
 from stanct import load
-from stanct.errors import SavedRunError, StanctError
+from stanct.common.errors import SavedRunError, StanctError
 from stanct.runs.run import Run
 
 

@@ -18,9 +18,9 @@ from sampled import sampled
 from test_execution import assert_same
 
 import stanct
-from stanct.arrays import is_mapped, whole_file
-from stanct.cli import main
-from stanct.errors import CheckpointError, SamplingError, SavedRunError
+from stanct.cli.main import main
+from stanct.common.arrays import is_mapped, whole_file
+from stanct.common.errors import CheckpointError, SamplingError, SavedRunError
 from stanct.work import checkpoint
 from stanct.work.shelf import Shelf
 
@@ -195,7 +195,7 @@ def test_a_loaded_run_maps_its_draws(tmp_path: Path, monkeypatch: pytest.MonkeyP
     inside = np.array(again.variables["x"])
     wanted = again.expect(lambda _: inside)
     monkeypatch.setattr("stanct.estimates.weighted.MOST_AT_ONCE", 4000 * 7)  # seven columns
-    monkeypatch.setattr("stanct.arrays.MOST_AT_ONCE", 300 * 80)  # 300 rows
+    monkeypatch.setattr("stanct.common.arrays.MOST_AT_ONCE", 300 * 80)  # 300 rows
     found = again.expect("x")
     np.testing.assert_allclose(found.value, wanted.value, rtol=1e-12)
     np.testing.assert_allclose(found.std_error, wanted.std_error, rtol=1e-9)

@@ -16,8 +16,8 @@ from sampled import sampled
 from test_execution import pool
 
 import stanct
-from stanct.arrays import Array
-from stanct.errors import SamplingError, StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError, StanctError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase

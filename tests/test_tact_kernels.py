@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import SEED, target_of
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.kernels import noisy
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, Walker

@@ -8,9 +8,9 @@ from conftest import LONG, target_of
 from sampled import sampled
 from scipy.stats import kstest
 
-from stanct.arrays import Array
 from stanct.bases.local import LocalFit
 from stanct.bases.tails import ALL, find_tails
+from stanct.common.arrays import Array
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 from stanct.runs.diagnostics import tails_check

@@ -11,8 +11,8 @@ from conftest import target_of
 from scipy.stats import kstest, norm
 
 from stanct import sample
+from stanct.common.errors import EngineError, ProgramError
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, compile_program
-from stanct.errors import EngineError, ProgramError
 from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.program import Program

@@ -16,7 +16,7 @@ from sampled import sampled
 from targets import LINE
 
 from stanct import load
-from stanct.errors import SavedRunError, StanctError
+from stanct.common.errors import SavedRunError, StanctError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 

@@ -16,7 +16,7 @@ from test_ridges import BANANA
 
 import stanct
 from stanct.bases.nested import Nested
-from stanct.errors import LostExecutorError
+from stanct.common.errors import LostExecutorError
 from stanct.runs.diagnostics import BELOW
 from stanct.samplers import _two_stages, auto
 from stanct.samplers._two_stages import noting_two_stages

@@ -16,9 +16,9 @@ from conftest import LONG, target_of
 from sampled import sampled
 
 import stanct
-from stanct.cli import main
-from stanct.errors import StanctError
-from stanct.names import UNRELIABLE
+from stanct.cli.main import main
+from stanct.common.errors import StanctError
+from stanct.common.names import UNRELIABLE
 from stanct.pages.report import searched
 from stanct.runs.diagnostics import modes_check
 from stanct.runs.normalised import lacking, program_checks

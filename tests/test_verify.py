@@ -13,9 +13,9 @@ from generated import DATA, PROGRAMS
 
 from stanct import temper
 from stanct.audit.verify import verify
-from stanct.cli import main
-from stanct.errors import StanctError
-from stanct.names import KINDS
+from stanct.cli.main import main
+from stanct.common.errors import StanctError
+from stanct.common.names import KINDS
 from stanct.stan import codegen
 from stanct.stan.codegen import generate
 from stanct.stan.highlight import StanCode, highlighted

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from stanct.errors import EngineError
+from stanct.common.errors import EngineError
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 
 

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 import stanct
+from stanct.common.resources import resource_folder
 from stanct.engines import opencl
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
-from stanct.resources import resource_folder
 
 # The program, its data, the shape of its parameter x, and a number of draws that takes seconds.
 Case = tuple[Path, dict[str, Any], tuple[int, ...], int]

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit, best_of_each_mode, moment_match
-from stanct.errors import StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 from stanct.path.gaussian import LOG_2PI
 
 # Exact sums visit 2^B states: about 20 seconds for B = 30, and four times as long for B + 2.

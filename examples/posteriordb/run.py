@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import stanct
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 
 WITHIN = 1.96
 

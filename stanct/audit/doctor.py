@@ -8,14 +8,14 @@ import platform
 
 import numpy as np
 
+from stanct.common.errors import StanctError
+from stanct.common.resources import resource_folder
+from stanct.common.version import __version__
 from stanct.engines import embedded, homes, opencl
 from stanct.engines.assemble import is_current
 from stanct.engines.embedded import Recipe
-from stanct.errors import StanctError
-from stanct.resources import resource_folder
 from stanct.samplers import METHODS
 from stanct.targets.density import Density
-from stanct.version import __version__
 from stanct.work.blas import blas_in_words
 
 LIBRARIES = ("numpy", "scipy", "pandas", "arviz", "jinja2", "numba", "bridgestan", "stanli")

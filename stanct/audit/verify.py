@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
+from stanct.common.names import KINDS
 from stanct.engines.embedded import Recipe
 from stanct.engines.homes import Home
-from stanct.errors import StanctError
-from stanct.names import KINDS
 from stanct.path.bias import Bias
 from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density

@@ -8,10 +8,10 @@ import numpy as np
 
 from stanct.bases.fits import MIXTURE_METHODS, FittedBase, fit_base
 from stanct.bases.modes import Hints
+from stanct.common.errors import SamplingError
+from stanct.common.names import GAUSSIAN_BASES, MODES
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError
-from stanct.names import GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
 from stanct.targets.once import refuse_random_data
 from stanct.targets.program_target import ProgramTarget

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.local import LocalFit, mixture_of, moment_match
 from stanct.bases.modes import FitSeeds, Hints, Modes, effort_of, find_modes
 from stanct.bases.nested import Nested
@@ -17,10 +16,11 @@ from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.starts import reach_of
 from stanct.bases.tails import Tails, find_tails
 from stanct.bases.wide import MOST_DENSE, RADII, STARTS, fit_wide
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError
-from stanct.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase

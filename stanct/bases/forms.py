@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.fits import FittedBase
 from stanct.bases.pilots import half_width
 from stanct.bases.starts import approximations
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError
-from stanct.seeds import stan_seed
 from stanct.stan.forms import Block, look_names, looking
 from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stanct.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.bases.weights import belonging, maximised
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 

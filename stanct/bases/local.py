@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.deadline import at_most
-from stanct.errors import EngineError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.deadline import at_most
+from stanct.common.errors import EngineError
 from stanct.path.gaussian import LOG_2PI, GaussianBase, mixture_moments
 from stanct.path.mixture import MixtureBase
 from stanct.targets.protocols import BatchDensity, SampledDensity

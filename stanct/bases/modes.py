@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
@@ -39,11 +38,12 @@ from stanct.bases.starts import (
     laplace_fits,
     reach_of,
 )
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError, StanctError
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.tape import has_own_thread
-from stanct.errors import EngineError, StanctError
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import beside, heard

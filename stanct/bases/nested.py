@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.bases.incremental import MOST_POINTS, incremental_mixture
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
 from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments

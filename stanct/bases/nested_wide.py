@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.local import LocalFit
 from stanct.bases.nested import MOST_OUTER, Fit, Nested
 from stanct.bases.scouts import annealed_scouts
-from stanct.errors import EngineError
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.narrowed import Frame, frame_of, narrowed

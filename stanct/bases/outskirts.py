@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.path.gaussian import GaussianBase
 
 # Standard deviations of the normals from which points are drawn: of the modes, and around the

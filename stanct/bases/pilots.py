@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes, explains
 from stanct.bases.scouts import annealed_scouts
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import EngineError
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError
 from stanct.path.bridge import bridge_log_evidence
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
-from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
 
 WARMUP, DRAWS = 300, 300

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit
 from stanct.bases.weights import maximised
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import LOG_2PI, GaussianBase
 from stanct.path.mixture import MixtureBase
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import EngineError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import EngineError
 from stanct.kernels import (
     Mover,
     Moves,

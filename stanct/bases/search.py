@@ -23,11 +23,11 @@ from functools import cached_property
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
 from stanct.bases.outskirts import outskirts, standing_out
 from stanct.bases.resolution import finest_ratio
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.kernels import SIGNATURE
 from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
 from stanct.path.gaussian import GaussianBase, mixture_moments

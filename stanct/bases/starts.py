@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from stanct.bases.local import LocalFit, bounded, hessian, laplace_fit
+from stanct.common.errors import EngineError, SamplingError, first_few
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock
-from stanct.errors import EngineError, SamplingError, first_few
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
-from stanct.seeds import stan_seed
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.arrays import Array
 from stanct.bases.local import LocalFit
 from stanct.bases.pilots import log_mass
+from stanct.common.arrays import Array
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.protocols import SampledDensity
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial import KDTree
 
-from stanct.arrays import Array, log_sum_exp
 from stanct.bases.local import LocalFit, distinct_modes
 from stanct.bases.pilots import DRAWS, WARMUP, bridged
 from stanct.bases.starts import approximations
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import EngineError
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError
 from stanct.path.gaussian import GaussianBase, gaussian_moments
-from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 

@@ -22,20 +22,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.local import SAME_MODE, bounded
 from stanct.bases.nested import Nested
 from stanct.bases.nested_wide import find_nested_wide
 from stanct.bases.pilots import measured
 from stanct.bases.search import ascents_from
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError
 from stanct.path.base import Base
 from stanct.path.bridge import bridge_log_evidence
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
-from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from stanct.errors import EngineError
+from stanct.common.errors import EngineError
 
 STAN_VERSION = "2.39.0"
 # cmdstanpy prefers folders `cmdstan-<number>` to other names, so an official CmdStan always wins.

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
-from stanct.errors import EngineError
-from stanct.resources import is_own, make_own_folder
+from stanct.common.errors import EngineError
+from stanct.common.resources import is_own, make_own_folder
 
 CACHE_VARIABLE = "STANCT_CACHE"
 # Where programs are built, and seconds after which such a folder was left by a killed process.

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.deadline import heed, result, seconds_left
+from stanct.common.arrays import Array
+from stanct.common.deadline import heed, result, seconds_left
+from stanct.common.errors import EngineError
 from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import kept
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.engines.homes import INSTALL, Home, find, require_cmdstanpy, using
 from stanct.engines.opencl import preferred
-from stanct.errors import EngineError
 
 if TYPE_CHECKING:
     from cmdstanpy import CmdStanMCMC, CmdStanModel

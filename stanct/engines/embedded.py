@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError
 from stanct.engines.plain_names import plainly_named
 from stanct.engines.tape import on_tape, stanli
-from stanct.errors import EngineError
 from stanct.stan.guards import guarded
 
 ParameterShapes = Mapping[str, tuple[int, ...]]

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stanct.common.errors import EngineError
 from stanct.engines.assemble import assemble, is_assembled, is_current
-from stanct.errors import EngineError
 
 INSTALL = "Run `stanct install-cmdstan`."
 _RELEASES = "https://github.com/stan-dev/cmdstan/releases"

@@ -6,7 +6,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from stanct.errors import EngineError
+from stanct.common.errors import EngineError
 
 # Debian packages of a CPU device, and of what is needed to build programs for it.
 PACKAGES = "clinfo pocl-opencl-icd ocl-icd-opencl-dev opencl-clhpp-headers"

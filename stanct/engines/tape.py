@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from stanct.deadline import heed, result, seconds_left
-from stanct.errors import EngineError
+from stanct.common.deadline import heed, result, seconds_left
+from stanct.common.errors import EngineError
 
 if TYPE_CHECKING:
     import stanli

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 import platformdirs
 
-from stanct.arrays import Array
-from stanct.errors import StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 
 # A tail is a fifth of them, and has five weights at least.
 FEWEST_WEIGHTS = 25

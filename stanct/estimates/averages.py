@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.digits import in_line
 from stanct.estimates.path import between_error

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import root
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tail import Tail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 
 # No more decimals than these are shown. A smaller error is that of rounding.
 MOST = 6

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.averages import weighted_quantile
 
 # Number of weighted quantiles of a distribution, and of levels for its excess mass.

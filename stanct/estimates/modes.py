@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
+from stanct.common.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
 from stanct.estimates.averages import expectation
 from stanct.estimates.path import Evidence
 

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import brentq
 
-from stanct.arrays import Array, even_share, log_sum_exp
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, even_share, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.digits import decimals, log_z_in_words, shown
 from stanct.estimates.tail import Tail

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stanct.arrays import Array, even_share
+from stanct.common.arrays import Array, even_share
 from stanct.estimates.arviz_bridge import pareto_k
 
 # Above this shape, the tail is heavy.

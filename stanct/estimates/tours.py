@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import stdtrit
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 
 # The two-sided 95 % limit of a standard normal, which readers of a standard error apply to it.
 NORMAL_LIMIT = 1.959964

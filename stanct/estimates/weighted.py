@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import MOST_AT_ONCE, Array, columns, is_mapped
-from stanct.errors import StanctError
+from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
+from stanct.common.errors import StanctError
 from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
 from stanct.estimates.tours import Tours

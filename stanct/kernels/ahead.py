@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import typeof
 
-from stanct import compiling
+from stanct.common import compiling
 from stanct.kernels.annealing import Schedule, anneal, make_population, make_tally
 from stanct.kernels.contact import Flow, contact_flow, make_swarm
 from stanct.kernels.densities import make_extended

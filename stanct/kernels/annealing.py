@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, REJECTED, State, delta_of
 from stanct.kernels.hmc import Mover, tempered_move

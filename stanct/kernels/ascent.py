@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import compiled, part, summed
+from stanct.common.arrays import Array
+from stanct.common.compiling import compiled, part, summed
 
 # Steps that are remembered.
 MEMORY = 8

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, inlined, number_below
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, inlined, number_below
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, delta_of, evaluate
 from stanct.kernels.hmc import Phase

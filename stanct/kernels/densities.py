@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias, PowerBias
 

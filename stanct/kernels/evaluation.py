@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, inlined, summed
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, inlined, summed
 from stanct.kernels.densities import Problem
 
 OK, REJECTED, DIVERGED = 0, 1, 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, inlined, summed
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, inlined, summed
 from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import HALF_LOG_2PI, OK, Scratch, evaluated
 

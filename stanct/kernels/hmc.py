@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, copy
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, copy
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import (
     DIVERGED,

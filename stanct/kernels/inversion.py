@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import compiled
+from stanct.common.arrays import Array
+from stanct.common.compiling import compiled
 
 # The least β that is no atom.
 SMALLEST = 1e-300

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import compiled, number_below
+from stanct.common.arrays import Array
+from stanct.common.compiling import compiled, number_below
 
 
 class Potential(NamedTuple):

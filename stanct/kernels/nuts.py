@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, inlined, part, summed
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, inlined, part, summed
 from stanct.engines.embedded import STATISTICS
 from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import Scratch

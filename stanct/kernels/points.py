@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import compiled
+from stanct.common.arrays import Array
+from stanct.common.compiling import compiled
 
 
 @compiled

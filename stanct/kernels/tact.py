@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, copy
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, copy
 from stanct.kernels.noisy import Potential, Reading, energy_at
 
 # Biases of the tempering variable.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import borrowed, compiled, copy
+from stanct.common.arrays import Array
+from stanct.common.compiling import borrowed, compiled, copy
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
 from stanct.kernels.hmc import Mover, refresh, step_at, tempered_move

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from stanct.arrays import Array
-from stanct.errors import EngineError
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError
 
 # Iterations before the first window of the metric, of that window, and after the last one.
 FIRST, WINDOW, LAST = 75, 25, 50

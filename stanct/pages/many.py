@@ -30,7 +30,7 @@ def many_page(table: pd.DataFrame, label: str, seed: int) -> HtmlPage:
     Parameters
     ----------
     table
-        As `stanct.many.Many.table`.
+        As `stanct.api.many.Many.table`.
     label
         The program.
     """

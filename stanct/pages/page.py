@@ -20,12 +20,12 @@ from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from stanct.drafts import write_whole
-from stanct.errors import StanctError
+from stanct.common.drafts import write_whole
+from stanct.common.errors import StanctError
+from stanct.common.resources import remedy_for, resource_folder
+from stanct.common.settings import check_page_file
 from stanct.estimates.digits import MOST, shown
 from stanct.plots.canvas import INK, QUIET, RULE
-from stanct.resources import remedy_for, resource_folder
-from stanct.settings import check_page_file
 from stanct.stan.highlight import highlighted
 
 # The page's colours replace those of a picture, so that it follows light and dark mode.
@@ -193,7 +193,7 @@ def render_page(template: str, **values: object) -> HtmlPage:
 
     The page's security policy allows only its own script and no network access.
     """
-    from stanct.version import __version__
+    from stanct.common.version import __version__
 
     folder = resource_folder("templates") / "pages"
     script = (folder / "page.js").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from stanct import plots
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.pages.page import Picture, number, picture, with_error
 from stanct.plots.canvas import SIZE
 from stanct.plots.evidence import delta_means

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, cast
 
-from stanct.options import DEFAULTS, Options
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
+from stanct.samplers.options import DEFAULTS, Options
 
 GIVEN = "given"
 """Stands in provenance for an object that was passed."""

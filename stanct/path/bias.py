@@ -18,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import SamplingError, StanctError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError, StanctError
 
 # Below this |r|, log((1 − e^{−r}) / r) is computed from its series, with error r⁴/2880.
 _SERIES = 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 
 
 def bridge_log_evidence(

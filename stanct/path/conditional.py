@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import LOG_2PI
 

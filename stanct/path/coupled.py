@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.path.bias import log_integrals
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit, logit
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.path.bias import Bias, tempered
 
 # The time at β is proportional to this power of the path's speed. With power 1, equal steps of the

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 
 # Where a larger share of the elements may be other than zero, colours hardly spare a gradient. What
 # is coupled with a larger share of all coordinates may have a colour for itself.

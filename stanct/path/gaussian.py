@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError
 
 LOG_2PI = float(np.log(2 * np.pi))
 

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 from scipy.sparse.linalg import svds
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_density
 
 # The least variance, relative to that of independent coordinates, of a direction worth its cost.

@@ -13,8 +13,8 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import LOG_2PI, GaussianBase, mixture_moments
 from stanct.path.whitened import Whitened
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.path.conditional import Slices
 from stanct.path.gaussian import LOG_2PI
 from stanct.path.low_rank import LowRankBase

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from scipy.special import ndtr
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
 from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase

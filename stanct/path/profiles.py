@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.meshes import (
+from stanct.common.arrays import Array
+from stanct.path.meshes import (
     JOINING,
     climbed,
     in_pieces,

@@ -7,7 +7,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 
 # Okabe & Ito's hues, with a lightness that stands out on white and on black alike.
 CHAIN_COLOURS = (

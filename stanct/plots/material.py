@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.path import Curve, Evidence
 
 

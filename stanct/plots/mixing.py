@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.plots.canvas import (
     INK,
     LETTERS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.modality import Modality, modalities
 from stanct.plots.canvas import INK, LETTERS, MAIN, chain_colour, drawing

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import norm
 
-from stanct.arrays import Array
-from stanct.errors import StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 from stanct.estimates.averages import weighted_quantile
 from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
 from stanct.runs.evidence_run import EvidenceRun

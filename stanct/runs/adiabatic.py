@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import StanctError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import StanctError
 from stanct.estimates.mean_weight import log_mean_weight, mean_weight_evidence
 from stanct.estimates.path import Curve, Evidence
 from stanct.runs.diagnostics import (

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
-from stanct.errors import StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import compare_by_loo, inference_data
 from stanct.estimates.averages import Expectation

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.bridge import Bridge, swapped_evidence
 from stanct.estimates.path import Evidence

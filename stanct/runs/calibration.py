@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import chdtr, chdtrc, logit, ndtr, ndtri
 
 from stanct.runs.many import Many
-
-if TYPE_CHECKING:
-    from stanct.pages.page import HtmlPage
+from stanct.runs.verbs import Reported
 
 # A test fails if so small a share of right programs fails any of the tests.
 LEVEL = 0.01
@@ -27,7 +24,7 @@ FEWEST, LEAST_SHARE = 8, 0.9
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Reported):
     """Results of `calibrate`.
 
     Attributes
@@ -131,16 +128,6 @@ class Calibration:
     def unreliable(self) -> int:
         """Number of runs with an error or with a failed check, which the tests include."""
         return sum(len(many.table) - len(many.reliable) for many in self.runs.values())
-
-    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """Return the calibration as one self-contained HTML page, written to a file if asked."""
-        # Results need no figures, and Matplotlib is slow to load.
-        from stanct.pages.calibration import calibration_page
-
-        page = calibration_page(self)
-        if file is not None:
-            page.write(file)
-        return page
 
     def __repr__(self) -> str:
         made, counted = len(self.made_by), self.counted

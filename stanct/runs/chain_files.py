@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
-from stanct.errors import StanctError
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 
 NAMES_OF_CHAINS = ("chain__", ".chain", "chain")
 _SETTING = re.compile(

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import StanctError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.digits import decimals, shown
@@ -26,9 +26,7 @@ from stanct.runs.loading import load
 from stanct.runs.normalised import lacking
 from stanct.runs.run import Run
 from stanct.runs.same_data import declared_data, refuse_other_data
-
-if TYPE_CHECKING:
-    from stanct.pages.comparison import HtmlPage
+from stanct.runs.verbs import Reported
 
 # Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor instead of twice that.
 STRENGTHS = (
@@ -84,7 +82,7 @@ class BayesFactor:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Reported):
     """Several models of the same data; created by `compare`.
 
     Errors are those of independent runs. Every number assumes that each program is a normalised
@@ -324,27 +322,6 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison of {', '.join(self.names)}\n{self.verdict}"
-
-    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """Return the comparison as one self-contained HTML page.
-
-        Parameters
-        ----------
-        file
-            File to write the page to; by default none.
-
-        Raises
-        ------
-        StanctError
-            The file cannot be written.
-        """
-        # A comparison needs no figures, and Matplotlib is slow to load.
-        from stanct.pages.comparison import comparison_page
-
-        page = comparison_page(self)
-        if file is not None:
-            page.write(file)
-        return page
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()

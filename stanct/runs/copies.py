@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array, joined_rows
+from stanct.common.arrays import Array, joined_rows
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array, joined_rows
+from stanct.common.arrays import Array, joined_rows
 from stanct.estimates.pairs import PairEstimator
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
-from stanct.errors import first_few
+from stanct.common.arrays import Array
+from stanct.common.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
 from stanct.runs.verdicts import Check, check

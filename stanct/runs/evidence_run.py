@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
 from stanct.runs.diagnostics import beyond_checks, length_check, two_stages_check

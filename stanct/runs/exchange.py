@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stanct.errors import SavedRunError
-from stanct.resources import remedy_for
+from stanct.common.errors import SavedRunError
+from stanct.common.resources import remedy_for
 
 
 def replace_folder(

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import stanio
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 from stanct.engines.embedded import DrawBlock
-from stanct.errors import StanctError
 from stanct.estimates.arviz_bridge import read_netcdf
 from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains
 from stanct.targets.program_target import ProgramTarget

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import ProgramError, StanctError
 from stanct.engines.embedded import CompilerMessageError, Recipe
-from stanct.errors import ProgramError, StanctError
 from stanct.stan.pointwise import Pointwise, pointwise
 from stanct.stan.program import Program
 from stanct.targets.density import Density

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.path import Curve, Evidence

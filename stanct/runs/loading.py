@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from stanct.errors import SavedRunError, shortened
+from stanct.common.errors import SavedRunError, shortened
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.coupled import CoupledRun

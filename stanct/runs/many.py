@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-if TYPE_CHECKING:
-    from stanct.pages.page import HtmlPage
+from stanct.runs.verbs import Reported
 
 
 @dataclass(frozen=True)
-class Many:
+class Many(Reported):
     """The evidence of many data sets under one program.
 
     Attributes
@@ -42,16 +40,6 @@ class Many:
         """The rows without an error and without a failed check."""
         calm = (self.table["error"] == "") & (self.table["failed"] == "")
         return self.table.loc[calm.to_numpy()]
-
-    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """Return all results as one self-contained HTML page, and write it to a file if asked."""
-        # Results need no figures, and Matplotlib is slow to load.
-        from stanct.pages.many import many_page
-
-        page = many_page(self.table, self.label, self.seed)
-        if file is not None:
-            page.write(file)
-        return page
 
     def __repr__(self) -> str:
         done, calm = len(self.table), len(self.reliable)

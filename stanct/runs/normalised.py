@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stanct.errors import first_few
+from stanct.common.errors import first_few
 from stanct.runs.verdicts import Check, check
 
 

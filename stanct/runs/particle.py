@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from stanct.arrays import Array, forget
+from stanct.common.arrays import Array, forget
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import FEWEST_TOURS

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import StanctError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import StanctError
 from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.ladder import LadderEstimator

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.copies import copy_log_weights, normalised
 from stanct.path.bias import PowerBias
 from stanct.runs.copies import CopyRun, largest_r_hat, mixing_checks

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.copies import CopyEstimator
 from stanct.estimates.path import Evidence
 from stanct.path.bias import CopyBias

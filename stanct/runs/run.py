@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
@@ -24,15 +23,13 @@ from stanct.runs.inference import groups_of
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
+from stanct.runs.verbs import Extendable, Reported
 from stanct.runs.verdicts import Check, Verdict
 from stanct.work.blas import one_blas_thread
 
-if TYPE_CHECKING:
-    from stanct.pages.report import HtmlPage
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(ABC):
+class Run(Reported, Extendable, ABC):
     """Draws of a sampler, and the estimates that follow from them.
 
     A run whose method also estimates log Z is an `EvidenceRun`.
@@ -437,75 +434,6 @@ class Run(ABC):
         """Save the run in place of the checkpoint in its folder, and return it as loaded."""
         self._save(folder)
         return self.load(folder)
-
-    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
-        """Return an HTML page with the result, its uncertainty and its diagnostics.
-
-        The page is self-contained: it needs no network and follows the reader's light or dark
-        setting.
-
-        Parameters
-        ----------
-        file
-            File to write the page to; by default none.
-
-        Returns
-        -------
-        HtmlPage
-            Text of the page, which a notebook renders.
-
-        Raises
-        ------
-        StanctError
-            The file cannot be written.
-        """
-        # Matplotlib is loaded only for users who want figures.
-        from stanct.pages.report import report_page
-
-        page = report_page(self)
-        if file is not None:
-            page.write(file)
-        return page
-
-    def extend(
-        self,
-        draws: int,
-        *,
-        target: Any = None,
-        threads: int | None = None,
-        executor: Executor | str | None = None,
-        progress: bool = True,
-    ) -> Self:
-        """Go on with this run, which may have been loaded, and return the longer one.
-
-        Base, bias, ladder and step sizes stay as they are, and the estimates use all draws. Chains
-        go on from their last draws. Those of ``joint`` and ``pseudo_extended`` first warm up again,
-        because their metric is not stored. All rungs of ``parallel_tempering`` start at the last
-        draw at β = 1, and the scans of a warm-up are left out. ``power_posterior`` warms up at each
-        power again. ``ais`` anneals new particles. Runs of ``adiabatic``, ``tact`` and
-        ``stanct.bridge`` cannot be extended. The random streams
-        follow from the run's seed, so a loaded run gets the same draws as the saved one.
-
-        Parameters
-        ----------
-        draws
-            Further draws of each chain.
-        target
-            The run's target, needed only where it is a Python function.
-        threads, executor, progress
-            As in `stanct.sample`.
-
-        Raises
-        ------
-        SamplingError
-            The method cannot go on, or an option or the target is wrong.
-        """
-        # A run knows no sampler.
-        from stanct.extending import extended
-
-        return extended(
-            self, draws, target=target, threads=threads, executor=executor, progress=progress
-        )
 
     def _joined(self, more: Any) -> dict[str, Any]:
         """Fields of this run with those of `more`, where they are no arrays of draws."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.runs.run import Run
 
 

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
-from stanct.errors import SavedRunError, shortened
-from stanct.names import KINDS
+from stanct.common.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
+from stanct.common.errors import SavedRunError, shortened
+from stanct.common.names import KINDS
+from stanct.common.settings import closed, usable_path
 from stanct.path.base import Base, base_from_arrays
 from stanct.runs.binding import check_digests, check_seal, digest, sealed
 from stanct.runs.exchange import aside_of, replace_folder, standing
-from stanct.settings import closed, usable_path
 
 # Names of the files of single arrays.
 _ARRAY = re.compile(r"array-\d{1,9}\.npy", re.ASCII)

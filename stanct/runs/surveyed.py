@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.modes import mode_table
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base

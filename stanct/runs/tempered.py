@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array, joined_rows
-from stanct.errors import StanctError
+from stanct.common.arrays import Array, joined_rows
+from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence

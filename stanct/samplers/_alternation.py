@@ -16,8 +16,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array
-from stanct.deadline import ended_by
+from stanct.common.arrays import Array
+from stanct.common.deadline import ended_by
+from stanct.common.names import MODES
+from stanct.common.settings import MOST_COUNTED, Whole
 from stanct.kernels import (
     GibbsOut,
     Mover,
@@ -32,7 +34,6 @@ from stanct.kernels import (
     make_table,
     pool_tables,
 )
-from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course
@@ -44,7 +45,6 @@ from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, Round, acceptance_by_beta, course_under, refit_base
 from stanct.samplers._watch import Watch
-from stanct.settings import MOST_COUNTED, Whole
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 from stanct.work.shelf import Shelf

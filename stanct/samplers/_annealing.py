@@ -15,8 +15,10 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.names import MODES
+from stanct.common.settings import Flag, Ladder, Whole
 from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.kernels import (
     Mover,
@@ -34,7 +36,6 @@ from stanct.kernels import (
     make_tally,
     pool_tables,
 )
-from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
@@ -45,7 +46,6 @@ from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import acceptance_by_beta
-from stanct.settings import Flag, Ladder, Whole
 from stanct.work.execution import Borrow
 
 Result = TypeVar("Result", covariant=True)

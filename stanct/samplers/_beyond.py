@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.modes import effort_of
+from stanct.common.arrays import Array
 from stanct.engines.embedded import DrawBlock
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run

@@ -17,17 +17,17 @@ from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import LostExecutorError
+from stanct.common.seeds import stan_seed
+from stanct.common.settings import MOST_COUNTED, Real, Whole
 from stanct.engines.embedded import Nuts, heeding_interrupts
-from stanct.errors import LostExecutorError
 from stanct.path.base import Base
 from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
 from stanct.samplers._nuts import Block, NutsDraws, NutsSampler
-from stanct.seeds import stan_seed
-from stanct.settings import MOST_COUNTED, Real, Whole
 from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 from stanct.work.workers import warn_of

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock, Nuts, Recipe
 from stanct.path.coupled import CoupledBias
@@ -26,7 +27,6 @@ from stanct.samplers._lanes import whole_chain
 from stanct.samplers._looks import until_precise
 from stanct.samplers._nuts import control_of, generated
 from stanct.samplers.power_posterior import PowerPosterior, PriorAndLikelihood
-from stanct.seeds import stan_seed
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import extended_hamiltonian_recipe, prior_likelihood_recipe
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from stanct import kernels
-from stanct.deadline import seconds_left
+from stanct.common.deadline import seconds_left
 from stanct.estimates.path import ROUNDING
 from stanct.kernels import make_problem, make_scratch
 from stanct.path.base import Base

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
 from stanct.bases.forms import (
@@ -24,11 +23,13 @@ from stanct.bases.forms import (
     standardised,
 )
 from stanct.bases.modes import Hints
-from stanct.deadline import nobody_waits, out_of_time, seconds_given
+from stanct.common.arrays import Array
+from stanct.common.deadline import nobody_waits, out_of_time, seconds_given
+from stanct.common.errors import EngineError, ProgramError, SamplingError
+from stanct.common.seeds import Seeds
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.errors import EngineError, ProgramError, SamplingError
 from stanct.estimates.arviz_bridge import loading
 from stanct.path.base import Base, gradients_per_draw
 from stanct.runs.run import Run
@@ -37,7 +38,6 @@ from stanct.samplers._precision import Enough, Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.samplers._variables import PATIENCE, Later, variables_of
-from stanct.seeds import Seeds
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Executed, Execution

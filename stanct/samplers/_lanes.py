@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.kernels import State, StepTable, make_problem
 from stanct.path.base import Base
 from stanct.runs.run import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from stanct.deadline import ended_by
-from stanct.errors import LostExecutorError
+from stanct.common.deadline import ended_by
+from stanct.common.errors import LostExecutorError
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.verdicts import failures
 from stanct.samplers._job import Job

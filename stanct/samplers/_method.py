@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.settings import MOST_COUNTED, Real, Whole, check_fields, refuse_unknown
 from stanct.kernels import Moves
 from stanct.samplers._job import Job, Plan
-from stanct.settings import MOST_COUNTED, Real, Whole, check_fields, refuse_unknown
 
 Result = TypeVar("Result", covariant=True)
 
@@ -34,7 +34,8 @@ class Method(ABC, Generic[Result]):
     """Base class of sampling methods; derive from it to write your own.
 
     The fields of a method are its own settings. A field whose type carries a rule of
-    `stanct.settings`, such as ``Annotated[int, Whole(1)]``, is checked when the method is created.
+    `stanct.common.settings`, such as ``Annotated[int, Whole(1)]``, is checked when the method is
+    created.
 
     Attributes
     ----------

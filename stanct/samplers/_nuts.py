@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import EngineError, SamplingError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
-from stanct.errors import EngineError, SamplingError
 from stanct.kernels import Orbit, make_extended, make_nuts_out, make_scratch, make_subtrees
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 from stanct.path.base import Base

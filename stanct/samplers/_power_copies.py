@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from stanct.arrays import Array
 from stanct.bases.fits import FittedBase
-from stanct.deadline import interruption
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.deadline import interruption
+from stanct.common.errors import SamplingError
 from stanct.path.base import Base
 from stanct.path.bias import PowerBias
 from stanct.path.gaussian import LOG_2PI

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
 from stanct.bases.fits import LEAST_SHRINKAGE
-from stanct.deadline import heed, nobody_waits, result
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.deadline import heed, nobody_waits, result
+from stanct.common.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base, Drawn
 from stanct.path.bias import AnyBias

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.optimize import root_scalar
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.settings import Choice, Flag, Instance, Numbers, Real, Whole
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Dynamics
-from stanct.settings import Choice, Flag, Instance, Numbers, Real, Whole
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {

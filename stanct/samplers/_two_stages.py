@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array, even_share
 from stanct.bases.modes import effort_of
 from stanct.bases.nested import MOST_GRADIENTS, Nested, find_nested
-from stanct.errors import LostExecutorError, SamplingError
+from stanct.common.arrays import Array, even_share
+from stanct.common.errors import LostExecutorError, SamplingError
 from stanct.estimates.mean_weight import log_mean_weight
 from stanct.path.base import Drawn, lent
 from stanct.runs.run import Run

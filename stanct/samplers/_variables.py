@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stanct.arrays import MOST_AT_ONCE, Array, forget
-from stanct.deadline import deadline
+from stanct.common.arrays import MOST_AT_ONCE, Array, forget
+from stanct.common.deadline import deadline
 from stanct.path.base import Base
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import heard

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.kernels import noisy
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Bias, Dynamics, TactOut, Walker

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import ENOUGH_TOURS, Tours
 from stanct.estimates.weighted import least_effective

@@ -25,8 +25,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array, log_sum_exp
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError
+from stanct.common.settings import MOST_COUNTED, Real, Whole
 from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.kernels import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.base import Base
@@ -37,7 +38,6 @@ from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method
 from stanct.samplers._precision import Precision
-from stanct.settings import MOST_COUNTED, Real, Whole
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import heard
 

@@ -17,16 +17,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from stanct.arrays import even_share, largest_of
 from stanct.bases.fits import FittedBase
 from stanct.bases.modes import effort_of
 from stanct.bases.nested import find_nested
 from stanct.bases.pilots import half_width
 from stanct.bases.wide import MOST_DENSE
-from stanct.deadline import out_of_time
-from stanct.errors import LostExecutorError
+from stanct.common.arrays import even_share, largest_of
+from stanct.common.deadline import out_of_time
+from stanct.common.errors import LostExecutorError
+from stanct.common.names import MODES
+from stanct.common.seeds import Seeds
+from stanct.common.settings import Flag, Real, Whole
 from stanct.estimates.tours import ENOUGH_TOURS
-from stanct.names import MODES
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
@@ -40,8 +42,6 @@ from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
 from stanct.samplers.parallel_tempering import ParallelTempering
 from stanct.samplers.simulated_tempering import SimulatedTempering
-from stanct.seeds import Seeds
-from stanct.settings import Flag, Real, Whole
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import heard

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array
-from stanct.deadline import OutOfTime, out_of_time
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.deadline import OutOfTime, out_of_time
+from stanct.common.errors import SamplingError
 from stanct.kernels import make_problem
 from stanct.runs.bracket import Bracket
 from stanct.samplers._annealing import Annealing, Down, joined_counts, joined_weights

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from stanct.errors import SamplingError
+from stanct.common.errors import SamplingError
+from stanct.common.settings import Real, Whole
 from stanct.path.coupled import CoupledBias
 from stanct.runs.coupled import CoupledRun
 from stanct.samplers._chains import NutsMethod
 from stanct.samplers._coupled import CoupledChains, OnPlateau, Places
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import control_of
-from stanct.settings import Real, Whole
 from stanct.targets.program_target import ProgramTarget
 
 

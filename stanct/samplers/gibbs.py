@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
+from stanct.common.settings import Knots, Real
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round
-from stanct.settings import Knots, Real
 
 
 @dataclass(frozen=True, kw_only=True)

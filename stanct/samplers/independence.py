@@ -17,9 +17,10 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.deadline import ended_by
-from stanct.names import MODES
+from stanct.common.arrays import Array
+from stanct.common.deadline import ended_by
+from stanct.common.names import MODES
+from stanct.common.settings import Real, Whole
 from stanct.path.base import Base, Drawn, gradients_per_draw, lent
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
@@ -29,7 +30,6 @@ from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._watch import Watch
-from stanct.settings import Real, Whole
 from stanct.work.execution import Borrow
 
 BLOCK = 500

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 import numpy as np
 from scipy.special import expit
 
-from stanct.arrays import Array
-from stanct.deadline import ended_by, interruption
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.deadline import ended_by, interruption
+from stanct.common.errors import SamplingError
+from stanct.common.settings import Choice, Knots, Real
 from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course
@@ -31,7 +32,6 @@ from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, reaching, refit_base
 from stanct.samplers._watch import Watch
-from stanct.settings import Choice, Knots, Real
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.shelf import Shelf
 

@@ -17,8 +17,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from stanct import kernels
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.names import MODES
+from stanct.common.settings import Flag, Ladder, Whole
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.kernels import (
     LadderOut,
@@ -35,7 +37,6 @@ from stanct.kernels import (
     make_table,
     pool_tables,
 )
-from stanct.names import MODES
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
@@ -44,7 +45,6 @@ from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
-from stanct.settings import Flag, Ladder, Whole
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 from stanct.work.progress import Bar

@@ -16,10 +16,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.seeds import stan_seed
+from stanct.common.settings import MOST_COUNTED, Ladder, Real, Whole
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
-from stanct.errors import SamplingError
 from stanct.estimates.ladder import LadderEstimator
 from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
@@ -30,8 +32,6 @@ from stanct.samplers._lanes import whole_chain
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers._precision import Precision
-from stanct.seeds import stan_seed
-from stanct.settings import MOST_COUNTED, Ladder, Real, Whole
 from stanct.stan.prior_mass import corrections, measuring
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density

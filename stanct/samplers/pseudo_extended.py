@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 import numpy as np
 from scipy.special import expit
 
-from stanct.arrays import Array
-from stanct.deadline import ended_by, interruption
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.deadline import ended_by, interruption
+from stanct.common.errors import SamplingError
+from stanct.common.settings import Choice, Numbers, Whole
 from stanct.estimates.copies import CopyEstimator
 from stanct.path.base import Base
 from stanct.path.bias import CopyBias
@@ -31,7 +32,6 @@ from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._power_copies import ROUND_DRAWS, ROUND_WARMUP, PowerCopies, check_instrument
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import copies_inside
-from stanct.settings import Choice, Numbers, Whole
 
 INSTRUMENTS = ("path", "target")
 

@@ -13,13 +13,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.settings import Choice, Knots, Ladder
 from stanct.estimates.path import PathEstimator
 from stanct.path.bias import Bias, LadderBias, ladder_of
 from stanct.path.course import Course, beta_grid
 from stanct.samplers._alternation import Alternation
 from stanct.samplers._rounds import Round
-from stanct.settings import Choice, Knots, Ladder
 
 LADDERS = ("equal", "sigmoidal")
 FIRST_RUNGS = 32

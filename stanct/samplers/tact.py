@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
+from stanct.common.settings import Instance
 from stanct.kernels.tact import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tact import TactRun
@@ -34,7 +35,6 @@ from stanct.samplers._walkers import (
     started,
     typical_energy,
 )
-from stanct.settings import Instance
 from stanct.targets import batches
 from stanct.targets.batches import Batches, Source, StochasticTarget
 from stanct.targets.minibatch import MiniBatch, program_batches

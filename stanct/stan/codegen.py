@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from stanct.errors import StanctError
-from stanct.names import KINDS
+from stanct.common.errors import StanctError
+from stanct.common.names import KINDS
 from stanct.stan.prior_likelihood import prior_likelihood, weighted
 from stanct.stan.program import Program
 from stanct.stan.render import library, render

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import MATRIX_TYPES, Range, Syntax, TypeSpec
 

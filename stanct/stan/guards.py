@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import (
     Call,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from stanct.errors import UnsupportedError
+from stanct.common.errors import UnsupportedError
 from stanct.stan.constraints import indented, wrapped
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.shapes import Scope

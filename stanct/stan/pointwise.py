@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.dependence import Dependence
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.dependence import Dependence, Term
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from stanct.errors import ProgramError
+from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from stanct.resources import resource_folder
+from stanct.common.resources import resource_folder
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
@@ -134,7 +134,7 @@ def _environment() -> Environment:
 
 def render(template: str, program: Program, prefix: str, **values: object) -> str:
     """Render a template. It inserts `values` and never parses them as a template."""
-    from stanct.version import __version__
+    from stanct.common.version import __version__
 
     file_name = re.sub(r"[^ -~]", "?", Path(program.label).name)
     return (

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from stanct.errors import ProgramError, UnsupportedError
+from stanct.common.errors import ProgramError, UnsupportedError
 
 # Comments and strings are matched first, so that an #include inside them is left alone.
 _INCLUDE = re.compile(

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Recipe
-from stanct.errors import SamplingError
 from stanct.kernels import SIGNATURE
 from stanct.kernels.noisy import Potential
 from stanct.targets.density import Density

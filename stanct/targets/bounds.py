@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.stan.program import Program
 from stanct.stan.syntax import Declare, Range, TypeSpec

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import stanio
 
-from stanct.errors import DataError, shortened
-from stanct.settings import near
+from stanct.common.errors import DataError, shortened
+from stanct.common.settings import near
 from stanct.stan.program import Declaration, Program
 from stanct.targets.arithmetic import evaluated
 from stanct.targets.values import fault_in, ragged, read_json, without_booleans

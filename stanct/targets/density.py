@@ -19,7 +19,7 @@ import bridgestan
 import numpy as np
 import stanio
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.engines.homes import home_at

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.errors import LostExecutorError, SamplingError, StanctError, shortened
+from stanct.common.arrays import Array
+from stanct.common.errors import LostExecutorError, SamplingError, StanctError, shortened
 from stanct.kernels import SIGNATURE
 from stanct.work.interrupts import end_if_left_behind
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.targets.program_target import ProgramTarget
 
 Init = Mapping[str, Any] | str | os.PathLike[str]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.targets.density import Density
 
 # Distances from a draw in standard deviations, two for each doubling.

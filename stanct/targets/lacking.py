@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from stanct.common.errors import EngineError, ProgramError, shortened
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
-from stanct.errors import EngineError, ProgramError, shortened
 from stanct.stan.program import Program
 from stanct.stan.shapes import ELEMENTWISE
 

@@ -22,10 +22,10 @@ from typing import Annotated, Any
 import numpy as np
 import stanio
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
+from stanct.common.settings import Flag, Whole, check_fields
 from stanct.engines.embedded import Recipe
-from stanct.errors import DataError, EngineError, ProgramError, SamplingError, StanctError
-from stanct.settings import Flag, Whole, check_fields
 from stanct.stan.codegen import generate
 from stanct.stan.program import Declaration, Program
 from stanct.stan.rewrite import Edit, apply

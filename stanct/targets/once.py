@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.stan.program import Program
 from stanct.stan.source import SourceText

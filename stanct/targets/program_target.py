@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.deadline import OutOfTime, deadline
+from stanct.common.arrays import Array
+from stanct.common.deadline import OutOfTime, deadline
+from stanct.common.errors import EngineError, ProgramError, SamplingError, shortened
+from stanct.common.seeds import stan_seed
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
-from stanct.errors import EngineError, ProgramError, SamplingError, shortened
-from stanct.seeds import stan_seed
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
@@ -71,7 +71,7 @@ class ProgramTarget:
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def record(self) -> dict[str, Any]:
-        """Texts from which `stanct.model.recorded_target` makes this target again."""
+        """Texts from which `stanct.api.model.recorded_target` makes this target again."""
         users = self._users
         return {
             "program": users.expanded,

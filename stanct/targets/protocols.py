@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.kernels import CallableDensity
 from stanct.work.execution import Executed, LentDensity
 

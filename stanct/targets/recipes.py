@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.coupled import CoupledBias

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.errors import ProgramError, shortened
+from stanct.common.arrays import Array
+from stanct.common.errors import ProgramError, shortened
 from stanct.stan.program import Program
 from stanct.stan.syntax import Call, Declare, Statement, walk
 from stanct.targets.data import StanData

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 from stanct.targets.density import Density
 
 # Errors of a coordinate that went to the parameters and back. A parameter comes 5,000 times closer

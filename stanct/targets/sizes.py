@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stanct.errors import ProgramError
-from stanct.resources import memory
+from stanct.common.errors import ProgramError
+from stanct.common.resources import memory
 from stanct.stan.program import Program
 from stanct.stan.syntax import Declare, Range, TypeSpec
 from stanct.targets.arithmetic import Known, evaluated, known_numbers

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
 
 Gradient = Callable[[Array], tuple[float, Array]]
 

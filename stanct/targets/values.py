@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stanct.errors import shortened
+from stanct.common.errors import shortened
 
 DEEPEST = 64
 """Most dimensions of an array."""

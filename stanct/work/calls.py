@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import Any, Generic, TypeVar
 
-from stanct.errors import StanctError
+from stanct.common.errors import StanctError
 from stanct.work.interrupts import GRACE
 
 Call = TypeVar("Call", bound=Callable[[], Any])

@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from stanct.arrays import read_archive
-from stanct.drafts import write_whole
-from stanct.errors import CheckpointError
-from stanct.resources import remedy_for
-from stanct.settings import usable_path
+from stanct.common.arrays import read_archive
+from stanct.common.drafts import write_whole
+from stanct.common.errors import CheckpointError
+from stanct.common.resources import remedy_for
+from stanct.common.settings import usable_path
 
 FORMAT = "stanct checkpoint 2"
 HEAD = "checkpoint.json"

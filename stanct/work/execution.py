@@ -23,9 +23,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.deadline import OutOfTime, completed, deadline, heed, result
-from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
+from stanct.common.arrays import Array
+from stanct.common.deadline import OutOfTime, completed, deadline, heed, result
+from stanct.common.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
 from stanct.work.blas import one_blas_thread, with_one_blas_thread
 from stanct.work.checkpoint import Journal, as_recorded
 from stanct.work.identity import identity
@@ -421,7 +421,7 @@ def executing(
     seed
         Seed of the run; None for the checkpoint's seed, or a fresh one.
     max_seconds
-        Time in seconds after which work under way is stopped; see `stanct.deadline`.
+        Time in seconds after which work under way is stopped; see `stanct.common.deadline`.
     since
         When that time began, by `time.monotonic`; None for now.
     store

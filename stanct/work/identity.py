@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
+from stanct.common.arrays import Array
+from stanct.common.version import __version__
 from stanct.engines import embedded
-from stanct.version import __version__
 from stanct.work.checkpoint import fingerprint
 
 PLAIN = bool | int | float | str

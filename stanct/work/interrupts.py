@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
-from stanct.deadline import OutOfTime, heed, result
+from stanct.common.deadline import OutOfTime, heed, result
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from stanct.common.version import __version__
 from stanct.engines import embedded
-from stanct.version import __version__
 
 
 def stamp() -> dict[str, Any]:

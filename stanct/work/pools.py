@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from stanct.errors import SamplingError, shortened
+from stanct.common.errors import SamplingError, shortened
 from stanct.work.interrupts import Threads
 from stanct.work.isolation import end_with_parent, without_script
 
@@ -53,7 +53,7 @@ def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
     start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(start)
     # Imported once, and not by every worker of every pool.
-    context.set_forkserver_preload(["__main__", "stanct.model"])
+    context.set_forkserver_preload(["__main__", "stanct.api.model"])
     with without_script(), _Processes(workers, mp_context=context, initializer=_begin) as pool:
         yield pool
 

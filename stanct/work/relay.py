@@ -12,8 +12,8 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from stanct.deadline import completed, heed
-from stanct.errors import StanctError
+from stanct.common.deadline import completed, heed
+from stanct.common.errors import StanctError
 from stanct.work.blas import with_one_blas_thread
 from stanct.work.interrupts import GRACE
 

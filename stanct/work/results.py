@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stanct.errors import CheckpointError, first_few, shortened
-from stanct.resources import remedy_for
+from stanct.common.errors import CheckpointError, first_few, shortened
+from stanct.common.resources import remedy_for
 
 RESULTS = "results.jsonl"
 # What a folder's results have that those of another call lack.

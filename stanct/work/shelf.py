@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stanct.arrays import Array, mapped, mapped_file
-from stanct.errors import CheckpointError
-from stanct.resources import remedy_for
+from stanct.common.arrays import Array, mapped, mapped_file
+from stanct.common.errors import CheckpointError
+from stanct.common.resources import remedy_for
 
 
 class Shelf:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.deadline import OutOfTime, at_most, result, seconds_given
-from stanct.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
+from stanct.common.arrays import Array
+from stanct.common.deadline import OutOfTime, at_most, result, seconds_given
+from stanct.common.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
 
 PATIENCE = 10.0
 """Time in seconds without an answer of a worker until the user is told."""

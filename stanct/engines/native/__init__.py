@@ -17,10 +17,10 @@ from pathlib import Path
 
 import bridgestan
 
+from stanct.common.errors import EngineError
 from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import discard, kept
 from stanct.engines.homes import Home
-from stanct.errors import EngineError
 
 _VERSION = version("bridgestan")
 _BRIDGE = Path(__file__).parent / "bridge.cpp"

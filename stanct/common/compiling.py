@@ -36,13 +36,13 @@ from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
-from stanct.arrays import Array
-from stanct.resources import is_own, make_own_folder
+from stanct.common.arrays import Array
+from stanct.common.resources import is_own, make_own_folder
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
 # What the key covers beside the files in `kernels/`.
-_OTHERS = "compiling.py", "meshes.py"
+_OTHERS = "common/compiling.py", "path/meshes.py"
 
 
 def source_key() -> str | None:

@@ -7,26 +7,26 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar, Unpack, overload
 
+from stanct.api.preparing import Asked, prepared
 from stanct.bases.modes import Hints
-from stanct.engines import homes
-from stanct.engines.cmdstan import CmdStan
-from stanct.errors import SamplingError
-from stanct.options import DEFAULTS, ELSEWHERE, Options
-from stanct.preparing import Asked, prepared
-from stanct.resources import within_memory
-from stanct.runs.run import Run
-from stanct.runs.storage import check_store_folder
-from stanct.samplers import METHODS
-from stanct.samplers._job import Job, Plan, engine_name
-from stanct.samplers._method import Method
-from stanct.seeds import Seeds
-from stanct.settings import (
+from stanct.common.errors import SamplingError
+from stanct.common.resources import within_memory
+from stanct.common.seeds import Seeds
+from stanct.common.settings import (
     Whole,
     declared,
     listing,
     near,
     refuse_unknown,
 )
+from stanct.engines import homes
+from stanct.engines.cmdstan import CmdStan
+from stanct.runs.run import Run
+from stanct.runs.storage import check_store_folder
+from stanct.samplers import METHODS
+from stanct.samplers._job import Job, Plan, engine_name
+from stanct.samplers._method import Method
+from stanct.samplers.options import DEFAULTS, ELSEWHERE, Options
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget, naming_causes

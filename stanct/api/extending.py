@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.arrays import joined_rows
+from stanct.common.arrays import joined_rows
+from stanct.common.errors import SamplingError
+from stanct.common.seeds import Seeds
+from stanct.common.settings import Whole, declared
 from stanct.engines.cmdstan import CmdStan
-from stanct.errors import SamplingError
-from stanct.options import Options
 from stanct.path.base import lent
 from stanct.runs.power import PowerRun
 from stanct.runs.run import Run
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method, refuse_other_densities
-from stanct.seeds import Seeds
-from stanct.settings import Whole, declared
+from stanct.samplers.options import Options
 from stanct.stan.forms import in_form
 from stanct.stan.program import Program
 from stanct.targets.data import StanData

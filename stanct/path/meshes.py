@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.compiling import compiled, copy, number_below, part
+from stanct.common.arrays import Array
+from stanct.common.compiling import compiled, copy, number_below, part
 
 # Nodes that may join in a round.
 JOINING = 6

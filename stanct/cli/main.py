@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from stanct.arguments import parser_of_commands
-from stanct.errors import StanctError
-from stanct.names import INTERRUPTED, UNREAD
+from stanct.cli.arguments import parser_of_commands
+from stanct.common.errors import StanctError
+from stanct.common.names import INTERRUPTED, UNREAD
 from stanct.work.interrupts import leave_with
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from stanct.errors import CheckpointError, SamplingError, StanctError, TooLittleTimeError
-from stanct.model import recorded_target
+from stanct.api.model import recorded_target
+from stanct.api.sampling import sample
+from stanct.common.errors import CheckpointError, SamplingError, StanctError, TooLittleTimeError
 from stanct.runs.run import Run
-from stanct.sampling import sample
 from stanct.work.checkpoint import recorded_call
 
 

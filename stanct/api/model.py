@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-from stanct.calibration import Simulator, calibrate
-from stanct.errors import SamplingError, StanctError
-from stanct.many import sample_many
-from stanct.options import Options
-from stanct.resources import remedy_for
+from stanct.api.calibration import Simulator, calibrate
+from stanct.api.many import sample_many
+from stanct.api.sampling import sample
+from stanct.common.errors import SamplingError, StanctError
+from stanct.common.resources import remedy_for
+from stanct.common.settings import listing, near
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -30,8 +31,7 @@ from stanct.runs.tempered import TemperedRun
 from stanct.samplers._method import Method
 from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact
-from stanct.sampling import sample
-from stanct.settings import listing, near
+from stanct.samplers.options import Options
 from stanct.stan.codegen import generate
 from stanct.stan.hierarchies import non_centred
 from stanct.stan.highlight import StanCode
@@ -245,7 +245,7 @@ class TemperedModel:
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. ``"tact"``:
             thermostatted dynamics, also on mini-batches, without evidence.
         options
-            Options of all methods: see `stanct.options.Options`.
+            Options of all methods: see `stanct.samplers.options.Options`.
 
         Raises
         ------
@@ -274,7 +274,7 @@ class TemperedModel:
         method
             Settings of the annealing; the defaults of `stanct.AIS` if None.
         options
-            Options of all methods: see `stanct.options.Options`.
+            Options of all methods: see `stanct.samplers.options.Options`.
 
         Raises
         ------

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from stanct.arrays import Array
-from stanct.engines import embedded
-from stanct.errors import (
+from stanct.api.sampling import check_options, sample
+from stanct.common.arrays import Array
+from stanct.common.errors import (
     CheckpointError,
     LostExecutorError,
     SamplingError,
@@ -25,18 +25,18 @@ from stanct.errors import (
     first_few,
     shortened,
 )
-from stanct.options import Options
+from stanct.common.seeds import Seeds, stan_seed
+from stanct.common.settings import declared, refuse_unknown
+from stanct.common.version import __version__
+from stanct.engines import embedded
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.many import Many, table_of
 from stanct.runs.run import Run
 from stanct.runs.verdicts import OF_THE_PROGRAM
 from stanct.samplers._method import Method
-from stanct.sampling import check_options, sample
-from stanct.seeds import Seeds, stan_seed
-from stanct.settings import declared, refuse_unknown
+from stanct.samplers.options import Options
 from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget
-from stanct.version import __version__
 from stanct.work.calls import Calls
 from stanct.work.execution import check_seed
 from stanct.work.interrupts import note_sigterm
@@ -154,7 +154,7 @@ def sample_many(
     progress
         Whether a bar on stderr counts the data sets.
     options
-        Options of each run, as in `stanct.options.Options`.
+        Options of each run, as in `stanct.samplers.options.Options`.
 
     Raises
     ------

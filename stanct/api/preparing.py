@@ -17,19 +17,19 @@ from stanct import kernels
 from stanct.bases.fits import SEARCHED
 from stanct.bases.forms import nearer
 from stanct.bases.modes import Hints
-from stanct.deadline import OutOfTime, deadline
+from stanct.common.deadline import OutOfTime, deadline
+from stanct.common.errors import SamplingError, TooLittleTimeError
+from stanct.common.resources import memory
+from stanct.common.seeds import Seeds
+from stanct.common.settings import refuse_unknown
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.native import end_compilers
-from stanct.errors import SamplingError, TooLittleTimeError
-from stanct.options import is_base
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
-from stanct.resources import memory
 from stanct.runs.foreign import sampled
 from stanct.samplers._job import Plan
 from stanct.samplers._method import Method
-from stanct.seeds import Seeds
-from stanct.settings import refuse_unknown
+from stanct.samplers.options import is_base
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.inits import Inits, places_of
 from stanct.targets.program_target import ProgramTarget

@@ -26,7 +26,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_ty
 
 import numpy as np
 
-from stanct.errors import SamplingError, StanctError, shortened
+from stanct.common.errors import SamplingError, StanctError, shortened
 
 MOST_COUNTED = 10**9
 """Largest setting that compiled loops count to."""

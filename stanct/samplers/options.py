@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Annotated, Any, TypedDict
 
+from stanct.common.names import BASES, ENGINES
+from stanct.common.settings import Choice, Flag, Folder, Instance, Real, Whole
 from stanct.engines.cmdstan import CmdStan
-from stanct.names import BASES, ENGINES
 from stanct.path.base import Base
 from stanct.runs.foreign import Fit, is_fit
-from stanct.settings import Choice, Flag, Folder, Instance, Real, Whole
 from stanct.targets.inits import INITS, Inits
 from stanct.work.pools import FORMS
 

@@ -10,11 +10,15 @@ from typing import Annotated, Any, Literal, Unpack, overload
 
 import numpy as np
 
-from stanct.arrays import Array, log_sum_exp
+from stanct.api.model import TemperedModel, temper
+from stanct.api.sampling import sample
 from stanct.bases.unseen import Unseen, unseen_modes
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.errors import SamplingError, StanctError
+from stanct.common.seeds import Seeds, fresh_seed
+from stanct.common.settings import Flag, Whole, check_fields, declared
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.errors import SamplingError, StanctError
 from stanct.estimates.bridge import (
     Bridge,
     bridges,
@@ -24,8 +28,6 @@ from stanct.estimates.bridge import (
     score_error,
     swapped_log_z,
 )
-from stanct.model import TemperedModel, temper
-from stanct.options import Options
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
@@ -37,9 +39,7 @@ from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.samplers.auto import Auto
-from stanct.sampling import sample
-from stanct.seeds import Seeds, fresh_seed
-from stanct.settings import Flag, Whole, check_fields, declared
+from stanct.samplers.options import Options
 from stanct.targets.data import DataSource
 from stanct.targets.once import refuse_random_data
 from stanct.targets.program_target import ProgramTarget
@@ -109,7 +109,7 @@ def bridge(
 ) -> EvidenceRun:
     """Estimate log Z from a fit that you already have, by bridge sampling.
 
-    The evidence is that of the program as you wrote it; `stanct.model.TemperedModel.omissions`
+    The evidence is that of the program as you wrote it; `stanct.api.model.TemperedModel.omissions`
     lists the constants that it leaves out. The estimate takes log densities alone, about
     (6 + 3 × `reshuffles`) for each draw. The search takes gradients: those of Pathfinder, of short
     NUTS chains where it finds something, and of some thousand draws, which tell of another density.
@@ -150,7 +150,7 @@ def bridge(
         The fit cannot be read, lacks a parameter of the program, or has too few draws; or a setting
         is unknown or cannot be right.
     ProgramError, DataError
-        As in `stanct.temper` and `stanct.model.TemperedModel.sample`.
+        As in `stanct.temper` and `stanct.api.model.TemperedModel.sample`.
 
     References
     ----------

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stanct.errors import SamplingError, StanctError
+from stanct.common.errors import SamplingError, StanctError
 
 
 def resource_folder(name: str) -> Path:
@@ -17,7 +17,7 @@ def resource_folder(name: str) -> Path:
 
     In a wheel the folder lies inside the package. In a checkout it lies beside the package.
     """
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parent.parent
     for folder in (package / name, package.parent / name):
         if folder.is_dir():
             return folder

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stanct.arrays import Array
-from stanct.errors import SamplingError, StanctError
-from stanct.many import Model, Simulated, check_numbers, check_truth, sample_many
+from stanct.api.many import Model, Simulated, check_numbers, check_truth, sample_many
+from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError, StanctError
+from stanct.common.seeds import Seeds
 from stanct.runs.calibration import Calibration
 from stanct.runs.many import Many
 from stanct.samplers._method import Method
-from stanct.seeds import Seeds
 from stanct.work.execution import check_seed
 
 PAIR = (
