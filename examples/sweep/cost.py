@@ -39,7 +39,6 @@ from stanct.targets.data import read_data
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
 from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
-from stanct.work.isolation import NoAnswerError, Worker
 
 BOUND = 1.10
 FLOOR = 20.0

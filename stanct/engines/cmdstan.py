@@ -140,7 +140,7 @@ class CmdStan:
         """
         with self._run(
             recipe,
-            [_values(position, shapes) for position in positions],
+            [values_at(position, shapes) for position in positions],
             nuts,
             seed=seed,
             iter_warmup=warmup,
@@ -173,7 +173,7 @@ class CmdStan:
         """
         with self._run(
             recipe,
-            [_values(position, shapes) for position in positions],
+            [values_at(position, shapes) for position in positions],
             nuts,
             seed=seed,
             iter_warmup=0,
@@ -440,7 +440,7 @@ def _compile(program: Path, flags: Mapping[str, str | int], home: Home, *, optim
         _compile(program, flags, home, optimise=False)
 
 
-def _values(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
+def values_at(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
     """Split one chain's unconstrained vector into parameters by name, matrices by columns."""
     values, first = {}, 0
     for name, shape in shapes.items():

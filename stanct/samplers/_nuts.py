@@ -24,6 +24,7 @@ from stanct.kernels import Orbit, make_extended, make_nuts_out, make_scratch, ma
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
@@ -202,13 +203,25 @@ def nuts_sampler(
     target = job.target
     if not isinstance(target, ProgramTarget):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
+    return CmdStanNuts(
+        job.engine, *generated_program(target, base.dense(), bias, copies, fixed_beta), target
+    )
+
+
+def generated_program(
+    target: ProgramTarget,
+    base: GaussianBase,
+    bias: Bias | CopyBias,
+    copies: int,
+    fixed_beta: Array | None = None,
+) -> tuple[Recipe, ParameterShapes]:
+    """The joint or pseudo-extended program with its data, and the shapes of its parameters."""
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
-        recipe = joint_recipe(target, base.dense(), bias)
-        return CmdStanNuts(job.engine, recipe, {z: (base.dimension,), u: ()}, target)
-    recipe = pseudo_extended_recipe(target, base.dense(), bias, copies, fixed_beta)
+        return joint_recipe(target, base, bias), {z: (base.dimension,), u: ()}
     controls = {u: (copies,)} if fixed_beta is None else {}
-    return CmdStanNuts(job.engine, recipe, {z: (base.dimension, copies), **controls}, target)
+    recipe = pseudo_extended_recipe(target, base, bias, copies, fixed_beta)
+    return recipe, {z: (base.dimension, copies), **controls}
 
 
 @dataclass(frozen=True)

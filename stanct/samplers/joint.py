@@ -22,7 +22,6 @@ from stanct.common.errors import SamplingError
 from stanct.common.settings import Choice, Knots, Real
 from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
-from stanct.path.course import Course
 from stanct.runs.coupled import CoupledRun
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
@@ -37,10 +36,6 @@ from stanct.work.shelf import Shelf
 
 PATHS = ("base", "prior")
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
-
-# A linear bias is kept while log z(β) stays within this many nats of it. The chain then still
-# passes the least likely β, and the kinks of a table would shorten the steps of NUTS.
-MOST_DIP = 5.0
 
 # Independent draws of the base for each draw of the chains. A base draw costs one density, a NUTS
 # draw many gradients. Where chains move well, the base contributes most of the error.
@@ -148,7 +143,7 @@ class Joint(NutsMethod[Result]):
             fits = start.given or new is stage.round.base
             new = job.nuts_base(new if fits else reaching(new))
             course = course_under(stage.round, new)
-            bias = course.sharing(own or _coarse_bias(course, start.uniform), share)
+            bias = course.sharing(own or course.coarse_bias(start.uniform), share)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])
             places = np.concatenate([new.whiten(x), ends[:, -1:]], axis=1)
@@ -287,11 +282,3 @@ def _show(watch: Watch, blocks: list[NutsDraws]) -> None:
         return expit(drawn.u), drawn.delta, drawn.gradients
 
     watch.show(draws)
-
-
-def _coarse_bias(course: Course, uniform: float) -> Bias:
-    """The linear bias where it suffices, and otherwise a table along the curve."""
-    log_zeta = float(course.log_z[-1])
-    dip = np.max(np.abs(course.log_z - course.beta * log_zeta))
-    linear = uniform == 1 and dip <= MOST_DIP
-    return Bias.linear(log_zeta) if linear else course.bias(uniform)

@@ -22,7 +22,7 @@ from stanct.common.settings import Choice, Numbers, Whole
 from stanct.estimates.copies import CopyEstimator
 from stanct.path.base import Base
 from stanct.path.bias import CopyBias
-from stanct.path.course import beta_grid
+from stanct.path.course import Course, beta_grid
 from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
@@ -166,7 +166,7 @@ class PseudoExtended(NutsMethod[Result]):
                     base.refitted(flat, weights, least_shrinkage=start.least_shrinkage)
                 )
             if stage.estimator.connected:
-                bias = _prior_by_speed(stage.estimator)
+                bias = prior_by_speed(stage.estimator.course(beta_grid(101)))
             places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
             if self.fixed_beta is None:
                 places = np.concatenate([places, control_of(stage.beta[:, -1])], axis=1)
@@ -343,11 +343,10 @@ class _Stages:
         return copies_inside(job.target, base, shape, rng, free=method.fixed_beta is None)
 
 
-def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
+def prior_by_speed(course: Course) -> CopyBias:
     """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
 
     The β of the target's copy follows the same prior, because nothing else determines it. When
     another copy takes over, this one is released at a β where the modes meet.
     """
-    course = estimator.course(beta_grid(101))
     return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
