@@ -1,5 +1,6 @@
 from .api.bridging import bridge
 from .api.calibration import calibrate
+from .api.importing import import_run
 from .api.many import Simulated, sample_many
 from .api.model import TemperedModel, temper
 from .api.salvaging import salvage
@@ -107,6 +108,7 @@ __all__ = [
     "bridge",
     "calibrate",
     "compare",
+    "import_run",
     "load",
     "salvage",
     "sample",
