@@ -40,12 +40,14 @@ DATA = {"N": 6, "y": Y}
 KINDS = sorted(PAIRS)
 
 
-def density(tau: float, mu: float) -> float:
-    return np.exp(stats.norm.logpdf(mu, 0, 3) - tau + stats.norm.logpdf(Y, mu, tau).sum())
+def density(tau: float) -> float:
+    """Joint density of the data and tau: given it, the data are Gaussian with common mean mu."""
+    covariance = tau**2 * np.eye(6) + 9
+    return np.exp(stats.multivariate_normal.logpdf(Y, np.zeros(6), covariance) - tau)
 
 
-LOG_Z = float(np.log(integrate.dblquad(density, -15, 15, 1e-6, 60)[0]))
-MEAN_TAU = integrate.dblquad(lambda t, m: t * density(t, m), -15, 15, 1e-6, 60)[0] / np.exp(LOG_Z)
+LOG_Z = float(np.log(integrate.quad(density, 0.05, 60, limit=200)[0]))
+MEAN_TAU = integrate.quad(lambda t: t * density(t), 0.05, 60, limit=200)[0] / np.exp(LOG_Z)
 
 
 @pytest.fixture(scope="module", params=KINDS)

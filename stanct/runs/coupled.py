@@ -89,7 +89,7 @@ class CoupledRun(EvidenceRun):
     @property
     def shows(self) -> tuple[str, ...]:
         """As `Run.shows`."""
-        return ("running_log_z", *super().shows)
+        return ("running_log_z", "beta_trace", *super().shows)
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
         """log Z from the first draws of each chain alone, shape (chains, ends)."""
