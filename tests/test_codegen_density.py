@@ -52,8 +52,7 @@ def test_the_embedded_engine_compiles_all_of_it(name: str, kind: str) -> None:
     dimension = load(program.expanded, DATA[name]).param_unc_num()
     data = DATA[name] | base_data(dimension)
     if kind == "pseudo_extended":
-        data |= {"ct_N": 2, "ct_estimate_beta": 1, "ct_fixed_beta": []}
-        data |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
+        data |= {"ct_N": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stanli.Model(stan_code=generate(program, kind), data=data)
@@ -116,8 +115,7 @@ def test_a_diagonal_scale_is_the_matrix_of_it(kind: str) -> None:
     diagonal = np.linspace(0.3, 0.9, dimension)
     copies = 2 if kind == "pseudo_extended" else 1
     rest = DATA["vectors"] | base_data(dimension)
-    rest |= {"ct_N": copies, "ct_estimate_beta": 1, "ct_fixed_beta": [], "ct_xi_knots": KNOTS}
-    rest |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
+    rest |= {"ct_N": copies, "ct_xi_knots": KNOTS}
     rest |= {"ct_beta_at": COUPLING}
     whole = {"ct_is_dense": 1, "ct_base_scale": np.diag(diagonal)}
     short = {"ct_is_dense": 0, "ct_base_scale": diagonal[:, None]}

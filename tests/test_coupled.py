@@ -109,12 +109,10 @@ def test_copies_average_to_log_z(fixed: list[float]) -> None:
     source = "parameters { real x; } model { target += -0.5 * square((x - 1) / 0.7) + 2; }"
     log_z = np.log(0.7 * np.sqrt(2 * np.pi)) + 2
     data = {
-        "ct_D": 1, "ct_base_mean": [0.2], "ct_is_dense": 0, "ct_base_scale": [[1.1]], "ct_K": 2,
-        "ct_bias_beta": [0.0, 1.0], "ct_bias": [0.0, 1.5], "ct_log_g": [0.0, 0.0], "ct_N": 2,
-        "ct_estimate_beta": 0, "ct_fixed_beta": fixed, "ct_from_base": 1, "ct_least_beta": 0,
-        "ct_most_beta": 1,
+        "ct_D": 1, "ct_base_mean": [0.2], "ct_is_dense": 0, "ct_base_scale": [[1.1]], "ct_N": 2,
+        "ct_beta": fixed, "ct_bias": [1.5 * beta for beta in fixed],
     }  # fmt: skip
-    model = load(generate(Program.from_source(source), "pseudo_extended"), data)
+    model = load(generate(Program.from_source(source), "pseudo_extended", fixed=True), data)
     names = model.param_names(include_tp=True, include_gq=True)
     places = [names.index("ct_log_above"), names.index("ct_log_below")]
     grid = np.linspace(-7, 7, 71)

@@ -34,15 +34,17 @@ from stanct.work.relay import Relay, Step
 from stanct.work.shelf import Shelf
 
 
-def generated(target: SampledTarget, kind: str) -> dict[str, str]:
-    """The target's generated programs by kind, with the one of this kind added.
+def generated(target: SampledTarget, kind: str, **variant: bool) -> dict[str, str]:
+    """The target's generated programs by kind, with the one of this kind and variant added.
 
     Raises
     ------
     ProgramError
         The program has no such form.
     """
-    return {**target.programs, kind: target.code(kind)} if isinstance(target, ProgramTarget) else {}
+    if not isinstance(target, ProgramTarget):
+        return {}
+    return {**target.programs, kind: target.code(kind, **variant)}
 
 
 def control_of(beta: Array) -> Array:

@@ -32,6 +32,7 @@ from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._power_copies import ROUND_DRAWS, ROUND_WARMUP, PowerCopies, check_instrument
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import copies_inside
+from stanct.targets.recipes import variant_of
 
 INSTRUMENTS = ("path", "target")
 
@@ -203,7 +204,9 @@ class PseudoExtended(NutsMethod[Result]):
             interrupted=final.cut,
             x=base.unwhiten(flat),
             **final.fields(base),
-            programs=generated(job.target, "pseudo_extended"),
+            programs=generated(
+                job.target, "pseudo_extended", **variant_of(bias, stages.method.betas)
+            ),
             facts={"stopping": precision.record(), "step_size": final.chains.step_size},
         )
 

@@ -134,9 +134,9 @@ class ProgramTarget:
         sampled = self.program.parameter_names
         return tuple(name for name in self._users.parameter_names if name not in sampled)
 
-    def code(self, kind: str) -> str:
-        """Generate the program of one kind."""
-        return generate(self.program, kind, prefix=self.prefix)
+    def code(self, kind: str, **variant: bool) -> str:
+        """Generate the program of one kind; see `generate`."""
+        return generate(self.program, kind, prefix=self.prefix, **variant)
 
     @cached_property
     def density_recipe(self) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from stanct.path.gaussian import GaussianBase
 from stanct.targets.program_target import ProgramTarget
 
 
-def recipe(target: ProgramTarget, kind: str, **names: Any) -> Recipe:
+def recipe(
+    target: ProgramTarget, kind: str, variant: Mapping[str, bool] | None = None, /, **names: Any
+) -> Recipe:
     """The program of a kind with the user's data and these, whose names lack the prefix."""
     extra = {target.prefix + name: value for name, value in names.items()}
-    return Recipe(target.code(kind), target.data.extended(extra) if extra else target.data.text)
+    code = target.code(kind, **(variant or {}))
+    return Recipe(code, target.data.extended(extra) if extra else target.data.text)
 
 
 def joint_recipe(target: ProgramTarget, base: GaussianBase, bias: Bias) -> Recipe:
@@ -41,20 +45,22 @@ def pseudo_extended_recipe(
     fixed_beta : shape (N,)
         The fixed β of the copies; None if they are estimated.
     """
-    powers = isinstance(bias, PowerBias)
-    return recipe(
-        target,
-        "pseudo_extended",
-        **_base(base),
-        **_bias(bias),
-        log_g=bias.log_prior,
-        N=copies,
-        estimate_beta=int(fixed_beta is None),
-        fixed_beta=np.zeros(0) if fixed_beta is None else fixed_beta,
-        from_base=int(not powers),
-        least_beta=bias.bounds[0] if powers else 0.0,
-        most_beta=bias.bounds[1] if powers else 1.0,
-    )
+    names: dict[str, Any] = {**_base(base), "N": copies}
+    if isinstance(bias, PowerBias):
+        names |= {"log_zeta": bias.log_zeta}
+        names |= {"least_beta": bias.bounds[0], "most_beta": bias.bounds[1]}
+    elif fixed_beta is not None:
+        names["bias"] = bias(fixed_beta)
+    else:
+        names |= {**_bias(bias), "log_g": bias.log_prior}
+    if fixed_beta is not None:
+        names["beta"] = fixed_beta
+    return recipe(target, "pseudo_extended", variant_of(bias, fixed_beta), **names)
+
+
+def variant_of(bias: CopyBias, fixed_beta: Array | None) -> dict[str, bool]:
+    """Which pseudo-extended program these need; see `stanct.stan.codegen.generate`."""
+    return {"fixed": fixed_beta is not None, "powers": isinstance(bias, PowerBias)}
 
 
 def prior_likelihood_recipe(target: ProgramTarget, bias: CoupledBias) -> Recipe:
