@@ -33,7 +33,7 @@ def right(run: CoupledRun, name: str) -> None:
     assert evidence.std_error < LARGEST[name]
     assert evidence.log_z == pytest.approx(LOG_Z, abs=4 * evidence.std_error)
     tau = run.expect("tau")
-    assert tau.value == pytest.approx(MEAN_TAU, abs=5 * tau.std_error)
+    assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -49,7 +49,7 @@ def test_log_z_and_means_are_exact(name: str, seed: int, tmp_path: Path) -> None
     assert (longer.draws, longer.z.shape[1]) == (1800, 1800)
     right(longer, name)
     longer.save(tmp_path / "run")
-    assert stanct.load(tmp_path / "run").evidence == longer.evidence
+    assert CoupledRun.load(tmp_path / "run").evidence == longer.evidence
 
 
 @LONG

@@ -43,7 +43,8 @@ KINDS = sorted(PAIRS)
 def density(tau: float) -> float:
     """Joint density of the data and tau: given it, the data are Gaussian with common mean mu."""
     covariance = tau**2 * np.eye(6) + 9
-    return np.exp(stats.multivariate_normal.logpdf(Y, np.zeros(6), covariance) - tau)
+    gaussian: Any = stats.multivariate_normal(np.zeros(6), covariance)  # pyright: ignore
+    return float(np.exp(gaussian.logpdf(Y) - tau))
 
 
 LOG_Z = float(np.log(integrate.quad(density, 0.05, 60, limit=200)[0]))
@@ -120,9 +121,9 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
     assert run.bare_evidence.log_z == pytest.approx(LOG_Z, abs=4 * run.bare_evidence.std_error)
     assert run.engine == "cmdstan"
     tau = run.expect("tau")
-    assert tau.value == pytest.approx(MEAN_TAU, abs=5 * tau.std_error)
+    assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
     assert "log Z" in str(run.report())
     run.save(exported / "saved")
-    assert stanct.load(exported / "saved").evidence == run.evidence
+    assert type(run).load(exported / "saved").evidence == run.evidence
     assert main(["import", str(exported), str(exported / "output"), "--json", "--seed", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["log_z"] == pytest.approx(run.bare_evidence.log_z)

@@ -49,8 +49,8 @@ def pseudo_extended(
     if beta is not None:
         at_beta = np.interp(beta, base["ct_bias_beta"], base["ct_bias"])
         extra |= {"ct_beta": list(beta), "ct_bias": list(at_beta)}
-    variant = {"fixed": beta is not None, "powers": bounds is not None}
-    return load(generate(program, "pseudo_extended", **variant), data | base | extra)
+    code = generate(program, "pseudo_extended", fixed=beta is not None, powers=bounds is not None)
+    return load(code, data | base | extra)
 
 
 def expected(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -232,7 +232,7 @@ def _original(
 
 
 def _generated(
-    target: ProgramTarget, kind: str, extra: dict[str, object], home: str, **variant: bool
+    target: ProgramTarget, kind: str, extra: Mapping[str, object], home: str, **variant: bool
 ) -> Density:
     made = replace(recipe(target, kind, variant, **extra), home=home)
     density = make_density(made, target.program, target.data)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit
@@ -19,6 +19,7 @@ from stanct.common.arrays import Array
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock, Nuts, Recipe
+from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
 from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.runs.coupled import CoupledRun
@@ -49,6 +50,13 @@ class CoupledProgram(ABC):
     def __init__(self, target: ProgramTarget, base: GaussianBase) -> None:
         self.target = target
         self.base = base
+
+    @classmethod
+    def of(cls, job: Job, base: Base) -> Self:
+        """The program of a job's target."""
+        target = job.target
+        assert isinstance(target, ProgramTarget)
+        return cls(target, base.dense())
 
     @abstractmethod
     def recipe(self, bias: CoupledBias) -> Recipe:
@@ -251,7 +259,7 @@ class CoupledChains:
 
 def from_prior(job: Job, nuts: Nuts, rounds: int) -> CoupledRun:
     """Run chains along the path from the prior; short chains at its powers begin it."""
-    base = job.start().base.dense()
+    base = job.start().base
     pilot = PowerPosterior()
     log_z, places = pilot.pilot(job, base)
     job.lap("pilot")
@@ -266,11 +274,9 @@ def from_prior(job: Job, nuts: Nuts, rounds: int) -> CoupledRun:
 def further_from_prior(job: Job, nuts: Nuts, run: CoupledRun) -> CoupledRun:
     """Move the chains of a run on from their last draws."""
     places = Places(run.base.unwhiten(run.z[:, -1]), control_of(run.t[:, -1]))
-    return _from_prior(job, nuts, run.base.dense(), 0).kept(run.bias, places)
+    return _from_prior(job, nuts, run.base, 0).kept(run.bias, places)
 
 
-def _from_prior(job: Job, nuts: Nuts, base: GaussianBase, rounds: int) -> CoupledChains:
-    target = job.target
-    assert isinstance(target, ProgramTarget)
-    facts = {"log_prior_mass": PriorAndLikelihood.of(target).log_prior_mass()}
-    return CoupledChains(job, nuts, FromPrior(target, base), rounds, facts)
+def _from_prior(job: Job, nuts: Nuts, base: Base, rounds: int) -> CoupledChains:
+    facts = {"log_prior_mass": PriorAndLikelihood.of(job.target).log_prior_mass()}
+    return CoupledChains(job, nuts, FromPrior.of(job, base), rounds, facts)

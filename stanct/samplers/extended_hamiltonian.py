@@ -60,7 +60,7 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
     def run(self, job: Job) -> CoupledRun:
         """Fit the coordinates, learn the bias in rounds, freeze it, and draw."""
         start = job.start()
-        program = OnPlateau(job.target, start.base.dense())
+        program = OnPlateau.of(job, start.base)
         bias = CoupledBias.of_gaussian(
             program.base.dimension, start.log_zeta, self.plateau, self.least_beta
         )
@@ -71,6 +71,6 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
 
     def resume(self, job: Job, run: CoupledRun) -> CoupledRun:
         """Move the chains on from their last draws, after a warm-up."""
-        program = OnPlateau(job.target, run.base.dense())
+        program = OnPlateau.of(job, run.base)
         places = Places(run.base.unwhiten(run.z[:, -1]), control_of((1 + run.t[:, -1]) / 2))
         return CoupledChains(job, self.nuts(job), program, 0).kept(run.bias, places)
