@@ -67,7 +67,10 @@ class Exported:
     inits
         Values of its parameters at which chains begin; empty for CmdStan's own.
     constant, why
-        What is to be added to log Z of the header's formula, and the reason; 0 mostly.
+        What is to be added to log Z of the header's formula, 0 mostly, and the reason, or what
+        keeps it from being known.
+    failed
+        Checks that failed in the run that fitted base and bias.
     """
 
     target: ProgramTarget
@@ -75,6 +78,7 @@ class Exported:
     inits: list[dict[str, Any]] = field(default_factory=list)
     constant: float = 0.0
     why: str = ""
+    failed: tuple[str, ...] = ()
 
 
 def export(
@@ -127,7 +131,9 @@ def _from_base(
     share = float(np.isfinite(delta).mean())
     why = f"the program's density is above 0 at {share:.4g} of the base"
     inits = [values_at(place, shapes) for place in places]
-    return Exported(target, program, inits, math.log(share), why if share < 1 else "")
+    return Exported(
+        target, program, inits, math.log(share), why if share < 1 else "", fitted.warnings
+    )
 
 
 def _fitted(target: ProgramTarget, run: Run | None, seeds: Seeds) -> TemperedRun:
@@ -185,13 +191,17 @@ def _coupled(
     t = fitted.t[chains, rows]
     u = control_of(t if from_prior else (1 + t) / 2)
     places = Places(fitted.base.unwhiten(fitted.z[chains, rows]), u)
-    mass = fitted.log_prior_mass
+    mass = fitted.provenance.get("log_prior_mass", 0.0)
+    why = "log of the integral of the prior" if mass else ""
+    if mass is None:
+        why = "the integral of the prior is not known, and counts as 1"
     return Exported(
         target,
         program.recipe(fitted.bias),
         program.inits(places),
-        mass,
-        "log of the integral of the prior" if mass else "",
+        mass or 0.0,
+        why,
+        fitted.warnings,
     )
 
 
@@ -221,8 +231,9 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "above": above,
         "below": below,
         "weighted": PAIRS.get(kind) == WEIGHTS,
-        "constant": made.constant if made.why else 0.0,
+        "constant": made.constant,
         "why": made.why,
+        "failed": made.failed,
         "threads": re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None,
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}

@@ -8,6 +8,7 @@ that whitens the coordinates.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -21,6 +22,9 @@ from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import control_of
 from stanct.targets.program_target import ProgramTarget
 
+# Of a Gaussian, the path from β = 1 is √(D / 2) log(1 / β) long.
+LENGTH, LEAST_BETA = 5.0, 0.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExtendedHamiltonian(NutsMethod[CoupledRun]):
@@ -31,7 +35,8 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
     plateau
         Share of |ξ| on which β = 1.
     least_beta
-        β at the walls. p(z)^β has to be integrable there.
+        β at the walls, where p(z)^β has to be integrable. By default it is .1 in up to nine
+        dimensions, and larger in more, so that the path keeps its length.
     bootstrap
         Rounds that learn the bias before the final chains.
     target_accept
@@ -45,7 +50,7 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
     loops: ClassVar[tuple[str, ...]] = ()
 
     plateau: Annotated[float, Real(0, 1)] = 0.3
-    least_beta: Annotated[float, Real(0, 1)] = 0.2
+    least_beta: Annotated[float | None, Real(0, 1)] = None
     bootstrap: Annotated[int, Whole(0)] = 2
 
     def check(self, plan: Plan, target: Any) -> None:
@@ -61,9 +66,11 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
         """Fit the coordinates, learn the bias in rounds, freeze it, and draw."""
         start = job.start()
         program = OnPlateau.of(job, start.base)
-        bias = CoupledBias.of_gaussian(
-            program.base.dimension, start.log_zeta, self.plateau, self.least_beta
-        )
+        dimension = program.base.dimension
+        least = self.least_beta
+        if least is None:
+            least = max(LEAST_BETA, math.exp(-LENGTH / math.sqrt(dimension / 2)))
+        bias = CoupledBias.of_gaussian(dimension, start.log_zeta, self.plateau, least)
         z = job.places(program.base)
         u = job.seeds.stream("starts").logistic(size=job.chains)
         chains = CoupledChains(job, self.nuts(job), program, self.bootstrap)

@@ -230,8 +230,8 @@ generated quantities {
   vector[2] effect;
   real<lower=0> rate;
   {
-    vector[ct_D] ct_chosen_z; // its column of z
-    for (ct_n in 1 : ct_N) {
+    vector[ct_D] ct_chosen_z = ct_z[, 1]; // its column of z
+    for (ct_n in 2 : ct_N) {
       if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
     }
     vector[ct_D] ct_x;

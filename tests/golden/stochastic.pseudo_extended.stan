@@ -255,8 +255,8 @@ generated quantities {
   sum_to_zero_matrix[3, N + 1] field;
   array[2] row_stochastic_matrix[2, 2] pairs;
   {
-    vector[ct_D] ct_chosen_z; // its column of z
-    for (ct_n in 1 : ct_N) {
+    vector[ct_D] ct_chosen_z = ct_z[, 1]; // its column of z
+    for (ct_n in 2 : ct_N) {
       if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
     }
     vector[ct_D] ct_x;
