@@ -21,6 +21,7 @@ from stanct.common.settings import listing, near
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
+from stanct.runs.coupled import CoupledRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.many import Many
 from stanct.runs.particle import ParticleRun
@@ -253,6 +254,15 @@ class TemperedModel:
         self,
         data: DataSource = None,
         *,
+        method: Literal["extended_hamiltonian"],
+        **options: Unpack[Options],
+    ) -> CoupledRun: ...
+
+    @overload
+    def sample(
+        self,
+        data: DataSource = None,
+        *,
         method: Literal["adiabatic"],
         **options: Unpack[Options],
     ) -> AdiabaticRun: ...
@@ -290,6 +300,7 @@ class TemperedModel:
             ``"pseudo_extended"``: NUTS on several copies, each at its own temperature. ``"ais"``:
             annealed importance sampling, or SMC with ``stanct.AIS(resample=True)``.
             ``"power_posterior"``: NUTS at every power of the likelihood, from the prior.
+            ``"extended_hamiltonian"``: NUTS on powers of the target itself, without a base.
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. ``"tact"``:
             thermostatted dynamics, also on mini-batches, without evidence.
         options
