@@ -244,7 +244,7 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
     StanctError
         The fit is of no such kind, cannot be read, or lacks a parameter of the program.
     """
-    found = _read(fit)
+    found = read_draws(fit)
     variables = {name: _shaped(found, name, shape) for name, shape in shapes.items()}
     lead = {values.shape[:2] for values in variables.values()}
     if len(lead) != 1:
@@ -291,7 +291,8 @@ def _numbers(values: Any, name: str) -> Array:
         ) from cause
 
 
-def _read(fit: Any) -> ForeignFit:
+def read_draws(fit: Any) -> ForeignFit:
+    """All draws of a fit; those of CmdStan's CSV files with its statistics. See `read_fit`."""
     import pandas as pd
 
     if isinstance(fit, str | os.PathLike):
@@ -333,7 +334,7 @@ def _read_path(path: Path) -> ForeignFit:
     if path.suffix.lower() in NETCDF:
         if not path.is_file():
             raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
-        return _read(read_netcdf(path))
+        return read_draws(read_netcdf(path))
     files = sorted([*path.glob("*.csv"), *path.glob("*.csv.gz")]) if path.is_dir() else [path]
     if not files:
         raise StanctError(f"The folder {path} has no CSV files.", remedy=_REMEDY)

@@ -28,6 +28,7 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
+from stanct.runs.normalised import prior_mass_checks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,20 +243,10 @@ class PowerRun(EvidenceRun):
             check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
                   f"Up to {divergent:.1%} of the transitions of a chain diverged.",
                   "Raise target_accept to 0.95 or 0.99."),
-            *self._mass_checks(),
+            *prior_mass_checks(self.provenance),
             check("lost", lost, MOST_LOST, lost <= MOST_LOST,
                   f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
                   "The prior reaches places that floating-point numbers do not: narrow it."),
-        )  # fmt: skip
-
-    def _mass_checks(self) -> tuple[Check, ...]:
-        if self.provenance.get("log_prior_mass", 0.0) is not None:
-            return ()
-        return (
-            check("prior_mass", np.inf, 0, False,
-                  "The program does not tell the mass of its prior, and log Z takes it for 1.",
-                  "Normalise the priors that `TemperedModel.omissions` names, or use the default "
-                  "method, whose log Z does not need it."),
         )  # fmt: skip
 
     def _joined(self, more: PowerRun) -> dict[str, Any]:

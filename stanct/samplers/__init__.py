@@ -21,6 +21,9 @@ _LOADED: dict[str, Callable[[], type[Method[Any]]]] = {
     "pseudo_extended": lambda: import_module("stanct.samplers.pseudo_extended").PseudoExtended,
     "ais": lambda: import_module("stanct.samplers.ais").AIS,
     "power_posterior": lambda: import_module("stanct.samplers.power_posterior").PowerPosterior,
+    "extended_hamiltonian": lambda: (
+        import_module("stanct.samplers.extended_hamiltonian").ExtendedHamiltonian
+    ),
     "independence": lambda: import_module("stanct.samplers.independence").Independence,
     "adiabatic": lambda: import_module("stanct.samplers.adiabatic").Adiabatic,
     "tact": lambda: import_module("stanct.samplers.tact").TACT,
