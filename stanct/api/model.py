@@ -16,7 +16,7 @@ from stanct.api.many import sample_many
 from stanct.api.sampling import sample
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.resources import remedy_for
-from stanct.common.settings import listing, near
+from stanct.common.settings import explained, listing, near
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -311,6 +311,11 @@ class TemperedModel:
         return f"TemperedModel of {self.program.label}: parameters {names}"
 
 
+@explained(
+    "Pass the program first: stanct.temper(FILE), or its text.",
+    *("stan_file", "model_code", "program_code", "stan_code", "file", "code", "path", "filename"),
+)
+@explained("Data go to the model: stanct.temper(FILE).sample(DATA).", "data")
 def temper(
     program: str | os.PathLike[str],
     *,

@@ -448,8 +448,20 @@ def report_run(options: argparse.Namespace) -> int:
     run = load(options.run_folder)
     file = options.out or f"{options.run_folder.rstrip('/')}.html"
     check_page_file(file)
-    run.report(file)
+    run.report(file, names=options.names)
     say(file)
+    return 0
+
+
+def plot_run(options: argparse.Namespace) -> int:
+    """Write one picture of a saved run."""
+    # Only this command waits for Matplotlib.
+    from stanct.plots.files import write_picture
+
+    kind, run = options.picture, load(options.run_folder)
+    file = options.out or f"{options.run_folder.rstrip('/')}_{kind}.png"
+    asked = {"names": options.names, "prior": options.prior}
+    say(str(write_picture(run, kind, file, {k: v for k, v in asked.items() if v})))
     return 0
 
 

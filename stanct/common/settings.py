@@ -22,11 +22,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from stanct.common.errors import SamplingError, StanctError, shortened
+
+P, R = ParamSpec("P"), TypeVar("R")
 
 MOST_COUNTED = 10**9
 """Largest setting that compiled loops count to."""
@@ -430,3 +432,20 @@ def _number(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def explained(remedy: str, *names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function say what to pass in place of arguments that other tools have."""
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def called(*given: P.args, **named: P.kwargs) -> R:
+            if wrong := [name for name in named if name in names]:
+                raise StanctError(
+                    f"{function.__name__} has no argument {wrong[0]!r}.", remedy=remedy
+                )
+            return function(*given, **named)
+
+        return called
+
+    return wrap

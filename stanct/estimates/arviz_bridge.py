@@ -125,6 +125,43 @@ def compare_by_loo(containers: Mapping[str, Any]) -> pd.DataFrame:
             ) from cause
 
 
+def drawn(
+    old: str,
+    usual: Mapping[str, Any],
+    new: str,
+    draws: Mapping[str, Array],
+    options: Mapping[str, Any],
+) -> Any:
+    """Let ArviZ draw a picture of draws, and return what it returns.
+
+    Parameters
+    ----------
+    old, usual, new
+        The function of ArviZ 0.x and the options that it needs, and the function of 1.x.
+    draws
+        Name to shape (chains, draws).
+    options
+        Options of the user's.
+    """
+    arviz = _arviz()
+    is_new = int(arviz.__version__.split(".")[0]) >= 1
+    function = getattr(arviz, new if is_new else old)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        container = inference_data({"posterior": draws}, {})
+        return function(container, **{**({} if is_new else usual), **options})
+
+
+def density(values: Array, low: float, high: float) -> tuple[Array, Array]:
+    """A grid inside of an interval, and the density there of draws that may go beyond it."""
+    flat = np.ravel(values)
+    inside = flat[(flat > low) & (flat < high)]
+    if inside.size < FEWEST_WEIGHTS or np.ptp(inside) == 0:
+        return np.array([low, high]), np.zeros(2)
+    grid, height, _ = _array_stats().kde(inside)
+    return grid, height * inside.size / flat.size
+
+
 def read_netcdf(file: os.PathLike[str]) -> Any:
     """Read ArviZ's container from a netCDF file, whole and without keeping the file open.
 

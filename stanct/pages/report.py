@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pandas as pd
-
 from stanct.estimates.digits import MOST
+from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, stan_html, with_error
 from stanct.pages.panels import panels_of
@@ -34,20 +33,27 @@ _COLUMNS = {
     "q5": "5 %",
     "q50": "median",
     "q95": "95 %",
-    "effective_size": "effective size",
+    "ess_bulk": "bulk size",
+    "ess_tail": "tail size",
+    "r_hat": "R-hat",
 }
 
 
-def report_page(run: Run) -> HtmlPage:
+def report_page(run: Run, names: Names = None) -> HtmlPage:
     """Return the report of a run as one HTML page.
 
     The report has the run's checks, summary and provenance, and a panel for each name in its
     `shows`.
 
+    Parameters
+    ----------
+    names
+        Variables or scalars that the summary and the picture of draws show.
+
     Raises
     ------
     StanctError
-        A name in `shows` has no panel.
+        A name in `shows` has no panel, or there is no such variable.
     """
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
     tables = {"mixing": [_chain_table(run, evidence)]}
@@ -59,7 +65,11 @@ def report_page(run: Run) -> HtmlPage:
         {
             "id": name,
             "title": title,
-            "pictures": [panel.picture(run) for panel in panels if panel.section == name],
+            "pictures": [
+                panel.picture(run, **({"names": names} if panel.needs == "pair" else {}))
+                for panel in panels
+                if panel.section == name
+            ],
             "tables": tables.get(name, []),
         }
         for name, title in _SECTIONS
@@ -78,7 +88,7 @@ def report_page(run: Run) -> HtmlPage:
         decisions=list(decisions(run.provenance)),
         facts=_facts(run, evidence),
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
-        summary=_summary_table(run) if run.has_posterior else None,
+        summary=_summary_table(run, names) if run.has_posterior else None,
         number=number,
         limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
@@ -240,14 +250,15 @@ def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     return Table("By chain, after warm-up", ("chain", *columns), rows)
 
 
-def _summary_table(run: Run) -> Table:
-    frame: pd.DataFrame = run.summary()
-    shown = frame.iloc[:MOST_ROWS]
+def _summary_table(run: Run, names: Names) -> Table:
+    order = by_interest(run.variables, run.provenance.get("parameters", ()))
+    places = places_of(run.variables, order if names is None else names)
+    shown = run.summary([label(*place) for place in places[:MOST_ROWS]])
     rows = tuple(
         Row(str(name), tuple(cell(float(row[c])) for c in _COLUMNS if c in shown))
         for name, row in shown.iterrows()
     )
-    more = f"; the first {len(shown)} of {len(frame)}" if len(frame) > len(shown) else ""
+    more = f"; the first {len(shown)} of {len(places)}" if len(places) > len(shown) else ""
     caption = f"Posterior summary, weighted to the program's density{more}"
     columns = ("parameter", *(label for name, label in _COLUMNS.items() if name in shown))
     return Table(caption, columns, rows)
