@@ -23,7 +23,8 @@ from stanct.targets.function_target import FunctionDensity
 from stanct.targets.program_target import ProgramTarget
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "examples" / "boltzmann"))  # tests use its machines, too
+# Tests use these, too.
+sys.path += [str(ROOT / "examples" / name) for name in ("boltzmann", "sweep")]
 
 # A shell that runs the tests in the background makes them and their children ignore interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -365,7 +365,7 @@ def test_an_error_in_a_block_is_the_callers(target) -> None:
         raise CheckpointError("as it is") if size > 1 else ZeroDivisionError("as it is")
 
     with executing(target, "test", {}, seed=1, progress=False) as run:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError, match="as it is"):
             run.blocks("fail", fail, [[1]], [1])
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError, match="as it is"):
             run.blocks("fail", fail, [[1]], [2], final=True)

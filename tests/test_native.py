@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from conftest import LONG, target_of
 from scipy import integrate, stats
+from sweep import Case, examine
 from test_cmdstan import home  # noqa: F401 (a fixture)
 from test_execution import PROGRAM
 
 import stanct
-from stanct.audit.sweep import Case, examine
 from stanct.audit.verify import Verification, verify
 from stanct.common.errors import EngineError
 from stanct.engines import native

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import cost
 import pytest
 from conftest import LONG
+from sweep import Case, Verdict, examine, find_cases, journal, main, report, sweep
+from worker import NoAnswerError, Worker
 
-from stanct.audit import cost
-from stanct.audit.sweep import Case, Verdict, examine, find_cases, journal, report, sweep
-from stanct.cli.main import main
 from stanct.common.errors import StanctError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.isolation import NoAnswerError, Worker
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
 PROGRAMS = {
@@ -70,7 +69,7 @@ def test_programs_with_data_are_compared(folder: Path, capfd: pytest.CaptureFixt
     names = [case.name for case in find_cases(folder, with_data=True)]
     assert names == ["good/normal.stan", "good/prior.stan"]
     out = folder / "verdicts.csv"
-    assert main(["sweep", str(folder), "--data", "--kind", "joint", "--out", str(out)]) == 0
+    assert main([str(folder), "--data", "--kind", "joint", "--out", str(out)]) == 0
     assert "equal" in capfd.readouterr().out
     assert "good/normal.stan,joint,equal" in out.read_text()
 

@@ -326,7 +326,7 @@ def test_functions_go_to_processes() -> None:
 def test_no_evidence(tmp_path: Path) -> None:
     found = run(MODES, draws=100, warmup=100)
     assert not isinstance(found, stanct.EvidenceRun)
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="evidence"):
         _ = found.evidence  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(StanctError, match=r"no evidence: tact estimates none.*gibbs"):
         stanct.compare(found, found)
@@ -434,8 +434,13 @@ def test_impossible_settings(settings: dict[str, Any], match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Coupling(plateau=2.0), lambda: Coupling(power=0.5), lambda: Hills(height=0)]
+    ("make", "name"),
+    [
+        (lambda: Coupling(plateau=2.0), "plateau"),
+        (lambda: Coupling(power=0.5), "power"),
+        (lambda: Hills(height=0), "height"),
+    ],
 )
-def test_impossible_parts(make: Any) -> None:
-    with pytest.raises(SamplingError):
+def test_impossible_parts(make: Any, name: str) -> None:
+    with pytest.raises(SamplingError, match=name):
         make()

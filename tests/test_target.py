@@ -120,7 +120,7 @@ _BLANKS = {k: " " for k in range(32, 0x250)}  # tabs stay
 def test_a_fault_of_ours_says_so() -> None:
     target: ProgramTarget = target_of("parameters { real x; } model { x ~ std_normal(); }")
     broken = type(target.density_recipe)("parameters { real x; } model { y ~ std_normal(); }", "{}")
-    with pytest.raises(CompilerMessageError):
+    with pytest.raises(CompilerMessageError, match="y"):
         compile_program(broken.source)
     with pytest.raises(EngineError, match=r"(?s)fault of stanct"):
         make_density(broken, target.program, target.data)

@@ -1,1 +1,1 @@
-"""Checks of stanct itself: verification, sweeps, costs, the state of an installation."""
+"""Checks of stanct itself: its generated programs, and the state of an installation."""

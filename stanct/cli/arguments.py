@@ -67,8 +67,6 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _add_compare(subcommands)
     _add_report(subcommands)
     _add_plot(subcommands)
-    _add_sweep(subcommands)
-    _add_cost(subcommands)
     doctor = subcommands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -451,74 +449,3 @@ def _add_plot(subcommands: Any) -> None:
         help="its ending tells the format, such as png, pdf or svg (default: RUN_PICTURE.png)",
     )
     parser.set_defaults(run=_command("plot_run"))
-
-
-def _add_sweep(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "sweep",
-        help="transform every program of a folder and count the outcomes",
-        description="Transform every program of each FOLDER that stanc accepts, let stanc check "
-        "each result, and print counts, the reasons of refusals, and every fault. The status is 1 "
-        "if there is a fault.",
-    )
-    parser.add_argument(
-        "folders",
-        metavar="FOLDER",
-        nargs="+",
-        help="Stan programs, in folders of any depth; includes are looked up there, too",
-    )
-    parser.add_argument(
-        "--kind", action="append", choices=KINDS, help="may be repeated (default: all)"
-    )
-    parser.add_argument(
-        "--data",
-        action="store_true",
-        help="take the programs that have data (posteriordb's posteriors, or <name>.data.json), "
-        "and compare log densities and gradients at random points, too",
-    )
-    parser.add_argument(
-        "--engine",
-        choices=["embedded", "cmdstan"],
-        default="embedded",
-        help="second evaluator of --data; cmdstan compiles every program, which takes a minute "
-        "for each kind (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        help="time limit for one program (default: 120; 900 with --engine cmdstan)",
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="write every verdict there as it comes, as CSV"
-    )
-    parser.set_defaults(run=_command("sweep_folder"))
-
-
-def _add_cost(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "cost",
-        help="time generated programs against the originals of a folder",
-        description="For every program of FOLDER with data (posteriordb's posteriors, or "
-        "<name>.data.json), time the gradient of the joint and the pseudo_extended program against "
-        "the original's, and the generation of the longest program.",
-    )
-    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, in folders of any depth")
-    parser.add_argument(
-        "--copies",
-        type=int,
-        default=4,
-        metavar="N",
-        help="number of copies in pseudo_extended (default: 4)",
-    )
-    parser.add_argument(
-        "--engine",
-        choices=["embedded", "cmdstan"],
-        default="embedded",
-        help="cmdstan compiles every program, which takes minutes for each (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        help="time limit for one program (default: 120; 900 with --engine cmdstan)",
-    )
-    parser.set_defaults(run=_command("cost_of_folder"))

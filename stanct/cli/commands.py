@@ -10,22 +10,17 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from pathlib import Path
+from dataclasses import asdict, fields
 from typing import Any, TextIO
-
-from tqdm import tqdm
 
 from stanct.api.bridging import bridge
 from stanct.api.model import TemperedModel, temper
 from stanct.api.salvaging import salvage
 from stanct.api.sampling import method_with, named_method
-from stanct.audit import cost
 from stanct.audit.doctor import examine
-from stanct.audit.sweep import FAULTS, Case, Verdict, find_cases, journal, report, sweep
 from stanct.audit.verify import verify
 from stanct.common.errors import SamplingError, StanctError
-from stanct.common.names import INTERRUPTED, KINDS, UNRELIABLE
+from stanct.common.names import INTERRUPTED, UNRELIABLE
 from stanct.common.settings import check_page_file
 from stanct.engines import cmdstan, homes
 from stanct.runs import comparison
@@ -45,58 +40,6 @@ from stanct.work.interrupts import heeding_signals
 OPTIONS = tuple(Options.__annotations__)
 MOST_NOTES = 20
 """Maximum number of notes about a program that are printed."""
-
-
-def cost_of_folder(options: argparse.Namespace) -> int:
-    """Time gradients of tempered programs against the originals of a folder."""
-    engine = cmdstan.CmdStan.here() if options.engine == "cmdstan" else None
-    limit = options.seconds or (120 if engine is None else 900)
-    path, lines, seconds = cost.longest_program(find_cases(options.folder))
-    say(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
-    cases = find_cases(options.folder, with_data=True)
-    bar = tqdm(cases, unit=" programs", disable=None)
-    costs: list[cost.Cost] = []
-    status = 0
-    try:
-        for found in cost.measure_all(bar, copies=options.copies, engine=engine, seconds=limit):
-            costs.append(found)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-        say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
-    say(cost.report(costs, copies=options.copies))
-    return status
-
-
-def sweep_folder(options: argparse.Namespace) -> int:
-    """Transform every program of folders; 1 where there is a fault."""
-    cases = _cases(options.folders, with_data=options.data)
-    bar = tqdm(cases, unit=" programs", disable=None)
-    verdicts: list[Verdict] = []
-    interrupted = False
-    try:
-        second = cmdstan.CmdStan.here().home if options.engine == "cmdstan" else None
-        limit = options.seconds or (120 if second is None else 900)
-        found = sweep(bar, options.kind or KINDS, seconds=limit, second=second)
-        for verdict in found if options.out is None else journal(found, options.out):
-            verdicts.append(verdict)
-    except KeyboardInterrupt:
-        interrupted = True
-        say("stanct: interrupted; what follows is of the programs before.", sys.stderr)
-    say(report(verdicts))
-    if interrupted:
-        return INTERRUPTED
-    return int(any(verdict.outcome in FAULTS for verdict in verdicts))
-
-
-def _cases(folders: Sequence[str], *, with_data: bool) -> list[Case]:
-    """The cases of all folders; names begin with the folder where there are several."""
-    if len(folders) == 1:
-        return find_cases(folders[0], with_data=with_data)
-    return [
-        replace(case, name=f"{Path(folder).name}/{case.name}")
-        for folder in folders
-        for case in find_cases(folder, with_data=with_data)
-    ]
 
 
 def _model(options: argparse.Namespace) -> TemperedModel:

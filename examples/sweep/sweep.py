@@ -1,4 +1,6 @@
-"""Transforms every program of a folder and reports the outcome of each: `stanct sweep`.
+"""Transforms every program of folders that stanc accepts, and reports the outcome of each.
+
+    python examples/sweep/sweep.py FOLDER ... [--kind joint] [--data] [--out FILE]
 
 The cases run one after another in a separate process. A crash or an endless loop in the compiler or
 the engine is therefore a finding about one program and does not end the sweep.
@@ -6,9 +8,11 @@ the engine is therefore a finding about one program and does not end the sweep.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -17,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tqdm import tqdm
+from worker import NO_END, NoAnswerError, Worker
 
 from stanct.audit.verify import verify
 from stanct.common.errors import (
@@ -27,9 +33,9 @@ from stanct.common.errors import (
     StanctError,
     UnsupportedError,
 )
-from stanct.common.names import KINDS
+from stanct.common.names import INTERRUPTED, KINDS
 from stanct.common.resources import remedy_for
-from stanct.engines import embedded
+from stanct.engines import cmdstan, embedded
 from stanct.engines.embedded import CompilerMessageError
 from stanct.engines.homes import Home
 from stanct.stan.codegen import generate
@@ -37,7 +43,6 @@ from stanct.stan.program import NO_PARAMETERS, Program
 from stanct.stan.source import SourceText
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.isolation import NO_END, NoAnswerError, Worker
 
 OUTCOMES = ("transformed", "equal", "refused", "not compared", "differs", "failed")
 FAULTS = frozenset({"differs", "failed"})
@@ -331,3 +336,47 @@ def journal(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> Iterat
 def _write_row(path: Path, mode: str, cells: Iterable[str]) -> None:
     with path.open(mode, encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(cells)
+
+
+def cases_of(folders: Sequence[str], *, with_data: bool) -> list[Case]:
+    """The cases of all folders; names begin with the folder where there are several."""
+    if len(folders) == 1:
+        return find_cases(folders[0], with_data=with_data)
+    return [
+        replace(case, name=f"{Path(folder).name}/{case.name}")
+        for folder in folders
+        for case in find_cases(folder, with_data=with_data)
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sweep; the status is 1 if there is a fault."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="Stan programs, at any depth")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="default: all")
+    parser.add_argument(
+        "--data",
+        action="store_true",
+        help="take the programs that have data (posteriordb's posteriors, or <name>.data.json), "
+        "and compare log densities and gradients at random points, too",
+    )
+    parser.add_argument("--engine", choices=["embedded", "cmdstan"], default="embedded")
+    parser.add_argument("--seconds", type=float, help="for one program; default 120, CmdStan 900")
+    parser.add_argument("--out", metavar="FILE", help="write every verdict there as it comes, CSV")
+    options = parser.parse_args(arguments)
+    second = cmdstan.CmdStan.here().home if options.engine == "cmdstan" else None
+    limit = options.seconds or (120 if second is None else 900)
+    bar = tqdm(cases_of(options.folders, with_data=options.data), unit=" programs", disable=None)
+    found = sweep(bar, options.kind or KINDS, seconds=limit, second=second)
+    verdicts: list[Verdict] = []
+    try:
+        verdicts.extend(found if options.out is None else journal(found, options.out))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        print(report(verdicts))
+    return int(any(verdict.outcome in FAULTS for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

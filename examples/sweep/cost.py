@@ -1,4 +1,6 @@
-"""The cost of tempering relative to the user's own program: `stanct cost`.
+"""The cost of tempering beside the user's own program, for each program of a folder with data.
+
+    python examples/sweep/cost.py FOLDER [--copies 4] [--engine cmdstan]
 
 Times are processor times, the least of several interleaved repetitions. They are those of gradients
 in compiled kernels on the embedded engine, or within trajectories of programs compiled by CmdStan.
@@ -8,6 +10,7 @@ needs megabytes.
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,9 +21,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sweep import Case, find_cases, load_data
+from tqdm import tqdm
+from worker import NoAnswerError, Worker
 
 from stanct import kernels
-from stanct.audit.sweep import Case, load_data
 from stanct.common.arrays import Array
 from stanct.common.errors import ProgramError, StanctError
 from stanct.engines.cmdstan import CmdStan
@@ -33,7 +38,6 @@ from stanct.stan.program import Program
 from stanct.targets.data import read_data
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
-from stanct.work.isolation import NoAnswerError, Worker
 
 BOUND = 1.10
 FLOOR = 20.0
@@ -270,3 +274,26 @@ def report(costs: Sequence[Cost], *, copies: int) -> str:
         frame = pd.DataFrame([asdict(cost) for cost in slow]).sort_values("joint", ascending=False)
         lines.append(frame.to_string(index=False, float_format=lambda x: f"{x:.2f}"))
     return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", metavar="FOLDER", help="Stan programs, at any depth")
+    parser.add_argument("--copies", type=int, default=4, metavar="N", help="of pseudo_extended")
+    parser.add_argument("--engine", choices=["embedded", "cmdstan"], default="embedded")
+    parser.add_argument("--seconds", type=float, help="for one program; default 120, CmdStan 900")
+    options = parser.parse_args()
+    engine = CmdStan.here() if options.engine == "cmdstan" else None
+    limit = options.seconds or (120 if engine is None else 900)
+    path, lines, seconds = longest_program(find_cases(options.folder))
+    print(f"{path}, {lines} lines: read and written as joint in {1e3 * seconds:.0f} ms.")
+    bar = tqdm(find_cases(options.folder, with_data=True), unit=" programs", disable=None)
+    costs: list[Cost] = []
+    try:
+        costs.extend(measure_all(bar, copies=options.copies, engine=engine, seconds=limit))
+    finally:
+        print(report(costs, copies=options.copies))
+
+
+if __name__ == "__main__":
+    main()
