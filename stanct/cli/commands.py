@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TextIO
 
@@ -24,11 +24,10 @@ from stanct.common.names import INTERRUPTED, UNRELIABLE
 from stanct.common.settings import check_page_file
 from stanct.engines import cmdstan, homes
 from stanct.runs import comparison
-from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.forecast import promise
 from stanct.runs.loading import load
 from stanct.runs.run import Run
+from stanct.runs.screen import screen
 from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
@@ -234,7 +233,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     sampled = time.monotonic()
     unwritten: list[StanctError] = []
     unread: OSError | None = None
-    words = _in_words(run)
+    words = screen(run, options.save)
     if not options.json:  # log Z takes no time, and all else may
         try:
             say(next(words), flush=True)
@@ -254,9 +253,6 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
             unwritten.append(failure)
     if unread is not None:
         raise unread
-    error = run.bare_evidence.std_error if isinstance(run, EvidenceRun) else None
-    if told := promise(run.provenance, error):
-        say(told, sys.stderr)
     for check in failures(run.diagnostics):
         say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
     for part in [json.dumps(_record(run))] if options.json else words:
@@ -324,31 +320,6 @@ def _in_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_in_json(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _in_words(run: Run) -> Iterator[str]:
-    """Yield log Z first, because the checks and the variables may take their time."""
-    if isinstance(run, EvidenceRun):
-        yield str(run.evidence)
-    else:
-        yield f"No log Z: {run.made_by} estimates no evidence."
-    yield (
-        f"  {run.verdict.in_words}\n"
-        f"  {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
-        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
-        f"seed {run.settings['seed']}\n"
-        + "".join(f"  {sentence}\n" for sentence in decisions(run.provenance))
-    )
-    if not run.has_posterior:
-        yield "No posterior: the integral of the density has no end."
-        return
-    small = [
-        name
-        for name in run.provenance["parameters"]
-        if name in run.variables and run.variables[name][0, 0].size <= 5
-    ]
-    table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
-    yield f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}".rstrip()
 
 
 def install(options: argparse.Namespace) -> int:

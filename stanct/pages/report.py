@@ -15,6 +15,7 @@ from stanct.plots.canvas import chain_colour
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
+from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import Check, failures
 
 MOST_ROWS = 1000
@@ -97,43 +98,6 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         versions=run.provenance["versions"],
         command=command_line(run),
         python=python_lines(run),
-    )
-
-
-def searched(run: Run) -> str:
-    """State in words where modes were searched and how likely another is.
-
-    A run can only be right about the region that it has seen.
-    """
-    facts = run.provenance.get("survey")
-    if facts is None:
-        return "No search looked for modes."
-    count = len(facts["log_evidence"])
-    if not facts["starts"]:
-        known = f"chains and approximations know {count} mode{'s' * (count != 1)}"
-        likely = (
-            "how likely another is, is not known"
-            if facts["unseen"] == 1
-            else (f"the chance that one more start finds another is {facts['unseen']:.1%}")
-        )
-        return f"No ascent looked for modes: {known}, and {likely}."
-    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
-    modes = f"{count} mode{'s' * (count != 1)}"
-    return (
-        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
-        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
-        + _finest(facts.get("finest"))
-    ).rstrip()
-
-
-def _finest(ratio: float | None) -> str:
-    if ratio is None:  # a run that an earlier version saved
-        return ""
-    if ratio <= 1:
-        return "Spikes inside a mode were not looked for."
-    return (
-        "A spike inside a mode, with as much mass and up to "
-        f"{float(f'{ratio:.2g}'):g} times narrower, is found with a probability of 95%."
     )
 
 

@@ -28,7 +28,6 @@ from stanct.runs.verbs import Extendable, Pictured, Reported
 from stanct.runs.verdicts import Check, Verdict
 from stanct.work.blas import one_blas_thread
 
-
 # What methods, pages and saved runs use of a run. A prompt that completes names leaves them out.
 INSIDE = frozenset(
     (
