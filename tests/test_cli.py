@@ -414,7 +414,7 @@ def test_bridge_warns_and_escalates(
     captured = capsys.readouterr()
     assert "Warning, program: " in captured.err and "bridge compared the draws" in captured.out
     assert main([*arguments, "--escalate", "--method", "gibbs"]) == 0
-    assert "  gibbs, bridge" in capsys.readouterr().out
+    assert "gibbs moved parameters" in capsys.readouterr().out
 
 
 def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,16 @@ from stanct.targets.program_target import ProgramTarget, check_program
 Result = TypeVar("Result")
 
 
+# Arguments of other tools, and what takes their place.
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("stan_file", "model_code", "program_code", "stan_code", "file", "code", "path", "model"),
+        "Pass the program first: stanct.temper(FILE), or its text.",
+    ),
+    "data": "Data go to the model: stanct.temper(FILE).sample(DATA).",
+}
+
+
 @dataclass(frozen=True)
 class TemperedModel:
     """A Stan program that can be tempered; immutable, made by `temper`.
@@ -311,11 +321,7 @@ class TemperedModel:
         return f"TemperedModel of {self.program.label}: parameters {names}"
 
 
-@explained(
-    "Pass the program first: stanct.temper(FILE), or its text.",
-    *("stan_file", "model_code", "program_code", "stan_code", "file", "code", "path", "filename"),
-)
-@explained("Data go to the model: stanct.temper(FILE).sample(DATA).", "data")
+@explained(_ELSEWHERE)
 def temper(
     program: str | os.PathLike[str],
     *,

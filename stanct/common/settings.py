@@ -444,16 +444,17 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def explained(remedy: str, *names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function say what to pass in place of arguments that other tools have."""
+def explained(elsewhere: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function say what to do in place of passing arguments that other tools have."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def called(*given: P.args, **named: P.kwargs) -> R:
-            if wrong := [name for name in named if name in names]:
-                raise StanctError(
-                    f"{function.__name__} has no argument {wrong[0]!r}.", remedy=remedy
-                )
+            for name in named:
+                if name in elsewhere:
+                    raise StanctError(
+                        f"{function.__name__} has no argument {name!r}.", remedy=elsewhere[name]
+                    )
             return function(*given, **named)
 
         return called
