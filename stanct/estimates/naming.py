@@ -20,7 +20,7 @@ Place = tuple[str, tuple[int, ...]]
 
 FEW = 5
 """Components of a variable that a reader looks at one by one."""
-_WRITTEN = re.compile(r"\s*(\w+)\s*(?:\[([\d\s,]*)\])?\s*")
+_WRITTEN = re.compile(r"\s*(.*?)\s*(?:\[([\d\s,]*)\])?\s*", re.DOTALL)
 _RAW = re.compile(r"raw|tilde|std_?normal|(^|_)(z|eps|std)$|^z_", re.IGNORECASE)
 _OF_DATA = re.compile(r"^log_lik|^log_likelihood$|_rep$|^y_(hat|pred|tilde)|^lp_*$")
 
@@ -38,6 +38,8 @@ def place_of(variables: Mapping[str, Array], name: str) -> Place:
     StanctError
         There is no such variable, or it has no such component.
     """
+    if isinstance(name, str) and name in variables:
+        return name, ()
     written = _WRITTEN.fullmatch(name) if isinstance(name, str) else None
     if written is None or written[1] not in variables:
         raise StanctError(f"The run has no variable {name!r}.", remedy=_near(variables, name))
