@@ -175,6 +175,11 @@ def signed(text: str) -> str:
     return re.sub(r"(?<![\w.])-(?=[\d∞])", "−", text)
 
 
+def breakable(text: object) -> Markup:
+    """A text whose long words may break behind an underscore, such as names of methods."""
+    return Markup(str(Markup.escape(text)).replace("_", "_<wbr>"))
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -185,6 +190,7 @@ def _environment() -> Environment:
         autoescape=True,
     )
     environment.filters["signed"] = signed
+    environment.filters["breakable"] = breakable
     return environment
 
 
