@@ -38,7 +38,8 @@ import numpy as np
 
 from stanct.common.errors import SamplingError, StanctError, shortened
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOST_COUNTED = 10**9
 """Largest setting that compiled loops count to."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pandas as pd
+
 from stanct.estimates.digits import MOST
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
@@ -217,10 +219,10 @@ def _chain_table(run: Run, evidence: Evidence | None) -> Table:
 def _summary_table(run: Run, names: Names) -> Table:
     order = by_interest(run.variables, run.provenance.get("parameters", ()))
     places = places_of(run.variables, order if names is None else names)
-    shown = run.summary([label(*place) for place in places[:MOST_ROWS]])
+    shown: pd.DataFrame = run.summary([label(*place) for place in places[:MOST_ROWS]])
     rows = tuple(
         Row(str(name), tuple(cell(float(row[c])) for c in _COLUMNS if c in shown))
-        for name, row in shown.iterrows()
+        for name, row in zip(shown.index, shown.to_dict("records"), strict=True)
     )
     more = f"; the first {len(shown)} of {len(places)}" if len(places) > len(shown) else ""
     caption = f"Posterior summary, weighted to the program's density{more}"

@@ -15,7 +15,7 @@ from stanct.plots.canvas import SECOND
 from stanct.runs.run import Run
 
 _TRACE = {"compact": False, "backend_kwargs": {"layout": "constrained"}}
-FUNCTIONS = {  # of ArviZ 0.x with options, and of 1.x
+FUNCTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # of ArviZ 0.x with options, and of 1.x
     "trace": ("plot_trace", _TRACE, "plot_trace_dist"),
     "pair": ("plot_pair", {"marginals": True}, "plot_pair"),
     "posterior": ("plot_posterior", {"hdi_prob": 0.95}, "plot_dist"),
@@ -53,7 +53,8 @@ def picture_of(kind: str, run: Run, names: Names = None, **options: Any) -> Any:
             f"A picture of pairs needs two scalars, and has {', '.join(draws)}.",
             remedy="plot_posterior() shows one.",
         )
-    return drawn(*FUNCTIONS[kind], draws, options)
+    old, usual, new = FUNCTIONS[kind]
+    return drawn(old, usual, new, draws, options)
 
 
 def named_draws(run: Run, names: Names) -> dict[str, Array]:
@@ -68,8 +69,8 @@ def named_draws(run: Run, names: Names) -> dict[str, Array]:
     share = np.exp(run.target_log_weights - run.target_log_weights.max())
     count = int(share.sum() ** 2 / np.square(share).sum() / len(share))
     draws = run.draws_pd([label(*place) for place in places], draws=max(1, count))
-    shape = draws["chain__"].nunique(), -1
-    return {label(*place): draws[label(*place)].to_numpy().reshape(shape) for place in places}
+    shape = int(draws["chain__"].max()), -1
+    return {label(*place): np.reshape(draws[label(*place)].to_numpy(), shape) for place in places}
 
 
 def with_prior(axes: Any, prior: Mapping[str, Array]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -116,7 +117,7 @@ def _posterior(run: Run) -> str:
 
 def in_columns(summary: pd.DataFrame) -> str:
     """A summary as text: few digits, and each column in one form."""
-    forms = {name: _FORMS.get(name, "{:.4g}").format for name in summary}
-    return summary.rename(columns=_HEADS).to_string(
-        formatters={_HEADS.get(name, name): form for name, form in forms.items()}
-    )
+    forms: Any = {
+        _HEADS.get(name, name): _FORMS.get(name, "{:.4g}").format for name in map(str, summary)
+    }
+    return summary.rename(columns=_HEADS).to_string(formatters=forms)
