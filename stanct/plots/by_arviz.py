@@ -69,7 +69,7 @@ def named_draws(run: Run, names: Names) -> dict[str, Array]:
     share = np.exp(run.target_log_weights - run.target_log_weights.max())
     count = int(share.sum() ** 2 / np.square(share).sum() / len(share))
     draws = run.draws_pd([label(*place) for place in places], draws=max(1, count))
-    shape = int(draws["chain__"].max()), -1
+    shape = len(np.unique(draws["chain__"].to_numpy())), -1
     return {label(*place): np.reshape(draws[label(*place)].to_numpy(), shape) for place in places}
 
 
