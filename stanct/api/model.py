@@ -17,7 +17,7 @@ from stanct.api.many import sample_many
 from stanct.api.sampling import sample
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.resources import remedy_for
-from stanct.common.settings import listing, near
+from stanct.common.settings import explained, listing, near
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -44,6 +44,16 @@ from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, check_program
 
 Result = TypeVar("Result")
+
+
+# Arguments of other tools, and what takes their place.
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("stan_file", "model_code", "program_code", "stan_code", "file", "code", "path", "model"),
+        "Pass the program first: stanct.temper(FILE), or its text.",
+    ),
+    "data": "Data go to the model: stanct.temper(FILE).sample(DATA).",
+}
 
 
 @dataclass(frozen=True)
@@ -370,6 +380,7 @@ class TemperedModel:
         return f"TemperedModel of {self.program.label}: parameters {names}"
 
 
+@explained(_ELSEWHERE)
 def temper(
     program: str | os.PathLike[str],
     *,

@@ -32,6 +32,9 @@ KINDS = (
 )
 """The kinds of program that `stanct.stan.codegen.generate` can write."""
 
+PICTURES = ("trace", "pair", "posterior", "path", "modes", "weights")
+"""What ``stanct plot`` draws, by ``run.plot_trace`` and so on; the first three take names."""
+
 INTERRUPTED = 130
 """Status with which a command ends after an interrupt."""
 

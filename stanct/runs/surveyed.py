@@ -68,6 +68,43 @@ def surveyed_checks(modes: Mapping[str, Array] | None, remedy: str) -> tuple[Che
     return () if modes is None else (modes_check(modes, remedy),)
 
 
+def searched(run: Draws, *, spikes: bool = True) -> str:
+    """State in words where modes were searched and how likely another is.
+
+    A run can only be right about the region that it has seen.
+    """
+    facts = run.provenance.get("survey")
+    if facts is None:
+        return "No search looked for modes."
+    count = len(facts["log_evidence"])
+    if not facts["starts"]:
+        known = f"chains and approximations know {count} mode{'s' * (count != 1)}"
+        likely = (
+            "how likely another is, is not known"
+            if facts["unseen"] == 1
+            else (f"the chance that one more start finds another is {facts['unseen']:.1%}")
+        )
+        return f"No ascent looked for modes: {known}, and {likely}."
+    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
+    modes = f"{count} mode{'s' * (count != 1)}"
+    return (
+        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
+        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
+        + (_finest(facts.get("finest")) if spikes else "")
+    ).rstrip()
+
+
+def _finest(ratio: float | None) -> str:
+    if ratio is None:  # a run that an earlier version saved
+        return ""
+    if ratio <= 1:
+        return "Spikes inside a mode were not looked for."
+    return (
+        "A spike inside a mode, with as much mass and up to "
+        f"{float(f'{ratio:.2g}'):g} times narrower, is found with a probability of 95%."
+    )
+
+
 def searched_in_short(provenance: Mapping[str, Any]) -> str:
     """Where a run looked for mass, in a few words."""
     starts = provenance.get("survey", {}).get("starts", 0)

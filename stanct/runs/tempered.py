@@ -14,6 +14,7 @@ from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
+from stanct.estimates.naming import Names
 from stanct.estimates.path import Curve, Evidence, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
@@ -254,13 +255,13 @@ class TemperedRun(EvidenceRun):
         )
         return replace(found, failed=self.verdict.draws)
 
-    def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
-        """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
+    def summary(self, names: Names = None, *, beta: float = 1.0) -> pd.DataFrame:
+        """As `Run.summary`, also of the densities along the path.
 
         Parameters
         ----------
         names
-            Names of the variables to show; all by default.
+            As in `Run.summary`.
         beta
             Inverse temperature of the summarised density.
         """

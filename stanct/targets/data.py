@@ -153,6 +153,20 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
 
 
+def _instead(source: Any, program: Program) -> str:
+    """What to pass in place of data of another type."""
+    names = ", ".join(f"{name!r}: ..." for name in program.data_names[:4])
+    if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        size = next((d.name for d in program.data if d.type == "int" and not d.array_dims), "N")
+        return (
+            "Pass its columns by name, and the sizes that the program declares: "
+            f'{{"{size}": len(frame), **frame.to_dict("list")}}.'
+        )
+    if names:
+        return f"Pass a dictionary, {{{names}}}, or the path of a JSON file."
+    return "The program has no data: pass None."
+
+
 def _load(source: DataSource, program: Program) -> StanData:
     """Read data and check their values. Python's tuples are arrays, but for Stan's tuples."""
     if source is None:
@@ -176,7 +190,7 @@ def _load(source: DataSource, program: Program) -> StanData:
     if not isinstance(source, str | os.PathLike):
         raise DataError(
             f"Data of the type {type(source).__name__!r} cannot be read.",
-            remedy="Pass the path of a JSON file, a mapping of variable names to values, or None.",
+            remedy=_instead(source, program),
         )
     if str(source).lstrip().startswith("{"):
         raise DataError(

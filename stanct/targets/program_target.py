@@ -22,6 +22,7 @@ from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
+from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
@@ -421,6 +422,8 @@ def _placed(program: Program, message: str) -> ProgramError:
     column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
+    if new := in_new_words("\n".join(lines[line - 1 :]), words):
+        return program.syntax.source.error(offset, new)
     words = shortened(words, 600)
     return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
 
