@@ -1,5 +1,6 @@
 from .api.bridging import bridge
 from .api.calibration import calibrate
+from .api.importing import import_run
 from .api.many import Simulated, sample_many
 from .api.model import TemperedModel, temper
 from .api.salvaging import salvage
@@ -21,6 +22,7 @@ from .runs.bracket import Bracket
 from .runs.bridge import BridgeRun
 from .runs.calibration import Calibration
 from .runs.comparison import BayesFactor, Comparison, compare
+from .runs.coupled import CoupledRun
 from .runs.diagnostics import Check
 from .runs.evidence_run import EvidenceRun
 from .runs.ladder import LadderRun
@@ -38,6 +40,7 @@ from .samplers._method import Method
 from .samplers.adiabatic import Adiabatic
 from .samplers.ais import AIS
 from .samplers.auto import Auto
+from .samplers.extended_hamiltonian import ExtendedHamiltonian
 from .samplers.gibbs import Gibbs
 from .samplers.independence import Independence
 from .samplers.joint import Joint
@@ -62,6 +65,7 @@ __all__ = [
     "Calibration",
     "Check",
     "Comparison",
+    "CoupledRun",
     "Coupling",
     "Curve",
     "DataError",
@@ -69,6 +73,7 @@ __all__ = [
     "Evidence",
     "EvidenceRun",
     "Expectation",
+    "ExtendedHamiltonian",
     "FunctionDensity",
     "FunctionTarget",
     "GaussianBase",
@@ -103,6 +108,7 @@ __all__ = [
     "bridge",
     "calibrate",
     "compare",
+    "import_run",
     "load",
     "salvage",
     "sample",

@@ -54,6 +54,9 @@ METHODS: dict[str, Any] = {
         sampled, "pseudo_extended", draws=120, warmup=150, copies=2, engine="embedded"
     ),
     "power_posterior": partial(sampled, "power_posterior", draws=60, warmup=150, rungs=4),
+    "extended_hamiltonian": partial(
+        sampled, "extended_hamiltonian", draws=60, warmup=150, bootstrap=1, engine="embedded"
+    ),
     "auto": partial(sampled, "auto", draws=130, warmup=150, max_gradients=0),
 }
 # Those that are also tried while a worker of a Dask cluster is killed.

@@ -18,7 +18,7 @@ from test_execution import pool
 import stanct
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError, StanctError
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.surveyed import mode_size
@@ -383,7 +383,7 @@ def test_a_mode_that_was_hardly_visited_lowers_the_effective_size() -> None:
     rare = replace(found, z=found.base.whiten(x))
     assert effective_size(x[..., 0], method="bulk") > 400
     assert "effective_size" in rare.warnings
-    assert mode_size(rare.modes) < 100 and mode_size(None) == np.inf
+    assert mode_size(rare.mode_columns) < 100 and mode_size(None) == np.inf
 
 
 def test_functions_need_no_base(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from stanct.bases.starts import reach_of
 from stanct.bases.tails import Tails, find_tails
 from stanct.bases.wide import MOST_DENSE, RADII, STARTS, fit_wide
 from stanct.common.arrays import Array
-from stanct.common.errors import SamplingError
+from stanct.common.errors import EngineError, SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
@@ -244,6 +244,11 @@ def fit_base(
         target, method, chains=chains, seeds=seeds, nuts=nuts, engine=engine, progress=progress,
         hints=hints,
     )  # fmt: skip
+    if not modes.fits:
+        raise EngineError(
+            "No start led to a mode whose mass could be measured.",
+            remedy="Write parameters in units in which their scales are neither tiny nor huge.",
+        )
     tails = Tails()
     if method == "pilot":
         names = target.density.unconstrained_names

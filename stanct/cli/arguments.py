@@ -62,6 +62,8 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _add_temper(subcommands)
     _add_evidence(subcommands)
     _add_bridge(subcommands)
+    _add_export(subcommands)
+    _add_import(subcommands)
     _add_salvage(subcommands)
     _add_extend(subcommands)
     _add_compare(subcommands)
@@ -296,6 +298,42 @@ def _add_bridge(subcommands: Any) -> None:
         half_priors="as-written",
         hierarchies="as-written",
     )
+
+
+def _add_export(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "export",
+        help="write a tempered program with data and scripts, to run without stanct",
+        description="Write a generated program of MODEL with DATA, base, bias, initial values, and "
+        "scripts for cmdstanpy and cmdstanr that sample it and print log Z.",
+    )
+    _add_program(parser)
+    _add_forms(parser)
+    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; nothing or - for none")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="where to write it")
+    parser.add_argument("--kind", choices=KINDS, default="joint", help="default: %(default)s")
+    parser.add_argument(
+        "--run", dest="run_folder", metavar="RUN", help="a saved run that has base and bias"
+    )
+    parser.add_argument(
+        "--copies", type=int, default=5, help="copies of pseudo_extended (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, help="default: a fresh one")
+    parser.set_defaults(run=_command("export_program"))
+
+
+def _add_import(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "import",
+        help="print log Z from the draws of an exported program",
+        description="Make a run of the draws that CmdStan made from the export FOLDER, and print "
+        "log Z and the posterior.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="what `stanct export` wrote")
+    parser.add_argument("files", metavar="CSV", nargs="+", help="CmdStan's files, or their folder")
+    parser.add_argument("--seed", type=int, help="default: a fresh one")
+    _add_outputs(parser)
+    parser.set_defaults(run=_command("import_draws"))
 
 
 def _add_salvage(subcommands: Any) -> None:

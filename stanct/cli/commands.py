@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from typing import Any, TextIO
 
 from stanct.api.bridging import bridge
+from stanct.api.importing import import_run
 from stanct.api.model import TemperedModel, temper
 from stanct.api.salvaging import salvage
 from stanct.api.sampling import method_with, named_method
@@ -180,6 +181,25 @@ def bridge_fit(options: argparse.Namespace) -> int:
         **escalation,
     )
     return _finish(run, options)
+
+
+def export_program(options: argparse.Namespace) -> int:
+    """Write a generated program with its data and scripts."""
+    model = _model(options)
+    data = _given(options.data)
+    run = None if options.run_folder is None else load(options.run_folder)
+    folder = model.export(
+        options.out, data, options.kind, run=run, copies=options.copies, seed=options.seed
+    )
+    say(str(folder))
+    return 0
+
+
+def import_draws(options: argparse.Namespace) -> int:
+    """Print log Z from the draws of an exported program."""
+    _check_outputs(options)
+    files = options.files[0] if len(options.files) == 1 else options.files
+    return _finish(import_run(options.folder, files, seed=options.seed), options)
 
 
 def salvage_run(options: argparse.Namespace) -> int:

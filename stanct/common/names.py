@@ -7,7 +7,7 @@ from __future__ import annotations
 
 METHOD_NAMES = (
     *("auto", "joint", "gibbs", "simulated_tempering", "parallel_tempering", "pseudo_extended"),
-    *("ais", "power_posterior", "independence", "adiabatic", "tact"),
+    *("ais", "power_posterior", "extended_hamiltonian", "independence", "adiabatic", "tact"),
 )
 """Methods; see `stanct.samplers.METHODS`."""
 

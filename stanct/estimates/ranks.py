@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 
 TAILS = (0.05, 0.95)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.naming import Names, label, listed, place_of, places_of, variable
 from stanct.estimates.ranks import mixing
 from stanct.estimates.tours import Tours
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]
 
@@ -79,6 +82,8 @@ def summary(
 
     The arguments are those of `expect`.
     """
+    import pandas as pd
+
     rows = {}
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
@@ -203,6 +208,8 @@ def frame(variables: Mapping[str, Array], names: Names = None) -> pd.DataFrame:
     names
         Variables or scalars to take; all by default.
     """
+    import pandas as pd
+
     chains, draws = next(iter(variables.values())).shape[:2]
     columns: dict[str, Array] = {
         "chain__": np.repeat(np.arange(1, chains + 1), draws),

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from scipy.special import expit
 
 from stanct.common.arrays import Array, log_sum_exp
@@ -27,6 +26,9 @@ from stanct.runs.normalised import lacking
 from stanct.runs.run import Run
 from stanct.runs.same_data import declared_data, refuse_other_data
 from stanct.runs.verbs import Reported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor instead of twice that.
 STRENGTHS = (
@@ -204,6 +206,8 @@ class Comparison(Reported):
         return self._pairs(lambda factor: factor.std_error)
 
     def _pairs(self, value: Any) -> pd.DataFrame:
+        import pandas as pd
+
         rows = [[value(self.bayes_factor(a, b)) for b in self.names] for a in self.names]
         return pd.DataFrame(rows, index=list(self.names), columns=list(self.names))
 
@@ -276,6 +280,8 @@ class Comparison(Reported):
         asked for leave-one-out, `elpd_loo` with `elpd_loo_error` and `stacking_weight` come before
         the warnings, among which is ``"loo"`` where ArviZ warns of the model.
         """
+        import pandas as pd
+
         best = self.names[self.order[0]]
         rows = {}
         for i in self.order:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array, joined_rows
 from stanct.estimates import weighted
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.naming import Names
 from stanct.path.base import Base
 from stanct.runs.diagnostics import MORE, Check, check, transition_counts
 from stanct.runs.run import Run
 from stanct.runs.storage import Stored
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 COLUMNS = ("at", "seconds", "gradients", "draws", "std_error")
 
@@ -27,6 +29,8 @@ def forecast_table(
     came
         Standard error of log Z, NaN for a run without it.
     """
+    import pandas as pd
+
     if not forecasts:
         return None
     rows = {str(one["after"]): [one[name] for name in COLUMNS] for one in forecasts}

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.estimates import weighted
@@ -27,6 +26,9 @@ from stanct.runs.tables import Checks, in_html
 from stanct.runs.verbs import Extendable, Pictured, Reported
 from stanct.runs.verdicts import Check, Verdict
 from stanct.work.blas import one_blas_thread
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What methods, pages and saved runs use of a run. A prompt that completes names leaves them out.
 INSIDE = frozenset(
@@ -109,6 +111,8 @@ class Run(Reported, Pictured, Extendable, ABC):
 
         The row ``"rest"`` is what belongs to no stage. The stages of an extended run are sums.
         """
+        import pandas as pd
+
         stages = dict(self.provenance.get("stage_seconds", {}))
         total = float(self.provenance["seconds"])
         stages["rest"] = round(max(0.0, total - sum(stages.values())), 3)
@@ -190,17 +194,28 @@ class Run(Reported, Pictured, Extendable, ABC):
         reached = self.base is not None and not self.base.is_gaussian
         with one_blas_thread():
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
-            modes = surveyed_checks(self.modes, self.lost_remedy)
+            modes = surveyed_checks(self.mode_columns, self.lost_remedy)
             return Checks(
                 (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
             )
 
-    @cached_property
+    @property
     def modes(self) -> pd.DataFrame | None:
-        """The modes that pilots found, with their weights in this run; see `mode_table`.
+        """The modes that pilots found, best first, with their weights in this run.
 
-        None where the base was not fitted by pilots. Without an evidence, `log_z` is NaN.
+        Its columns are those of `mode_columns`. None where the base was not fitted by pilots.
+        Without an evidence, `log_z` is NaN.
         """
+        import pandas as pd
+
+        if self.mode_columns is None:
+            return None
+        number = pd.RangeIndex(1, len(self.mode_columns["weight"]) + 1, name="mode")
+        return pd.DataFrame(self.mode_columns, index=number)
+
+    @cached_property
+    def mode_columns(self) -> dict[str, Array] | None:
+        """The columns of `modes`."""
         return surveyed_modes(self, None)
 
     def _program_checks(self) -> tuple[Check, ...]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array, joined_rows
 from stanct.common.errors import StanctError
@@ -33,6 +32,9 @@ from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
 from stanct.runs.surveyed import AGAIN
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -22,6 +22,8 @@ from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1
 _MOST_LISTED = 20  # variables that one message names
+# The first line with a value, as R's dump() writes it.
+_R_DUMP = re.compile(r"""(\s|#.*\n)*["'`]?[A-Za-z.][\w.]*["'`]?\s*(<-|=)\s""")
 
 DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
@@ -221,6 +223,13 @@ def _load(source: DataSource, program: Program) -> StanData:
     try:
         loaded = read_json(text)
     except json.JSONDecodeError as cause:
+        if _R_DUMP.match(text):
+            raise DataError(
+                "These data are in R's dump format.",
+                path=str(path),
+                remedy="Convert them, in R by cmdstanr::write_stan_json(rstan::read_rdump("
+                f'"{path.name}"), "data.json").',
+            ) from cause
         lines = text.splitlines() or [""]
         excerpt = lines[min(cause.lineno, len(lines)) - 1]
         raise DataError(
