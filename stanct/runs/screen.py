@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from stanct.estimates.naming import FEW, by_interest
 from stanct.runs.decisions import decisions
@@ -15,6 +13,9 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WIDTH = 88
 
