@@ -7,7 +7,7 @@ import pytest
 from conftest import SEED
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.ranks import mixing
 
 
