@@ -91,7 +91,7 @@ def test_evidence_for_people(model: Path, capsys: pytest.CaptureFixture[str]) ->
     done, believed, then = (captured.out.index(f"\n{w}") for w in ("Done", "Believe it?", "Next"))
     assert done < believed < then < captured.out.index("r_hat")
     plain = " ".join(captured.out.split())
-    assert "engine embedded, seed 1. The default took " in plain and "4 chains of 100" in plain
+    assert ", seed 1. The default took " in plain and "4 chains of " in plain
     assert "std_error" in captured.out and "\nr " in captured.out and "95%" in captured.out
     assert "%|" not in captured.err  # no progress bar
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.stats import gaussian_kde
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import drawn
+from stanct.estimates.arviz_bridge import density, drawn
 from stanct.estimates.naming import Names, by_interest, label, place_of, places_of
 from stanct.plots.canvas import SECOND
 from stanct.runs.run import Run
@@ -23,8 +22,6 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # of ArviZ 0.x with o
 }
 MOST = {"trace": 5, "pair": 4, "posterior": 6}
 """Scalars that a picture shows where no names are given."""
-GRID, FEWEST = 200, 25
-"""Points of the prior's density, and draws without which it is not drawn."""
 MOST_NAMED = 40
 """A picture of more scalars could not be read, and Matplotlib would take minutes."""
 
@@ -84,7 +81,7 @@ def with_prior(axes: Any, prior: Mapping[str, Array]) -> None:
             continue
         low, high = one.get_xlim()
         wide = high - low
-        grid, height = _density(prior[name], low - wide / 2, high + wide / 2)
+        grid, height = density(prior[name], low - wide / 2, high + wide / 2)
         one.plot(grid, height, color=SECOND, ls="--", label="prior")
         one.set_xlim(grid[0], grid[-1])
         one.legend(frameon=False)
@@ -96,12 +93,3 @@ def prior_names(run: Run, prior: Mapping[str, Array], names: Names) -> list[str]
     found = [label(*place) for place in places_of(run.variables, chosen)]
     known = [name for name in found if place_of(run.variables, name)[0] in prior]
     return known if names is not None else known[: MOST["posterior"]]
-
-
-def _density(values: Array, low: float, high: float) -> tuple[Array, Array]:
-    """A grid inside of an interval, and the density there of draws that may go beyond it."""
-    inside = values[(values > low) & (values < high)]
-    grid = np.linspace(max(low, values.min()), min(high, values.max()), GRID)
-    if inside.size < FEWEST or np.ptp(inside) == 0:
-        return grid, np.zeros(GRID)
-    return grid, gaussian_kde(inside)(grid) * inside.size / values.size
