@@ -16,6 +16,7 @@ from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import platformdirs
 
 from stanct.common.arrays import Array
@@ -23,6 +24,9 @@ from stanct.common.errors import StanctError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Fewer values have no density that could be drawn.
+FEWEST_VALUES = 25
 
 
 @functools.cache
@@ -90,6 +94,18 @@ def drawn(
         warnings.simplefilter("ignore")
         container = inference_data({"posterior": draws}, {})
         return function(container, **{**({} if is_new else usual), **options})
+
+
+def density(values: Array, low: float, high: float) -> tuple[Array, Array]:
+    """A grid inside of an interval, and the density there of draws that may go beyond it."""
+    flat = np.ravel(values)
+    inside = flat[(flat > low) & (flat < high)]
+    if inside.size < FEWEST_VALUES or np.ptp(inside) == 0:
+        return np.array([low, high]), np.zeros(2)
+    arviz = _arviz()
+    kde = getattr(arviz, "kde", None) or importlib.import_module("arviz_stats.base").array_stats.kde
+    grid, height, *_ = kde(inside)
+    return grid, height * inside.size / flat.size
 
 
 def read_netcdf(file: os.PathLike[str]) -> Any:
