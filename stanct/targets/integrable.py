@@ -71,7 +71,12 @@ def logarithms(program: Program, names: Sequence[str]) -> list[int]:
         for one in program.parameters
     }
     parts = [name.split(".") for name in names]
-    return [k for k, (name, *index) in enumerate(parts) if first[name] <= int((index or "0")[-1])]
+    # Elements of tuples, such as `p:1`, are none.
+    return [
+        k
+        for k, (name, *index) in enumerate(parts)
+        if first.get(name, math.inf) <= int((index or "0")[-1])
+    ]
 
 
 class Endless(NamedTuple):
