@@ -1,5 +1,6 @@
 from .api.bridging import bridge
 from .api.calibration import calibrate
+from .api.importing import import_run
 from .api.many import Simulated, sample_many
 from .api.model import TemperedModel, temper
 from .api.salvaging import salvage
@@ -23,6 +24,7 @@ from .runs.bracket import Bracket
 from .runs.bridge import BridgeRun
 from .runs.calibration import Calibration
 from .runs.comparison import BayesFactor, Comparison, compare
+from .runs.coupled import CoupledRun
 from .runs.diagnostics import Check
 from .runs.evidence_run import EvidenceRun
 from .runs.ladder import LadderRun
@@ -40,6 +42,7 @@ from .samplers._method import Method
 from .samplers.adiabatic import Adiabatic
 from .samplers.ais import AIS
 from .samplers.auto import Auto
+from .samplers.extended_hamiltonian import ExtendedHamiltonian
 from .samplers.gibbs import Gibbs
 from .samplers.independence import Independence
 from .samplers.joint import Joint
@@ -64,6 +67,7 @@ __all__ = [
     "Calibration",
     "Check",
     "Comparison",
+    "CoupledRun",
     "Coupling",
     "Curve",
     "DataError",
@@ -71,6 +75,7 @@ __all__ = [
     "Evidence",
     "EvidenceRun",
     "Expectation",
+    "ExtendedHamiltonian",
     "FunctionDensity",
     "FunctionTarget",
     "GaussianBase",
@@ -109,6 +114,7 @@ __all__ = [
     "bridge",
     "calibrate",
     "compare",
+    "import_run",
     "load",
     "recipe",
     "salvage",

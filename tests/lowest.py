@@ -20,11 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Together these take a minute or two, and every dependency is used in one of them.
 FAST = """
     arviz_bridge base checkpoint codegen comparison constants copies data density diagnostics
-    estimates execution kernels lending modality path program progress tact_kernels target
-    target_calls tempered_run thermodynamic verify warmup
+    estimates execution kernels lending mixing modality path program progress tact_kernels tail
+    target target_calls tempered_run thermodynamic verify warmup
 """
 # What these tests need beside the dependencies.
-TOOLS = ("hypothesis", "pytest", "pytest-xdist")
+TOOLS = ("arviz-stats", "hypothesis", "pytest", "pytest-xdist")
 # Old libraries use what newer ones beneath them have deprecated.
 OLD = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
 

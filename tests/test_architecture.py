@@ -12,11 +12,14 @@ from conftest import ROOT
 from imports import circles, graph
 
 # The only imports against the order, all in one module and inside its methods: Matplotlib is loaded
-# when a page is asked for, and the samplers when a run is extended.
+# when a picture or a page is asked for, and the samplers when a run is extended.
 EXCEPTIONS = {
     ("stanct.runs.verbs", "stanct.pages.page"),
     ("stanct.runs.verbs", "stanct.pages.opening"),
     ("stanct.runs.verbs", "stanct.api.extending"),
+    ("stanct.runs.verbs", "stanct.api.prior"),
+    ("stanct.runs.verbs", "stanct.plots"),
+    ("stanct.runs.verbs", "stanct.plots.by_arviz"),
 }
 
 

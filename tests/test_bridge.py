@@ -19,7 +19,13 @@ from stanct.api.model import TemperedModel
 from stanct.bases.unseen import unseen_modes
 from stanct.common.errors import SamplingError, StanctError
 from stanct.engines.embedded import Nuts
-from stanct.estimates.bridge import Bridge, fitted_normal, halves, reshuffled_halves
+from stanct.estimates.bridge import (
+    Bridge,
+    by_importance,
+    fitted_normal,
+    halves,
+    reshuffled_halves,
+)
 from stanct.runs.bridge import BridgeRun
 from stanct.stan.program import Program
 
@@ -429,6 +435,43 @@ def test_replaced_provenance_keeps_the_run(rng: np.random.Generator) -> None:
     )
     again = replace(run, provenance={**run.provenance, "lost": 0.5})
     assert again.warnings[0] == "lost"
+
+
+SPOILED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "narrow": lambda x: np.sqrt(0.7) * x,
+    "wide": lambda x: np.sqrt(1.5) * x,
+    "shifted": lambda x: x + 0.3,
+    "chains apart": lambda x: x + 0.4 * np.array([-1, -0.5, 0.5, 1])[:, None, None],
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("name", SPOILED)
+def test_draws_of_another_density_are_told(name: str, seed: int) -> None:
+    model = model_of("parameters { vector[3] x; } model { x ~ std_normal(); }")
+    x = np.random.default_rng(seed).standard_normal((4, 1000, 3))
+    assert stanct.bridge(model, None, {"x": x}, seed=seed).warnings == ()
+    run = stanct.bridge(model, None, {"x": SPOILED[name](x)}, seed=seed)
+    assert {"score", "r_hat"} & {*run.warnings}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_normal_with_the_moments_of_the_posterior_is_told(seed: int) -> None:
+    """As of a variational fit. Its third moments alone are not those of log r, r ~ gamma."""
+    rng = np.random.default_rng(seed)
+    logs = np.log(rng.gamma(2.5, 1 / 2.5, (4, 1000)))
+    fit = {"r": np.exp(rng.normal(logs.mean(), logs.std(), logs.shape))}
+    assert "score" in stanct.bridge(model_of(SKEWED.source), SKEWED.data, fit, seed=seed).warnings
+
+
+def test_importance_sampling_takes_no_draw_of_the_fit() -> None:
+    """Ratios of a normal draw to itself are one, whatever those of the fit are."""
+    rng = np.random.default_rng(1)
+    exact, base = rng.normal(-2, 0.3, (4, 500)), rng.normal(-2.045, 0.3, 2000)
+    pair = [Bridge(exact + shift, base) for shift in (0.0, 1.0)]
+    found = by_importance(pair)
+    assert found is not None and abs(found[0] + 2) < 4 * found[1] and 0.003 < found[1] < 0.007
+    assert by_importance([Bridge(exact, rng.normal(0, 3, 2000))] * 2) is None
 
 
 def test_a_density_without_an_end_is_told(rng: np.random.Generator) -> None:

@@ -88,8 +88,11 @@ def test_evidence_for_people(model: Path, capsys: pytest.CaptureFixture[str]) ->
     captured = capsys.readouterr()
     assert status == 0
     assert captured.out.startswith("log Z = -")
-    assert "engine embedded, seed 1\n  The default took " in captured.out
-    assert "std_error" in captured.out and "\nr " in captured.out
+    done, believed, then = (captured.out.index(f"\n{w}") for w in ("Done", "Believe it?", "Next"))
+    assert done < believed < then < captured.out.index("r_hat")
+    plain = " ".join(captured.out.split())
+    assert ", seed 1. The default took " in plain and "4 chains of " in plain
+    assert "std_error" in captured.out and "\nr " in captured.out and "95%" in captured.out
     assert "%|" not in captured.err  # no progress bar
 
 
@@ -264,7 +267,7 @@ def test_a_signal_after_the_last_draw_loses_no_log_z(
         time.sleep(10)
         return pytest.fail("the signal was not heard")
 
-    monkeypatch.setattr(commands, "promise", struck)
+    monkeypatch.setattr(commands, "failures", struck)
     arguments = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
     arguments += ["--method", "gibbs", "--draws", "50", "--warmup", "150", "--quiet"]
     arguments += ["--save", str(tmp_path / "run"), *["--json"] * as_json]
@@ -284,10 +287,11 @@ def test_a_signal_after_the_last_draw_loses_no_log_z(
 
 @pytest.mark.parametrize("encoding", [pytest.param("ascii", marks=LONG), "cp1252"])
 def test_every_encoding_shows_the_table(encoding: str, model: Path, tmp_path: Path) -> None:
-    """Of what an encoding lacks, β above all, a question mark is shown."""
+    """Of what an encoding lacks a question mark is shown."""
     done = _evidence(model, tmp_path, {"PYTHONIOENCODING": encoding}, subprocess.PIPE)
     assert done.returncode == 0 and b"Error" not in done.stderr
-    assert b"weighted to ? = 1" in done.stdout and b"std_error" in done.stdout
+    assert (b" ? " if encoding == "ascii" else b" \xb1 ") in done.stdout
+    assert b"std_error" in done.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
@@ -408,9 +412,9 @@ def test_bridge_warns_and_escalates(
     arguments = ["bridge", str(model), data, *files, "--seed", "1", "--no-search", "--quiet"]
     assert main([*arguments, "--strict"]) == 3
     captured = capsys.readouterr()
-    assert "Warning, program: " in captured.err and "  bridge, Warp-III" in captured.out
+    assert "Warning, program: " in captured.err and "bridge compared the draws" in captured.out
     assert main([*arguments, "--escalate", "--method", "gibbs"]) == 0
-    assert "  gibbs, bridge" in capsys.readouterr().out
+    assert "gibbs moved parameters" in capsys.readouterr().out
 
 
 def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -443,3 +447,46 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
     told = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), told) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["evidnce", "a.stan"], "There is no command 'evidnce'. Did you mean evidence?"),
+        (["a.stan"], "Did you mean stanct evidence a.stan?"),
+        (["evidence", "a.stan", "--method", "gibs"], "Did you mean gibbs?"),
+        (["evidence", "a.stan", "--drws", "3"], "Did you mean --draws?"),
+        (["plot", "run", "tracee"], "Did you mean trace?"),
+        (["zzz"], "There are temper, evidence, bridge"),
+    ],
+)
+def test_a_misspelt_word_is_told_with_what_it_may_mean(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
+
+
+def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "run"
+    sampled = ["evidence", str(model), str(tmp_path / "counts.data.json"), "--seed", "1"]
+    assert main([*sampled, "--draws", "100", "--quiet", "--save", str(saved)]) == 0
+    shown = capsys.readouterr().out
+    assert f"stanct plot {saved} posterior" in shown
+    assert main(["plot", str(saved), "posterior", "--names", "r", "--prior"]) == 0
+    written = Path(capsys.readouterr().out.strip())
+    assert written == tmp_path / "run_posterior.png"
+    assert written.read_bytes()[:4] == b"\x89PNG"
+    assert main(["plot", str(saved), "path", "--out", str(tmp_path / "p.svg")]) == 0
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+    for wrong, told in (
+        (["trace", "--names", "rr"], "Did you mean 'r'"),
+        (["path", "--names", "r"], "takes no names"),
+        (["trace", "--out", "p.doc"], "no format of pictures"),
+        (["modes"], "one mode at most"),
+    ):
+        assert main(["plot", str(saved), *wrong]) == 1
+        assert told in capsys.readouterr().err

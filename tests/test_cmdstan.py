@@ -41,6 +41,7 @@ from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
+from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
 from stanct.work.execution import executing
 
 SOURCE = "parameters { real x; } model { target += std_normal_lpdf(x); }"
@@ -265,7 +266,8 @@ def test_doctor_says_what_is_there(
     main(["doctor"])
     told = capsys.readouterr().out
     assert f"cmdstan: CmdStan 2.39.0 (official) in {home.path}; " in told
-    assert "`--engine auto` is cmdstan for the methods joint and pseudo_extended, emb" in told
+    able = "joint, pseudo_extended and extended_hamiltonian"
+    assert f"`--engine auto` is cmdstan for the methods {able}, emb" in told
 
 
 POCL = """[POCL/*]    CL_PLATFORM_NAME    Portable Computing Language
@@ -465,26 +467,23 @@ def test_equal_log_densities_of_tempered_programs(
     base = GaussianBase(rng.normal(size=dimension), np.diag(rng.uniform(0.5, 1, dimension)))
     log_z = float(rng.normal(scale=10))
     if kind == "joint":
-        copies, recipe = 1, target.joint_recipe(base, Bias.linear(log_z))
+        copies, recipe = 1, joint_recipe(target, base, Bias.linear(log_z))
     else:
         copies, knots = 2, np.array([0, 0.1, 0.6, 1])
         bias = CopyBias(knots, log_z * np.sqrt(knots), -2 * knots)
         if kind == "powers":
             bias = PowerBias.between(log_z, (0.2, 0.9))
-        recipe = target.pseudo_extended_recipe(base, bias, copies, None)
+        recipe = pseudo_extended_recipe(target, base, bias, copies, None)
     points = rng.normal(size=(100, copies * (dimension + 1)))
     assert_equal_to_embedded(engine, recipe, points, tmp_path, 1e-9)
 
 
 @pytest.mark.cmdstan
-@pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
 @pytest.mark.parametrize("name", ["regression", "funnel"])
-def test_what_the_optimiser_keeps_whole(
-    name: str, kind: str, engine: CmdStan, tmp_path: Path
-) -> None:
-    """The unconstrained parameters stay in structs of arrays (SoA), copies in a loop included."""
+def test_what_the_optimiser_keeps_whole(name: str, engine: CmdStan, tmp_path: Path) -> None:
+    """The unconstrained parameters of the joint program stay in structs of arrays (SoA)."""
     code = tmp_path / "model.stan"
-    code.write_text(generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind))
+    code.write_text(generate(Program.from_file(PROGRAMS / f"{name}.stan"), "joint"))
     command = [str(engine.home.path / "bin" / "stanc"), "--O1", "--debug-mem-patterns"]
     done = subprocess.run(
         [*command, f"--o={tmp_path}/model.hpp", str(code)], capture_output=True, text=True
@@ -552,7 +551,7 @@ def test_opencl_equals_the_cpu(
         target = temper(program).target(program.with_name(f"{name}.data.json"))
         dimension = target.density.dimension
         base = GaussianBase(rng.normal(size=dimension), np.diag(rng.uniform(0.5, 1, dimension)))
-        recipes.append(target.joint_recipe(base, Bias.linear(float(rng.normal(scale=10)))))
+        recipes.append(joint_recipe(target, base, Bias.linear(float(rng.normal(scale=10)))))
     with ThreadPoolExecutor() as pool:
         programs = list(pool.map(engine.compiled, [recipe.source for recipe in recipes]))
     for recipe, program in zip(recipes, programs, strict=True):

@@ -52,8 +52,7 @@ def test_the_embedded_engine_compiles_all_of_it(name: str, kind: str) -> None:
     dimension = load(program.expanded, DATA[name]).param_unc_num()
     data = DATA[name] | base_data(dimension)
     if kind == "pseudo_extended":
-        data |= {"ct_N": 2, "ct_estimate_beta": 1, "ct_fixed_beta": []}
-        data |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
+        data |= {"ct_N": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stanli.Model(stan_code=generate(program, kind), data=data)
@@ -104,7 +103,7 @@ def test_joint_is_the_formula(name: str) -> None:
         )
 
 
-COUPLING = {"xi_0": 0.3, "xi_1": 0.8, "wall": 1.0, "power": 2, "beta_min": 0.1}
+COUPLING = [1.0, 1.0, 0.6, 0.2]
 
 
 @pytest.mark.parametrize("kind", ["joint", "pseudo_extended", "extended_hamiltonian"])
@@ -116,9 +115,8 @@ def test_a_diagonal_scale_is_the_matrix_of_it(kind: str) -> None:
     diagonal = np.linspace(0.3, 0.9, dimension)
     copies = 2 if kind == "pseudo_extended" else 1
     rest = DATA["vectors"] | base_data(dimension)
-    rest |= {"ct_N": copies, "ct_estimate_beta": 1, "ct_fixed_beta": [], "ct_bias_xi": KNOTS}
-    rest |= {"ct_from_base": 1, "ct_least_beta": 0, "ct_most_beta": 1}
-    rest |= {f"ct_{name}": value for name, value in COUPLING.items()}
+    rest |= {"ct_N": copies, "ct_xi_knots": KNOTS}
+    rest |= {"ct_beta_at": COUPLING}
     whole = {"ct_is_dense": 1, "ct_base_scale": np.diag(diagonal)}
     short = {"ct_is_dense": 0, "ct_base_scale": diagonal[:, None]}
     dense, sparse = (load(code, rest | scale) for scale in (whole, short))
@@ -211,7 +209,7 @@ def test_weights_against_quadrature(knots: list[float], bias: list[float], scale
         assert saved["ct_log_p"] + saved["ct_log_jacobian"] == pytest.approx(log_density, rel=1e-12)
         log_mass = quadrature(delta, np.asarray(knots, float), np.asarray(bias, float))
         assert saved["ct_log_weight_base"] == pytest.approx(-log_mass, rel=1e-9, abs=1e-9)
-        weight = -delta - bias[-1] - log_mass
+        weight = -delta - log_mass
         assert saved["ct_log_weight_target"] == pytest.approx(weight, rel=1e-9, abs=1e-9)
 
 
@@ -219,7 +217,7 @@ def test_log_mass_where_the_exponent_vanishes() -> None:
     """The series near r = 0 joins the closed form."""
     code = (
         "functions {\n" + (_function("log_mass")) + "}\nparameters { real delta; }\n"
-        "transformed parameters { real m = ct_log_mass(delta, [0, 1]', [0, 0]'); }\n"
+        "transformed parameters { real m = ct_log_mass([0, 1]', [0, -delta]'); }\n"
     )
     model = load(code, {})
     for delta in (0.0, 1e-12, -1e-6, 9.99e-5, 1.01e-4, -1e-3, 30.0, -800.0, 800.0):

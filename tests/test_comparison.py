@@ -232,7 +232,7 @@ def test_command(
     assert "different data: `K`, `X` differ, `N`, `y` agree" in capsys.readouterr().err
     assert main(["compare", *paths, "--observed", "y", "--prior", "3,1"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("two is better than one (log Bayes factor") and "\ntwo " in out
+    assert out.startswith("two is better than one (BF ") and "\ntwo " in out
     assert main(["compare", *paths, "--observed", "y,N", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in record["models"]] == ["two", "one"]
@@ -405,3 +405,14 @@ def test_runs_bridges_and_folders_together(
         factor = found.bayes_factor(first, second)
         exact = regression_log_z(x[:, :k], y) - regression_log_z(x[:, :j], y)
         assert abs(factor.log - exact) < 4 * factor.std_error < 0.5
+
+
+def test_factors_are_told_as_factors() -> None:
+    factor = stanct.BayesFactor(np.log(12.3), 0.2134)
+    assert factor.in_words == "BF 12.3 (95 %: 8.1 to 18.7)"
+    assert factor.value == pytest.approx(12.3)
+    assert factor.value_interval == pytest.approx((8.096, 18.69), rel=1e-3)
+    assert repr(factor).endswith("log BF 2.5096 ± 0.2134: evidence positive")
+    huge = stanct.BayesFactor(2000.0, 1.0)
+    assert huge.in_words.startswith("BF 3.9e868 ") and huge.value == np.inf
+    assert stanct.BayesFactor(-12.0, 0.0).in_words.startswith("BF 6.1e-6")

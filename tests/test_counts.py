@@ -148,7 +148,7 @@ def test_sums_stay_where_data_do_not_decide(statement: str) -> None:
 def test_sizes_are_checked_as_before() -> None:
     code = generate(Program.from_source(program("y ~ poisson_log(b);")), "joint")
     data = {"N": 3, "y": [1, 2, 3], "trials": [1, 1, 1], "X": np.ones((3, 2)).tolist()}
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="size"):
         load(code, data | base_data(12)).log_density(np.zeros(13))
 
 

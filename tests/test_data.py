@@ -154,6 +154,9 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
     ("text", "words"),
     [
         ('{"N": 2,\n "K": }', r"data.json:2:\d+: This is not JSON"),
+        ("N <- 3L\n", r"R's dump format\.\nConvert.*read_rdump\(\"data.json\"\)"),
+        ('# by dump\n"y" <-\nstructure(c(1, 4), .Dim = 2L)', "R's dump format"),
+        ("n = 3\ny <- c(1, 2)", "R's dump format"),
         ("[1, 2]", "holds a JSON list, not an object"),
         ('{"N": 2, "other": [1, NaN]}', r"`other\[2\]` is NaN.*\nLeave `other` out"),
         ('{"N": 2, "other": {"a": null}}', r"`other\[a\]` is null"),

@@ -15,8 +15,8 @@ from scipy.stats import norm
 
 from stanct.common.arrays import log_sum_exp
 from stanct.estimates import digits
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import expectation, weighted_quantile
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.path.bias import Bias
 from stanct.path.course import beta_grid

@@ -54,6 +54,9 @@ METHODS: dict[str, Any] = {
         sampled, "pseudo_extended", draws=120, warmup=150, copies=2, engine="embedded"
     ),
     "power_posterior": partial(sampled, "power_posterior", draws=60, warmup=150, rungs=4),
+    "extended_hamiltonian": partial(
+        sampled, "extended_hamiltonian", draws=60, warmup=150, bootstrap=1, engine="embedded"
+    ),
     "auto": partial(sampled, "auto", draws=130, warmup=150, max_gradients=0),
 }
 # Those that are also tried while a worker of a Dask cluster is killed.
@@ -365,7 +368,7 @@ def test_an_error_in_a_block_is_the_callers(target) -> None:
         raise CheckpointError("as it is") if size > 1 else ZeroDivisionError("as it is")
 
     with executing(target, "test", {}, seed=1, progress=False) as run:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError, match="as it is"):
             run.blocks("fail", fail, [[1]], [1])
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError, match="as it is"):
             run.blocks("fail", fail, [[1]], [2], final=True)

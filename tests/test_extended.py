@@ -27,6 +27,7 @@ from stanct.samplers import _nuts as extended
 from stanct.samplers._nuts import Block, CompiledNuts
 from stanct.targets.density import Density
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
+from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
 
 Array = np.ndarray
 KNOTS = np.array([0.0, 0.1, 0.5, 1.0])
@@ -68,9 +69,9 @@ def test_density_and_gradient_are_those_of_the_generated_program(
     dimension = target.density.dimension
     base = base_of(dimension, rng, diagonal=diagonal)
     recipe = (
-        target.joint_recipe(base, bias)
+        joint_recipe(target, base, bias)
         if isinstance(bias, Bias)
-        else target.pseudo_extended_recipe(base, bias, copies, fixed)
+        else pseudo_extended_recipe(target, base, bias, copies, fixed)
     )
     program = Density(recipe)
     none = np.zeros(0)
@@ -248,7 +249,7 @@ def test_chains_adapt_and_move_as_stan_s_do(exact: Any, seed: int) -> None:
     step, metric = float(np.median(mine.step_size)), np.exp(np.log(mine.inv_metric).mean(axis=0))
     block = sampler.draw(mine.position, Block(seed + 1, 500, step, metric), nuts=nuts)
     stan, gradients = embedded.run_nuts(
-        target.joint_recipe(base, bias), starts, seed=seed, warmup=500, draws=500, nuts=nuts
+        joint_recipe(target, base, bias), starts, seed=seed, warmup=500, draws=500, nuts=nuts
     )
     ratio = step / float(np.median(stan.statistics["stepsize__"]))
     assert 0.75 < ratio < 1.35

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +305,57 @@ def test_a_fit_of_cmdstan(
         assert run.lp.shape == (2, 500)
         assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.4
         assert run.evidence.log_z == pytest.approx(runs[0].evidence.log_z, abs=1e-4)
+
+
+TWO = "parameters { vector[2] x; } model { x ~ std_normal(); }"
+
+
+@pytest.mark.parametrize("kind", ["frame", "table", "chains"])
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("x[1]", "x[1]", r"Two columns .*named 'x.1"),
+        ("x[1]", "x[1000000000]", r"shape \(1, 60, 1000000000\)"),
+        ("x[1]", "x[3]", r"shape \(1, 60, 3\)"),
+        ("x[1]", "x[1,2]", "shape|not finite"),
+        ("x[2]", "x[1]", ""),
+        ("x[0]", "x[1]", ""),
+    ],
+)
+def test_columns_by_their_names(
+    tmp_path: Path, kind: str, first: str, second: str, words: str
+) -> None:
+    draws = np.random.default_rng(1).standard_normal((60, 2))
+    names = [first, second]
+    fit: Any = tmp_path / "fit.csv"
+    if kind == "chains":
+        names = [name.replace("[", ".").replace(",", ".").strip("]") for name in names]
+        rows = [f"0,{a},{b}" for a, b in draws]
+        fit.write_text("\n".join(["# method = sample", f"lp__,{','.join(names)}", *rows, ""]))
+    else:
+        frame = pd.DataFrame(draws, columns=pd.Index(names))
+        frame.insert(0, ".draw", range(1, 61))
+        if kind == "frame":
+            fit = frame
+        else:
+            frame.to_csv(fit, index=False)
+    target = target_of(TWO, {})
+    if words:
+        with pytest.raises(StanctError, match=words):
+            sampled(target, fit, np.random.default_rng(1))
+        return
+    x = sampled(target, fit, np.random.default_rng(1)).x[0]
+    assert np.array_equal(x, draws[:, ::-1] if first == "x[2]" else draws)
+
+
+def test_packed_files_and_chains_of_different_lengths(
+    target: ProgramTarget, draws: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    for chain in range(2):
+        plain = write_csv(tmp_path / f"{chain}.csv", draws, chain)
+        (tmp_path / f"{chain}.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    assert np.array_equal(read_fit(tmp_path, SHAPES).variables["a"], draws["a"])
+    frame = pd.DataFrame({"chain": [1] * 60 + [2] * 40, "x[1]": range(100), "x[2]": range(100)})
+    found = read_fit(frame, {"x": (2,)})
+    assert found.variables["x"].shape == (2, 40, 2) and found.lost == pytest.approx(0.2)

@@ -362,6 +362,8 @@ BY_HAND: dict[str, str] = {
     "vectors": "real q = exp(mu); vector[J] theta = (q * x - mu + tau * lambda .* z);",
 }
 NOT_BY_HAND: dict[str, str] = {
+    "added to": "vector[J] theta; theta += mu + tau * z;",
+    "added to in a loop": "vector[J] theta; for (j in 1:J) theta[j] += mu + tau * z[j];",
     "difference": "vector[J] theta = mu - tau * z;",
     "subtracted later": "vector[J] theta = mu + tau * z - x;",
     "used twice": "vector[J] theta = mu + tau * z; vector[J] other = 2 * z;",
@@ -416,7 +418,14 @@ def test_what_is_no_standardised_form_stays(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prior", ["z ~ normal(0, 2);", "z ~ student_t(4, 0, 1);", "z[1:J] ~ std_normal();"]
+    "prior",
+    [
+        "z ~ normal(0, 2);",
+        "z ~ student_t(4, 0, 1);",
+        "z[1:J] ~ std_normal();",
+        "z ~ std_normal() T[-1, ];",
+        "z ~ normal(0, 1) T[, 2];",
+    ],
 )
 def test_other_priors_are_no_standard_ones(prior: str) -> None:
     assert written_by_hand(by_hand(BY_HAND["sum"], prior)) == ()

@@ -9,7 +9,7 @@ import pytest
 from conftest import LONG, target_of
 
 import stanct
-from stanct.targets.integrable import Endless, endless
+from stanct.targets.integrable import Endless, endless, logarithms
 from stanct.targets.slices import endless_scales
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
@@ -157,6 +157,8 @@ model { mu ~ normal(0, 5); PRIOR z ~ normal(CENTRE, tau); y ~ normal(mu + z, 1);
         ("vector", "tau ~ lognormal(27, 3);", 4, False),
         ("vector", "", 1, True),  # flat τ with so few groups
         ("vector", "", 4, False),
+        ("vector", "target += -log(tau);", 60, True),
+        ("vector", "tau ~ exponential(1);", 60, False),
     ],
 )
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -164,18 +166,90 @@ def test_slices_tell_of_scales_that_others_follow(
     kind: str, prior: str, n: int, improper: bool, seed: int
 ) -> None:
     source = FOLLOWED.replace("KIND", kind).replace("PRIOR", prior).replace("CENTRE", "0")
-    density = target_of(source, {"n": n, "y": [1.0, 2.0, 0.0, 3.0][:n]}).density
+    density = target_of(source, {"n": n, "y": ([1.0, 2.0, 0.0, 3.0] * 15)[:n]}).density
     x = np.random.default_rng(seed).standard_normal((200, density.dimension))
     scale = density.unconstrained_names.index("tau")
-    found, spent = endless_scales(density.log_density_gradient, x, [scale])
-    assert found == [scale] * improper and spent < 500
+    found, spent = endless_scales(density.log_density_gradients, x, [scale])
+    assert found == [scale] * improper and spent < 600
 
 
-def test_a_line_counts_only_where_its_end_has_mass() -> None:
-    # The slab holds e⁻⁴⁰ of what is near the origin on each unit, and nobody would ever be there.
+@pytest.mark.parametrize("level", [-4, -40, -4000])
+def test_a_floor_has_no_end_however_low(level: int) -> None:
     source = "parameters { real x; } model { target += log_sum_exp(normal_lpdf(x | 0, 1), LEVEL); }"
-    assert along(source.replace("LEVEL", "-40"), {}, 1.0) == ()
-    assert along(source.replace("LEVEL", "-4"), {}, 1.0) == ("x",)
+    assert along(source.replace("LEVEL", str(level)), {}, 1.0) == ("x",)
+
+
+ORDINAL = """
+data { int n; vector[n] x; array[n] int y; }
+parameters { real b; ordered[2] c; }
+model { PRIOR y ~ ordered_logistic(b * x, c); }
+"""
+THREE = {"n": 6, "x": [-3, -2, -0.5, 0.5, 2, 3], "y": [1, 1, 2, 2, 3, 3]}
+
+
+@pytest.mark.parametrize("prior", ["", "b ~ normal(0, 1e9);", "c ~ student_t(3, 0, 1e6);"])
+def test_separated_cutpoints_grow_with_the_slope(prior: str) -> None:
+    """c ∈ (−2 b, −b/2), (b/2, 2 b), which is a cone of the cutpoints, and of no logarithms."""
+    target = target_of(ORDINAL.replace("PRIOR", prior), THREE)
+    rng = np.random.default_rng(4)
+    b = 1e3 * rng.standard_normal(400) ** 2
+    c = -b * rng.uniform(0.8, 1.6, 400), b * rng.uniform(0.8, 1.6, 400)
+    x = np.stack([b, c[0], np.log(c[1] - c[0])], axis=1)
+    density, names = target.density, target.density.unconstrained_names
+    logs = logarithms(target.program, names)
+    assert [names[place] for place in logs] == ["c.2"]
+    found = endless(density, names, x, np.zeros(400), logs=logs)
+    assert found.along == (() if prior else ("b", "c.1", "c.2"))
+    assert endless(density, names, x, np.zeros(400)).along == ()  # of logarithms alone
+
+
+@pytest.mark.parametrize("prior", ["", "a ~ normal(0, 1e3); b ~ cauchy(0, 1);"])
+def test_a_product_is_kept_along_logarithms(prior: str) -> None:
+    source = f"parameters {{ real a; real b; }} model {{ {prior} a * b ~ normal(3, 1); }}"
+    rng = np.random.default_rng(5)
+    a = rng.choice([-1, 1], 400) * np.exp(3 * rng.standard_normal(400))
+    x = np.stack([a, (3 + rng.standard_normal(400)) / a], axis=1)
+    density = target_of(source, {}).density
+    assert endless(density, ["a", "b"], x, np.zeros(400)).along == (() if prior else ("a", "b"))
+
+
+@pytest.mark.parametrize("prior", ["", "b ~ normal(0, 1e6);"])
+def test_separation_in_part_is_flat_far_away(prior: str) -> None:
+    """At x = 1 all are events, so that a + b has no end, and a − b is that of the others."""
+    data = {"n": 6, "x": [-1, -1, -1, 1, 1, 1], "y": [0, 1, 0, 1, 1, 1]}
+    density = target_of(CONE.replace("PRIOR", prior), data).density
+    rng = np.random.default_rng(6)
+    total, gap = 3e3 * rng.random(400), rng.standard_normal(400)
+    x = np.stack([total + gap, total - gap], axis=1) / 2
+    found = endless(density, ["a", "b"], x, np.zeros(400)).along
+    assert found == (() if prior else ("a", "b"))
+
+
+def test_draws_may_be_where_numbers_end() -> None:
+    """Half of them lie where the next step overflows, as those of an empty component."""
+    flat, wide = (
+        target_of(f"parameters {{ real<lower=0> s; }} model {{ {prior} }}").density
+        for prior in ("target += 0;", "s ~ lognormal(650, 10);")
+    )
+    rng = np.random.default_rng(7)
+    x = 709.78 - np.abs(np.where(np.arange(400) % 50 == 0, 300.0, 1e-3 * rng.random(400)))[:, None]
+    weights = np.where(x[:, 0] > 700, 0.0, -5.0)
+    assert endless(flat, ["s"], x, weights).along == ("s",)
+    assert not endless(wide, ["s"], 650 + 10 * rng.standard_normal((400, 1)), np.zeros(400)).along
+
+
+@pytest.mark.parametrize(
+    "prior",
+    ["beta(0.001, 0.001)", "gamma(0.001, 0.001)", "inv_gamma(0.001, 0.001)", "uniform(0, 1e20)"],
+)
+def test_priors_over_all_numbers_have_an_end(prior: str) -> None:
+    ends = "<lower=0, upper=1>" if "beta" in prior else "<lower=0>"
+    source = f"parameters {{ real{ends} p; }} model {{ p ~ {prior}; }}"
+    density = target_of(source).density
+    for scale in (10, 100, 250):
+        x = scale * np.random.default_rng(8).uniform(-2.5, 2.5, (400, 1))
+        weights = density.log_densities(x)
+        assert endless(density, ["p"], x, weights).along == ()
 
 
 def test_many_dimensions_are_left_alone() -> None:

@@ -453,7 +453,7 @@ model {
 
 
 def test_a_search_ends_with_its_run() -> None:
-    with pytest.raises(TooLittleTimeError):
+    with pytest.raises(TooLittleTimeError, match="max_seconds=2 passed"):
         temper(DECAY).sample(
             {"y": [0.6, 0.35, 0.2]}, max_seconds=2, seed=1, progress=False, search_radius=100.0
         )

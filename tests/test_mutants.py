@@ -17,9 +17,9 @@ from scipy.stats import t as student_t
 
 from stanct import AIS, kernels
 from stanct.common.errors import SamplingError, UnsupportedError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import weighted_quantile
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import ROUNDING, Evidence, PathEstimator, between_error, with_rounding
 from stanct.estimates.thermodynamic import _quantile_strata, ladder_integral
 from stanct.kernels import make_population, make_problem

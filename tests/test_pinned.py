@@ -347,9 +347,11 @@ def of_checks() -> dict[str, Any]:
         out["n_leapfrog__"] += 7
         return out
 
-    modes = pd.DataFrame(
-        {"weight": [0.9, 0.001], "std_error": [0.01, 0.001], "pilot_weight": [0.98, 0.02]}
-    )
+    weights, pilots = np.array([0.9, 0.001]), np.array([0.98, 0.02])
+    modes = [
+        {"weight": weights, "std_error": np.array(errors), "pilot_weight": pilots}
+        for errors in ([0.01, 0.001], [0.01, 0.01])
+    ]
     stopped = [
         diagnostics.length_check(
             80, 100, evidence, {"target_se": 0.1, "reason": why}, {"bootstrap": 2}, None
@@ -384,9 +386,7 @@ def of_checks() -> dict[str, Any]:
         "counts": diagnostics.transition_counts(statistics(0)),
         "transitions": [diagnostics.transition_checks(statistics(k), 10) for k in (0, 1)],
         "shallow": diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None),
-        "modes": [
-            diagnostics.modes_check(one, AGAIN) for one in (modes, modes.assign(std_error=0.01))
-        ],
+        "modes": [diagnostics.modes_check(one, AGAIN) for one in modes],
         "round trips": [path_checks.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
         "refit": [diagnostics.refit({}), diagnostics.refit({"bootstrap": 4})],
         "order": [one.name for one in verdicts.failures(stopped + untold)],

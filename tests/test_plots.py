@@ -9,12 +9,15 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from conftest import SEED, target_of
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from runs import line_run
+from sampled import sampled
 
 from stanct import plots
+from stanct.common.errors import StanctError
 from stanct.pages.panels import PANELS, panels_of
 from stanct.path.gaussian import GaussianBase
 from stanct.plots.canvas import CHAIN_COLOURS, plain
@@ -54,7 +57,7 @@ def test_every_panel_that_fits_draws_on_the_given_axes(run: Any) -> None:
 def test_a_panel_is_named_after_its_picture() -> None:
     """So that `run.shows` names what `stanct.plots` can draw."""
     assert all(panel.draw is getattr(plots, panel.needs) for panel in PANELS)
-    assert {panel.needs for panel in PANELS} == set(plots.__all__) - {"most_multimodal"}
+    assert {panel.needs for panel in PANELS} == set(plots.__all__)
 
 
 def test_public_names_are_documented() -> None:
@@ -139,7 +142,7 @@ def test_the_base_s_misfit_is_seen(tempered: Any) -> None:
 
 
 def test_pair_shows_weighted_draws(tempered: Any) -> None:
-    axes = plots.pair(tempered, names=[("b", (0,)), ("b", (1,))])
+    axes = plots.pair(tempered, names=["b[1]", "b[2]"])
     cloud = axes.child_axes[1].collections[0].get_offsets()
     exact = tempered.expect("b")
     assert np.ma.getdata(cloud).mean(axis=0) == pytest.approx(exact.value, abs=0.1)
@@ -175,3 +178,39 @@ def test_arviz_plots_take_a_run(tempered: Any) -> None:
         for function in draw:
             assert function(container, var_names=["b"]) is not None
         importlib.import_module("matplotlib.pyplot").close("all")
+
+
+def test_a_run_draws_itself_through_arviz(tempered: Any) -> None:
+    """Each returns ArviZ's axes, and shows what the names mean."""
+    mpl.use("Agg")
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    titles = [one.get_title() for one in np.ravel(tempered.plot_trace("b"))]
+    assert set(titles) == {"b[1]", "b[2]"}
+    assert np.shape(tempered.plot_pair(["b[2]", "b[1]"])) == (2, 2)
+    assert np.ravel(tempered.plot_posterior("b[2]"))[0].get_title() == "b[2]"
+    assert tempered.plot_path().get_xlabel() == "inverse temperature β"
+    with pytest.raises(StanctError, match="needs two scalars"):
+        tempered.plot_pair("b[1]")
+    with pytest.raises(StanctError, match="one mode at most"):
+        tempered.plot_modes()
+    pyplot.close("all")
+
+
+def test_the_prior_is_sampled_and_drawn() -> None:
+    """Two observations of a normal mean whose prior is normal(0, 2)."""
+    mpl.use("Agg")
+    source = (
+        "data { vector[2] y; } parameters { real m; } model { m ~ normal(0, 2); y ~ normal(m, 1); }"
+    )
+    run = target_of(source, {"y": [3.0, 3.2]})
+    found = sampled("gibbs", run, seed=SEED, draws=200, warmup=100, progress=False)
+    prior = found.prior(draws=250)["m"]
+    assert prior.shape == (4, 250)
+    assert abs(prior.mean()) < 0.35 and abs(prior.std() - 2) < 0.3
+    axes = np.ravel(found.plot_posterior("m", prior=True))[0]
+    drawn = next(line for line in axes.lines if line.get_label() == "prior")
+    x, y = np.asarray(drawn.get_xdata()), np.asarray(drawn.get_ydata())
+    inner = slice(len(x) // 4, -len(x) // 4)
+    exact = np.exp(-np.square(x) / 8) / np.sqrt(8 * np.pi)
+    assert np.abs(y - exact)[inner].max() < 0.06
+    importlib.import_module("matplotlib.pyplot").close("all")

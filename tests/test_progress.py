@@ -39,29 +39,66 @@ def test_a_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
         time.sleep(0.12)
         bar.update(10)
     text = capsys.readouterr().err
-    assert "draws:" in text and "10/10" in text and "warming up" in text
+    assert "draws: 10 of 10 draws (100%), 0 s; warming up" in text
+    assert text.endswith("\r") and "\n" not in text  # nothing is left of the line
     with Bar(10, "draws", unit="draw", shown=False) as bar:
         bar.update(10)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_stage_that_reports_nothing_is_seen_to_go_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Never silent for two seconds, also between stages, and no line is wider than the screen."""
+    with Bar(0, "run", shown=True):
+        with Bar(24, "base", unit="start", shown=True) as bar:
+            bar.note("searching " * 30)
+            time.sleep(2.2)
+        time.sleep(1.3)
+    lines = [line.strip() for line in capsys.readouterr().err.split("\r") if line.strip()]
+    assert sum(line.startswith("base: ") for line in lines) >= 3
+    assert any(line == "run: 3 s; after base" for line in lines)
+    assert max(map(len, lines)) < 80 and "2 s; searching" in "".join(lines)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_time_left_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {"now": 0.0}
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock["now"])
+    with Bar(4000, "draws", unit="draw", shown=True) as bar:
+        clock["now"] = 5.0
+        bar.update(1000)
+        progress.say_above("Forecast: soon")
+    text = capsys.readouterr().err
+    assert "draws: 1,000 of 4,000 draws (25%), 5 s, about 15 s left" in text
+    # The line is wiped before another is printed above it.
+    assert "left\r" + " " * len("draws: 1,000 of 4,000 draws (25%), 5 s, about 15 s left") in text
+    assert "\rForecast: soon\n" in text
 
 
 def test_lines_now_and_then_off_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten seconds apart at least, and farther apart the longer a stage takes."""
-    clock = iter(range(10_000))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(progress._Lines, "last", float("-inf"))
+    clock = {"now": 0.0}
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock["now"])
+    monkeypatch.setattr(progress._line, "_told", float("-inf"))
     with Bar(5, "base", unit="start", shown=True) as bar:
         for _ in range(5):
+            clock["now"] += 1
             bar.update()
     assert capsys.readouterr().err == ""  # a short run says nothing
     with Bar(2000, "draws", unit="draw", shown=True) as bar:
         bar.note("warming up")
         for _ in range(2000):
+            clock["now"] += 1
             bar.update()
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "draws: 4 of 2000 draws (warming up), 4 s"
+    told = "draws: 5 of 2,000 draws (0%), 5 s, about 1995 s left; warming up"
+    assert lines[0] == told
     seconds = [int(line.split(", ")[1].removesuffix(" s")) for line in lines]
     assert seconds[1] - seconds[0] == 10 and 100 < seconds[-1] - seconds[-2] < 200
     assert len(lines) < 50 and "\r" not in "".join(lines)

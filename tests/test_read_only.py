@@ -18,7 +18,7 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"]
 IMPORT = """
 import numpy as np
 import stanct
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.common import compiling
 assert compiling.FOLDER is None and "site" in stanct.__file__, stanct.__file__
 assert effective_size(np.random.default_rng(1).standard_normal((4, 100))) > 100

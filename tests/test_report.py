@@ -228,7 +228,7 @@ def test_its_first_remedy_makes_the_next_page_reliable(failing_page: HtmlPage) -
     assert "checks passed." in page and not first_remedy(page)
 
 
-LEAST = "The parameters least like one mode"
+LEAST = "Draws of a few parameters"
 PATH = (
     "Free-energy curve", "Running log Z", "Time at each β", "β along the chains",
     "Weights at β = 1", "Base check", "Base against target", LEAST,

@@ -435,7 +435,7 @@ def test_what_is_refused_before_any_work(
 def test_a_method_is_frozen_and_takes_its_own_settings_by_name() -> None:
     method = stanct.Gibbs(transitions=np.int64(8))  # pyright: ignore[reportArgumentType]
     assert type(method.transitions) is int and method == stanct.Gibbs(transitions=8)
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="transitions"):
         method.transitions = 9  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(SamplingError, match="go by name, not by place"):
         stanct.Gibbs(8)  # pyright: ignore[reportCallIssue]

@@ -19,7 +19,7 @@ from test_pools import descendants, parents
 import stanct
 from stanct.api import many as many_sets
 
-SECONDS = 4.0
+SECONDS = 15.0
 # Data sets "a" and "b" take no time, and the others never end.
 SCRIPT = """
 import os, sys

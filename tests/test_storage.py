@@ -115,7 +115,7 @@ def test_any_change_of_what_is_told_is_an_error(whole: Path) -> None:
         other = next(one for one in wrong if one != found[key[-1]])
         found[key[-1]] = other
         (whole / "run.json").write_text(json.dumps(head))
-        with pytest.raises(SavedRunError):
+        with pytest.raises(SavedRunError, match="whole"):
             load(whole)
     (whole / "run.json").write_text(json.dumps(json.loads(text), sort_keys=True))
     assert load(whole).diagnostics

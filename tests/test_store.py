@@ -105,7 +105,7 @@ def test_averages_are_of_the_kept_draws_and_say_so(whole: dict[str, Any]) -> Non
     # Every seventh draw knows less: its error bars are wider, and cover what all draws say.
     assert np.all(few.std_error > 1.2 * every.std_error)
     assert np.all(np.abs(few.value - every.value) < 4 * few.std_error)
-    assert np.all(thin.summary(["x"])["effective_size"] < 2 * CHAINS * kept)
+    assert np.all(thin.summary(["x"])["ess_bulk"] < 2 * CHAINS * kept)
     assert f"2 chains of 330 draws ({kept} with x)" in repr(thin)
     assert thin.facts()["draws of each chain with x"] == kept
     assert "draws of each chain with x" in thin.report()

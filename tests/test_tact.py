@@ -18,7 +18,7 @@ from test_execution import pool
 import stanct
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError, StanctError
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.kernels import tact as tact_kernels
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.surveyed import mode_size
@@ -326,7 +326,7 @@ def test_functions_go_to_processes() -> None:
 def test_no_evidence(tmp_path: Path) -> None:
     found = run(MODES, draws=100, warmup=100)
     assert not isinstance(found, stanct.EvidenceRun)
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="evidence"):
         _ = found.evidence  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(StanctError, match=r"no evidence: tact estimates none.*gibbs"):
         stanct.compare(found, found)
@@ -383,7 +383,7 @@ def test_a_mode_that_was_hardly_visited_lowers_the_effective_size() -> None:
     rare = replace(found, z=found.base.whiten(x))
     assert effective_size(x[..., 0], method="bulk") > 400
     assert "effective_size" in rare.warnings
-    assert mode_size(rare.modes) < 100 and mode_size(None) == np.inf
+    assert mode_size(rare.mode_columns) < 100 and mode_size(None) == np.inf
 
 
 def test_functions_need_no_base(tmp_path: Path) -> None:
@@ -434,8 +434,13 @@ def test_impossible_settings(settings: dict[str, Any], match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Coupling(plateau=2.0), lambda: Coupling(power=0.5), lambda: Hills(height=0)]
+    ("make", "name"),
+    [
+        (lambda: Coupling(plateau=2.0), "plateau"),
+        (lambda: Coupling(power=0.5), "power"),
+        (lambda: Hills(height=0), "height"),
+    ],
 )
-def test_impossible_parts(make: Any) -> None:
-    with pytest.raises(SamplingError):
+def test_impossible_parts(make: Any, name: str) -> None:
+    with pytest.raises(SamplingError, match=name):
         make()

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from arviz_stats.base.array import array_stats
 from runs import line_run
 
 from stanct.estimates.ladder import LadderEstimator
-from stanct.estimates.tail import Tail
+from stanct.estimates.tail import Tail, pareto_k
 from stanct.runs.diagnostics import weights_check
 
 
@@ -53,3 +54,33 @@ def test_the_tail_of_a_ladder_is_that_of_the_terms(rng: np.random.Generator) -> 
     terms = 1 / (1 + np.exp(-signs * (delta + bridge.log_z)))
     shares = terms.mean((0, 1)) ** 2 / np.square(terms).mean((0, 1))
     assert np.abs(shares - bridge.weight_share).min() < 1e-6
+
+
+@pytest.mark.parametrize("shape", [0.3, 0.9, 1.5])
+def test_pareto_k_finds_the_tail_s_shape(rng: np.random.Generator, shape: float) -> None:
+    log_weights = shape * rng.standard_exponential((4, 5000))
+    assert pareto_k(log_weights) == pytest.approx(shape, abs=0.25)
+    assert pareto_k(log_weights - 1000) == pytest.approx(shape, abs=0.25)
+
+
+def test_equal_weights_have_no_tail() -> None:
+    assert pareto_k(np.zeros((4, 100))) == -np.inf
+    rounded = 1e-16 * np.arange(400.0).reshape(4, 100)
+    assert pareto_k(rounded) == -np.inf
+    capped = np.minimum(np.linspace(-5, 2, 400), 0.0)
+    assert pareto_k(capped) == -np.inf
+
+
+def test_too_few_weights_have_no_tail_that_could_be_told(rng: np.random.Generator) -> None:
+    assert pareto_k(rng.standard_normal(24)) == np.inf
+    assert np.isfinite(pareto_k(rng.standard_normal(25)))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:arviz_stats")
+@pytest.mark.parametrize("count", [25, 26, 30, 99, 225, 226, 400, 5000])
+def test_the_shape_is_that_of_arviz(rng: np.random.Generator, count: int) -> None:
+    for shape in (0.0, 0.3, 0.9, 2.0):
+        log_weights = shape * rng.standard_exponential(count) + 0.1 * rng.standard_normal(count)
+        for given in (log_weights, np.round(log_weights, 1)):
+            expected = array_stats.psislw(-given)[1]
+            assert pareto_k(given) == pytest.approx(float(expected), rel=1e-9)

@@ -17,6 +17,7 @@ from stanct.path.bias import Bias
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget, check_program, make_density
+from stanct.targets.recipes import joint_recipe
 
 SHAPES = """
 parameters {
@@ -65,7 +66,7 @@ def test_programs_read_a_diagonal_base_as_its_diagonal(
     target = target_of("parameters { vector[3] a; } model { a ~ normal(1, 2); }")
     scale = np.diag([0.5, 1.0, 2.0]) + is_dense * np.tril(np.full((3, 3), 0.3), -1)
     base = GaussianBase(np.array([0.1, 0.2, 0.3]), scale)
-    recipe = target.joint_recipe(base, Bias.linear(0.0))
+    recipe = joint_recipe(target, base, Bias.linear(0.0))
     shape = np.shape(json.loads(recipe.data)["ct_base_scale"])
     assert shape == ((3, 3) if is_dense else (3, 1))
     z, beta = rng.standard_normal(3), 1 / (1 + np.exp(-0.4))
@@ -120,7 +121,7 @@ _BLANKS = {k: " " for k in range(32, 0x250)}  # tabs stay
 def test_a_fault_of_ours_says_so() -> None:
     target: ProgramTarget = target_of("parameters { real x; } model { x ~ std_normal(); }")
     broken = type(target.density_recipe)("parameters { real x; } model { y ~ std_normal(); }", "{}")
-    with pytest.raises(CompilerMessageError):
+    with pytest.raises(CompilerMessageError, match="y"):
         compile_program(broken.source)
     with pytest.raises(EngineError, match=r"(?s)fault of stanct"):
         make_density(broken, target.program, target.data)

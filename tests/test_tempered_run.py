@@ -135,7 +135,7 @@ def test_save_refuses_other_folders(run: TemperedRun, tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "precious"
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(SavedRunError):
+    with pytest.raises(SavedRunError, match="file"):
         run.save(file / "under")
 
 

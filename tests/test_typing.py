@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from runs import line_run
+
+from stanct.samplers.options import Options
 
 pytest.importorskip("basedpyright", reason="needs the extra `test`")
 FOLDER = ROOT / "tests" / "typing"
@@ -55,3 +59,17 @@ def test_mistakes_are_seen_where_they_are(errors: dict[str, list[dict[str, Any]]
     marked = {number for number, line in enumerate(lines, 1) if line.endswith("# error")}
     assert len(marked) >= 20
     assert {problem["range"]["start"]["line"] + 1 for problem in errors["fails.py"]} == marked
+
+
+def test_the_reference_has_every_option() -> None:
+    """Each stands in a line of its own, of which Sphinx makes a row."""
+    text = Options.__doc__ or ""
+    rows = re.findall(r"^    (\w[\w, ]*)$", text.partition("----------")[2], re.MULTILINE)
+    assert set(rows) == set(Options.__annotations__) and len(rows) == len(set(rows))
+
+
+def test_a_prompt_completes_some_thirty_names() -> None:
+    names = [name for name in dir(line_run("gibbs")) if not name.startswith("_")]
+    assert len(names) < 40
+    assert {"evidence", "verdict", "plot_pair", "draws_pd", "summary", "modes"} <= set(names)
+    assert not {"bare_evidence", "kept", "stored", "shows"} & set(names)

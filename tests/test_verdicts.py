@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from conftest import LONG, target_of
 from sampled import sampled
@@ -274,10 +273,11 @@ def test_what_was_not_searched_is_said() -> None:
 
 def test_a_mode_among_many_small_ones_has_a_share() -> None:
     """With fifty modes, pilots give none of them a fiftieth of the weight."""
-    table = pd.DataFrame({"weight": [1.0, 0.0], "std_error": 0.0, "pilot_weight": [0.01, 0.019]})
+    pilots = np.array([0.01, 0.019])
+    table = {"weight": np.array([1.0, 0.0]), "std_error": np.zeros(2), "pilot_weight": pilots}
     found = modes_check(table, "Run longer.")
     assert not found.passed and found.value == 0 and "Mode 2 has 0" in found.message
-    table["weight"] = [0.5, 0.5]
+    table["weight"] = np.array([0.5, 0.5])
     assert modes_check(table, "").passed and np.isfinite(modes_check(table, "").value)
 
 

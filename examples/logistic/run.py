@@ -13,7 +13,7 @@ import numpy as np
 
 import stanct
 from stanct.engines.embedded import Nuts, run_nuts
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 
 HERE = Path(__file__).resolve().parent
 WEIGHTS = np.array([1.0, -0.5, 0.25, 0.0, 0.8])

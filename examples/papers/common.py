@@ -25,8 +25,8 @@ from boltzmann_machine import BoltzmannMachine  # noqa: E402
 BLUE, ORANGE, GREEN, PURPLE, OLIVE, RED = CHAIN_COLOURS[:6]
 __all__ = [
     "BLUE", "EXAMPLES", "GREEN", "INK", "OLIVE", "ORANGE", "PURPLE", "QUIET", "RED",
-    "BoltzmannMachine", "Item", "Made", "Work", "example", "legend", "panels", "present", "seeds",
-    "short_numbers", "titled",
+    "BoltzmannMachine", "Item", "Made", "Work", "beta_axis", "example", "legend",
+    "panels", "present", "seeds", "short_numbers", "titled",
 ]  # fmt: skip
 
 
@@ -137,6 +137,13 @@ def titled(axes: Axes, title: str, x: str = "", y: str = "") -> None:
     axes.set_title(title, loc="left", fontsize=9.5, color=INK)
     axes.set_xlabel(x, fontsize=9, color=INK)
     axes.set_ylabel(y, fontsize=9, color=INK)
+
+
+def beta_axis(axes: Axes) -> None:
+    """β on a scale that shows the steep start of a path."""
+    axes.set_xscale("symlog", linthresh=0.001)
+    axes.set_xticks([0, 0.001, 0.01, 0.1, 1], ["0", ".001", ".01", ".1", "1"])
+    axes.set_xlim(0, 1)
 
 
 def legend(axes: Sequence[Axes], **options: Any) -> None:

@@ -199,8 +199,9 @@ def figure_4(work: Work) -> Made:
             + ", ".join(f"{c['log_z']:.2f} ± {c['error']:.2f} (here {gibbs_of[c['image']]:.2f})"
                         for c in own) + "."
         )  # fmt: skip
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6,
-                  frameon=False, fontsize=8)  # fmt: skip
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=3 * axes.shape[1], frameon=False,
+                  fontsize=8)  # fmt: skip
     verdict = " ".join(_verdicts(rows, titles, means_of_all(all_images)))
     return Made(rows, figure, work.judged(" ".join(says), " " + verdict))
 

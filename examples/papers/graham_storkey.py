@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 from boltzmann_errors import (
+    FORMS,
+    GIBBS,
+    JOINT,
     LADDER,
     MEASURES,
     METHODS,
@@ -33,6 +36,7 @@ from common import (
     titled,
 )
 from decoders import figure_4, figure_6, figure_7
+from factor_graph import figure_3a
 from radon_evidence import figure_3
 from relaxations import authors_machine, exact_signs, leading_plane, relaxed_draws
 from scipy.integrate import trapezoid
@@ -41,7 +45,7 @@ from scipy.stats import norm
 
 import stanct
 from stanct.engines.embedded import Nuts, run_nuts
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 
 X = np.linspace(-90, 90, 9001)
 
@@ -290,27 +294,42 @@ def boltzmann_run(number: int, repeat: int, method: str, length: int, seed: int)
     }  # fmt: skip
 
 
-def ladder_run(number: int, repeat: int, length: int, seed: int) -> dict[str, Any]:
-    """Part: a run of simulated tempering as in the authors' notebook, in the form of the others.
+def form_of_the_paper(name: str, log_zeta: float) -> tuple[stanct.Method, str]:
+    """A method as the paper has it, and the one of ours whose number of draws it takes.
 
-    It has 1,001 rungs, a sigmoid of even numbers from −4 to 4. Each draw of the rung takes all of
-    them into account. The pseudo-prior is that of the guess at log Z, and is not learned.
+    The bias is linear with slope log ζ, and not learned. β = 0 has no atom. Simulated tempering has
+    the 1,001 rungs of the authors' notebook, a sigmoid of even numbers from −4 to 4, and each draw
+    of the rung takes all of them into account.
+    """
+    linear = ((0.0, 0.0), (1.0, log_zeta))
+    if name == LADDER:
+        rungs = expit(np.linspace(-4, 4, 1001))
+        rungs = (rungs - rungs[0]) / (rungs[-1] - rungs[0])
+        method = stanct.SimulatedTempering(rungs=tuple(rungs), bias=linear, bootstrap=0)
+        return method, "simulated_tempering"
+    kind, ours = {
+        GIBBS: (stanct.Gibbs, "gibbs"), JOINT: (stanct.Joint, "joint")
+    }[name]  # fmt: skip
+    return kind(bias=linear, atom=0.0, bootstrap=0), ours
+
+
+def paper_run(number: int, repeat: int, form: str, length: int, seed: int) -> dict[str, Any]:
+    """Part: a run of a method in the paper's form, in the form of the others.
+
+    log Z is that of the chains alone, as in the paper.
     """
     boltzmann = example("boltzmann")
     model = stanct.temper(EXAMPLES.parent / "stan_models" / "boltzmann" / "boltzmann.stan")
     chosen, base = system(number), base_for(number, repeat, seed)
-    rungs = expit(np.linspace(-4, 4, 1001))
-    rungs = (rungs - rungs[0]) / (rungs[-1] - rungs[0])
-    method = stanct.SimulatedTempering(
-        rungs=tuple(rungs), bias=((0.0, 0.0), (1.0, base.log_zeta)), bootstrap=0
-    )
-    state = np.random.SeedSequence([seed, number + 1, repeat, len(METHODS), length])
+    method, ours = form_of_the_paper(form, base.log_zeta)
+    place = len(METHODS) + list(FORMS).index(form)
+    state = np.random.SeedSequence([seed, number + 1, repeat, place, length])
     scale = boltzmann.errors(chosen, base.log_zeta, base.base.mean, base.base.covariance)
     started = time.process_time()
     run = model.sample(
         chosen.machine.stan_data(), method, chains=boltzmann.CHAINS, engine="embedded",
         seed=int(state.generate_state(1)[0] % 2**30), base=base.base, log_zeta=base.log_zeta,
-        progress=False, **boltzmann.chosen("simulated_tempering", length)[1],
+        progress=False, **boltzmann.chosen(ours, length)[1],
     )  # fmt: skip
     found = boltzmann.errors(
         chosen,
@@ -318,7 +337,7 @@ def ladder_run(number: int, repeat: int, length: int, seed: int) -> dict[str, An
         *boltzmann.moments(run.variables["x"], run.target_log_weights),
     )
     return {
-        "system": number, "repeat": repeat, "length": length,
+        "system": number, "repeat": repeat, "method": form, "length": length,
         "gradients": run.gradients, "cpu": time.process_time() - started,
         **dict(zip(MEASURES, found / scale, strict=True)),
     }  # fmt: skip
@@ -336,14 +355,19 @@ def figure_2(work: Work) -> Made:
         for method in METHODS
         for length in (temperatures if method == "ais" else lengths)
     ]
-    ladders = [
-        {"number": number, "repeat": repeat, "length": length, "seed": work.seed}
+    theirs = [
+        {"number": number, "repeat": repeat, "form": form, "length": length, "seed": work.seed}
         for repeat in range(work.times(10))
         for number in numbers
+        for form in FORMS
         for length in lengths
     ]
-    made, on_ladders = work.parts.kinds((boltzmann_run, jobs), (ladder_run, ladders))
-    found = present(made) + [{**r, "method": LADDER} for r in present(on_ladders)]
+    made, as_in_the_paper = work.parts.kinds((boltzmann_run, jobs), (paper_run, theirs))
+    found = present(made) + [
+        result | {"method": job["form"]}
+        for job, result in zip(theirs, as_in_the_paper, strict=True)
+        if result is not None
+    ]
     rows = mean_errors(found)
     runs = len({(r["system"], r["repeat"]) for r in found})
     says = longest_runs(rows, runs, len({r["system"] for r in found}))
@@ -400,6 +424,7 @@ ITEMS = (
         figure_2,
         ("parts", "repeats", "lengths"),
     ),
+    Item("gs-figure-3a", "Graham & Storkey, Figure 3 (a): factor graph of radon", figure_3a, ()),
     Item("gs-figure-3", "Graham & Storkey, Figure 3: evidence of the radon model", figure_3),
     Item(
         "gs-figure-4",

@@ -76,11 +76,13 @@ def equal_divergence(rungs: int) -> np.ndarray:
     return np.array([*ladder(high), 1.0])
 
 
+# By their numbers of intervals.
 LADDERS = {
-    "25 even": np.linspace(0, 1, 25),
-    "100 even": np.linspace(0, 1, 100),
-    "25 of equal KL": equal_divergence(25),
+    "25 even": np.linspace(0, 1, 26),
+    "100 even": np.linspace(0, 1, 101),
+    "25 of equal KL": equal_divergence(26),
 }
+WARMUP = 25  # transitions at β = 0 before the first jump
 
 
 @njit
@@ -129,6 +131,12 @@ def _temper(seed, start, betas, scales, bias, size):
     return values, rungs, accepted
 
 
+@njit
+def _warmed(seed: int, y: float, scale: float) -> float:
+    np.random.seed(seed + 1)  # noqa: NPY002
+    return _move(y, 0.0, scale, WARMUP)
+
+
 def anneal(ladder: str, particles: int, moves: int, seed: int) -> np.ndarray:
     """Simulated annealing from exact draws of the prior: θ at each rung, shape (particles, rungs).
 
@@ -144,6 +152,8 @@ def anneal(ladder: str, particles: int, moves: int, seed: int) -> np.ndarray:
 def temper(ladder: str, sweeps: int, moves: int, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Simulated tempering with jumps to neighbours, and with the exact log z as its bias.
 
+    The chain begins with 25 transitions at β = 0.
+
     Returns
     -------
     theta, rung : shape (sweeps,)
@@ -152,8 +162,9 @@ def temper(ladder: str, sweeps: int, moves: int, seed: int) -> tuple[np.ndarray,
         Share of the jumps that were accepted.
     """
     betas = LADDERS[ladder]
-    start = float(digamma(PRIOR[0]) - digamma(PRIOR[1]))
     scales = SCALE * deviation(betas)
+    middle = float(digamma(PRIOR[0]) - digamma(PRIOR[1]))
+    start = _warmed(seed, middle, scales[0])
     values, rungs, accepted = _temper(seed, start, betas, scales, log_z(betas), (sweeps, moves))
     return 1 / (1 + np.exp(-values)), rungs, accepted / sweeps
 

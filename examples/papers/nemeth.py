@@ -23,7 +23,15 @@ from common import (
     seeds,
     titled,
 )
-from copy_costs import MIXTURE_BOUNDS, figure_6, figure_7, figure_8, mixture_powers
+from copy_costs import (
+    MIXTURE_BOUNDS,
+    MOMENTS,
+    estimators,
+    figure_6,
+    figure_7,
+    figure_8,
+    mixture_powers,
+)
 from horseshoes import figure_5, figure_9, figure_10
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -35,7 +43,6 @@ from walkers import mixture_of, walk
 import stanct
 from stanct.engines.embedded import Nuts, run_nuts
 
-MOMENTS = ("E[x₁]", "E[x₂]", "E[x₁²]", "E[x₂²]")
 MARKS = ("o", "s", "^", "D")
 PAPER = {
     "RAM": {"a": (0.09, 0.10, 0.90, 1.30), "b": (0.04, 0.04, 0.26, 0.34)},
@@ -354,6 +361,12 @@ ITEMS = (
         "pe-table-1",
         "Nemeth et al., Table 1: errors of moments, eight samplers",
         table_1,
+        ("parts", "repeats"),
+    ),
+    Item(
+        "pe-table-1-estimators",
+        "Nemeth et al., Table 1 (b): all copies, or one",
+        estimators,
         ("parts", "repeats"),
     ),
     Item(

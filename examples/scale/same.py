@@ -33,6 +33,7 @@ SHORT: dict[str, tuple[stanct.Method[Any], int]] = {
     "independence": (stanct.Independence(), 200),
     "adiabatic": (stanct.Adiabatic(), 12),
     "TACT-HMC": (stanct.TACT(), 50),
+    "extended Hamiltonian": (stanct.ExtendedHamiltonian(), 130),
     "default": (stanct.Auto(max_gradients=0), 130),
 }
 
@@ -46,9 +47,10 @@ def main() -> int:
         executor = importlib.import_module("mpi4py.futures").MPIPoolExecutor()
     target = stanct.temper(PROGRAM).target({"y": 1.5})
     base = stanct.GaussianBase(np.array([0.5, 0.2]), np.array([[1.5, 0.0], [0.2, 0.8]]))
-    settings: dict[str, Any] = {"seed": 5, "warmup": 150, "base": base, "progress": False}
+    settings: dict[str, Any] = {"seed": 5, "warmup": 150, "progress": False}
     differ = 0
     for name, (method, draws) in SHORT.items():
+        settings["base"] = "auto" if name == "extended Hamiltonian" else base
         there = stanct.sample(target, method, draws=draws, executor=executor, **settings)
         # Workers run compiled kernels, never CmdStan.
         here = stanct.sample(target, method, draws=draws, threads=1, engine="embedded", **settings)

@@ -38,6 +38,7 @@ from stanct.stan.program import Program
 from stanct.targets.data import read_data
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
+from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
 
 BOUND = 1.10
 FLOOR = 20.0
@@ -111,8 +112,8 @@ def measure(case: Case, *, copies: int = 4, engine: CmdStan | None = None) -> Co
             recipes = [
                 recipe,
                 target.density_recipe,
-                target.joint_recipe(base, bias),
-                target.pseudo_extended_recipe(base, of_copies, copies, None),
+                joint_recipe(target, base, bias),
+                pseudo_extended_recipe(target, base, of_copies, copies, None),
             ]
             own, whole, one, all_copies = _compiled_times(engine, recipes)
             own_at_all = copies * own

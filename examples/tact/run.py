@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 import stanct
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.runs.tact import LAMBDA, THERMOSTAT, XI_THERMOSTAT
 
 HERE = Path(__file__).resolve().parent

@@ -52,7 +52,7 @@ PER_DRAW = 50
 """Gradients that a draw of a fit has cost, about, with its share of the warmup."""
 LEAST_SHARE = 0.1
 # Draws at which gradients are compared with the draws, and in how many dimensions.
-SCORED, MOST_SCORED = 800, 100
+SCORED, MOST_SCORED = 4000, 100
 """Smallest weight of a mode in the mixture from which a tempered run starts."""
 
 
@@ -282,7 +282,7 @@ class _Bridging:
         step = max(1, x.shape[1] * len(x) // SCORED)
         some = x[:, ::step]
         flat = some.reshape(-1, some.shape[-1])
-        slopes = np.array([self.target.density.log_density_gradient(one)[1] for one in flat])
+        _, slopes = self.target.density.log_density_gradients(flat)
         self.ledger.gradients += len(flat)
         if not np.isfinite(slopes).all():
             return None

@@ -13,10 +13,9 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.api.many import Model, Simulated, check_numbers, check_truth, sample_many
 from stanct.common.arrays import Array
@@ -26,6 +25,9 @@ from stanct.runs.calibration import Calibration
 from stanct.runs.many import Many
 from stanct.samplers._method import Method
 from stanct.work.execution import check_seed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAIR = (
     "A simulator returns a pair: the data, then a mapping of true values by name of the program's "
@@ -73,6 +75,8 @@ def calibrate(
         Raised before any run: the prior is none, a simulator fails or returns something other than
         data and true values of variables, there is nothing to test, or options are bad.
     """
+    import pandas as pd
+
     names, weights = _prior(models, prior)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
@@ -187,6 +191,8 @@ def _check_simulated(
 
 
 def _ranks(runs: Mapping[str, Many]) -> pd.DataFrame:
+    import pandas as pd
+
     columns = {}
     for name, many in runs.items():
         for column in many.table.columns:
@@ -197,6 +203,8 @@ def _ranks(runs: Mapping[str, Many]) -> pd.DataFrame:
 
 
 def _probabilities(runs: Mapping[str, Many], weights: Array) -> pd.DataFrame:
+    import pandas as pd
+
     log_z = pd.DataFrame({name: many.table["log_z"] for name, many in runs.items()}).astype(float)
     log_posterior = log_z.dropna() + np.log(weights)
     log_posterior = log_posterior.sub(log_posterior.max(axis=1), axis=0)

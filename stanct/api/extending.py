@@ -56,7 +56,7 @@ def extended(
         "draws", draws
     )
     with telling_of(target):
-        problem = _target_of(run, target)
+        problem = target_of(run, target)
     before = run.provenance.get("extended", {"settings": dict(run.settings), "draws": []})
     plan = Plan(
         run.chains,
@@ -115,7 +115,7 @@ def _method_of(run: Run) -> Method[Any]:
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in own.items()})
 
 
-def _target_of(run: Run, given: Any) -> SampledTarget:
+def target_of(run: Run, given: Any) -> SampledTarget:
     """The target that was given, or the one that the run has recorded."""
     target = _recorded(run) if given is None else _in_form(run, given)
     x = _base(run).unwhiten(run.z[:, -1].reshape(-1, run.z.shape[-1]))

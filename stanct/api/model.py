@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from stanct.api.calibration import Simulator, calibrate
+from stanct.api.exporting import export
 from stanct.api.many import sample_many
 from stanct.api.sampling import sample
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.resources import remedy_for
-from stanct.common.settings import listing, near
+from stanct.common.settings import explained, listing, near
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
+from stanct.runs.coupled import CoupledRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.many import Many
 from stanct.runs.particle import ParticleRun
@@ -42,6 +44,16 @@ from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, check_program
 
 Result = TypeVar("Result")
+
+
+# Arguments of other tools, and what takes their place.
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("stan_file", "model_code", "program_code", "stan_code", "file", "code", "path", "model"),
+        "Pass the program first: stanct.temper(FILE), or its text.",
+    ),
+    "data": "Data go to the model: stanct.temper(FILE).sample(DATA).",
+}
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,53 @@ class TemperedModel:
             ) from cause
         return tuple(paths)
 
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        data: DataSource = None,
+        kind: str = "joint",
+        *,
+        run: Run | None = None,
+        copies: int = 5,
+        seed: int | None = None,
+    ) -> Path:
+        """Write a folder with which CmdStan samples a generated program without stanct.
+
+        It has the program, `data.json` with base and bias beside your data, initial values for four
+        chains, a README, and `run.py` (cmdstanpy) and `run.R` (cmdstanr), which sample and print
+        log Z with its error and averages over the posterior. `stanct.import_run` makes a run of the
+        draws.
+
+        Parameters
+        ----------
+        folder
+            Made if needed. Files of the same names are replaced.
+        data
+            Path of a JSON file, a mapping, or None.
+        kind
+            As in `stan_code`.
+        run
+            A run of this program with these data, from which base and bias are taken. By default a
+            short run fits them now.
+        copies
+            Number of copies in ``"pseudo_extended"``.
+        seed
+            Seed of that run and of the initial values; a fresh one by default.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        StanctError
+            There is no such kind, the run has no base or other data, or a file cannot be written.
+        ProgramError
+            The program has no form of this kind.
+        """
+        return export(self.target(data), folder, kind, run=run, copies=copies, seed=seed)
+
     def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
         joined = read_data(data, self.program)
@@ -205,6 +264,15 @@ class TemperedModel:
         self,
         data: DataSource = None,
         *,
+        method: Literal["extended_hamiltonian"],
+        **options: Unpack[Options],
+    ) -> CoupledRun: ...
+
+    @overload
+    def sample(
+        self,
+        data: DataSource = None,
+        *,
         method: Literal["adiabatic"],
         **options: Unpack[Options],
     ) -> AdiabaticRun: ...
@@ -242,6 +310,7 @@ class TemperedModel:
             ``"pseudo_extended"``: NUTS on several copies, each at its own temperature. ``"ais"``:
             annealed importance sampling, or SMC with ``stanct.AIS(resample=True)``.
             ``"power_posterior"``: NUTS at every power of the likelihood, from the prior.
+            ``"extended_hamiltonian"``: NUTS on powers of the target itself, without a base.
             ``"adiabatic"``: a contact Hamiltonian flow that moves β itself. ``"tact"``:
             thermostatted dynamics, also on mini-batches, without evidence.
         options
@@ -311,6 +380,7 @@ class TemperedModel:
         return f"TemperedModel of {self.program.label}: parameters {names}"
 
 
+@explained(_ELSEWHERE)
 def temper(
     program: str | os.PathLike[str],
     *,

@@ -37,6 +37,7 @@ from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import executing
 from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
+from stanct.work.progress import Bar
 
 Result = TypeVar("Result")
 
@@ -100,7 +101,8 @@ def sample(
     begun = time.monotonic()
     _check_target(chosen, target)
     chosen.check(asked.plan, target)
-    problem, plan = prepared(chosen, target, asked)
+    with Bar(0, "preparing", shown=asked.progress):
+        problem, plan = prepared(chosen, target, asked)
     if asked.store is not None:
         check_store_folder(asked.store)
     with (

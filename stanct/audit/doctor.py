@@ -58,9 +58,8 @@ def examine() -> tuple[str, bool]:
     lines.append(f"  cmdstan: {_cmdstan(home)}")
     lines.append(f"  OpenCL: {_opencl()}")
     chosen = "embedded" if home is None else "cmdstan"
-    methods = " and ".join(
-        [name for name, kind in METHODS.items() if kind.by_nuts and kind.cmdstan_first]
-    )
+    *first, last = (name for name, kind in METHODS.items() if kind.by_nuts and kind.cmdstan_first)
+    methods = f"{', '.join(first)} and {last}"
     lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
     return "\n".join(lines), healthy and works
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -17,7 +16,8 @@ from stanct.engines.homes import Home
 from stanct.path.bias import Bias
 from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density
-from stanct.targets.program_target import ProgramTarget, make_density, whitening_data
+from stanct.targets.program_target import ProgramTarget, make_density
+from stanct.targets.recipes import recipe, whitening_data
 from stanct.targets.spheres import with_areas
 
 _COPIES = 2
@@ -29,16 +29,9 @@ _Pair = tuple[tuple[float, Array], tuple[float, Array]]
 _DECLARED = ("prior_likelihood", "weighted")
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
 _LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
-_COUPLINGS: tuple[dict[str, Any], ...] = tuple(
-    {"xi_0": 0.3, "xi_1": 1.0, "wall": 1.6, "power": power, "beta_min": lowest}
-    | {"K": _BIAS.beta.size, "bias_xi": _BIAS.beta, "bias": _BIAS.value}
-    for power, lowest in ((3, 0.0), (0, 0.1))
-)
-# The two paths of pseudo-extended copies: from a base, and powers of the target alone.
-_PATHS: tuple[dict[str, Any], ...] = (
-    {"from_base": 1, "least_beta": 0.0, "most_beta": 1.0},
-    {"from_base": 0, "least_beta": 0.2, "most_beta": 0.9},
-)
+_COUPLING = np.array([1.0, 1.0, 0.2])
+# What powers of the target alone have in place of bias and prior.
+_POWERS = {"log_zeta": 2.0, "least_beta": 0.2, "most_beta": 0.9}
 
 
 @dataclass(frozen=True)
@@ -232,16 +225,17 @@ def _original(
 ) -> Iterator[_Pair]:
     """Yield values of the density program and of the user's own program."""
     density = target.density
-    recipe = Recipe(target.program.expanded, target.data.text, home=home)
-    original = make_density(recipe, target.program, target.data)
+    own = Recipe(target.program.expanded, target.data.text, home=home)
+    original = make_density(own, target.program, target.data)
     for x in rng.normal(size=(points, density.dimension)) / 2:
         yield density.log_density_gradient(x), original.log_density_gradient(x)
 
 
-def _generated(target: ProgramTarget, kind: str, extra: dict[str, object], home: str) -> Density:
-    named = {target.prefix + name: value for name, value in extra.items()}
-    recipe = Recipe(target.code(kind), target.data.extended(named), home=home)
-    density = make_density(recipe, target.program, target.data)
+def _generated(
+    target: ProgramTarget, kind: str, extra: Mapping[str, object], home: str, **variant: bool
+) -> Density:
+    made = replace(recipe(target, kind, variant, **extra), home=home)
+    density = make_density(made, target.program, target.data)
     return with_areas(density, target.program) if kind in _DECLARED else density
 
 
@@ -253,27 +247,33 @@ def _whitened(
     mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
     log_det = np.log(diagonal).sum()
     extra = whitening_data(mean, diagonal)
-    copies, variants = 1, [dict[str, Any]()]
-    if kind == "extended_hamiltonian":
-        variants = list(_COUPLINGS)
+    copies = 1
+    if kind == "pseudo_extended":
+        copies = _COPIES
+        extra["N"] = copies
+        by_base = extra | _bias_data() | {"log_g": _LOG_PRIOR.value}
+        programs = [
+            _generated(target, kind, by_base, home),
+            _generated(target, kind, extra | _POWERS, home, powers=True),
+        ]
     else:
         extra |= _bias_data()
-    if kind == "pseudo_extended":
-        copies, variants = _COPIES, list(_PATHS)
-        extra |= {"N": copies, "estimate_beta": 1, "fixed_beta": [], "log_g": _LOG_PRIOR.value}
-    programs = [_generated(target, kind, extra | variant, home) for variant in variants]
+        if kind == "extended_hamiltonian":
+            extra = {n: v for n, v in extra.items() if n != "bias_beta"}
+            extra |= {"xi_knots": _BIAS.beta, "beta_at": _COUPLING}
+        programs = [_generated(target, kind, extra, home)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
         evaluated = [density.log_density_gradient(mean + diagonal * row) for row in z]
         which = k % len(programs)
-        by_base = variants[which].get("from_base", 1)
-        log_p = np.array([value for value, _ in evaluated]) + (log_det if by_base else 0)
+        powers = which == 1
+        log_p = np.array([value for value, _ in evaluated]) + (0 if powers else log_det)
         by_z = np.array([gradient for _, gradient in evaluated]) * diagonal
         found = programs[which].log_density_gradient(np.append(z, u))
         if kind == "extended_hamiltonian":
-            wanted, gradient = _extended_hamiltonian(log_p, by_z, u, variants[which])
+            wanted, gradient = _extended_hamiltonian(log_p, by_z, u)
         else:
-            path = _Path.of(log_p, by_z, z, u, variants[which])
+            path = _Path.of(log_p, by_z, z, u, powers=powers)
             wanted, gradient = path.tempered()
             if kind == "pseudo_extended":
                 excess, by_copies = path.pseudo_extended()
@@ -293,6 +293,8 @@ class _Path:
         Their gradients.
     u, beta, by_u : shape (N,)
         The controls, β = l + (h − l) inv_logit(u), and dβ/du.
+    bias, log_prior
+        b and log g.
     """
 
     log_p: Array
@@ -302,14 +304,18 @@ class _Path:
     u: Array
     beta: Array
     by_u: Array
+    bias: Bias
+    log_prior: Bias
 
     @classmethod
-    def of(cls, log_p: Array, by_z: Array, z: Array, u: Array, path: Mapping[str, Any]) -> _Path:
-        low, high = path.get("least_beta", 0.0), path.get("most_beta", 1.0)
-        share = int(path.get("from_base", 1))
+    def of(cls, log_p: Array, by_z: Array, z: Array, u: Array, *, powers: bool) -> _Path:
+        low, high = (_POWERS["least_beta"], _POWERS["most_beta"]) if powers else (0.0, 1.0)
+        share = 0 if powers else 1
+        flat = Bias.linear(_POWERS["log_zeta"]), Bias.linear(0.0)
+        tables = flat if powers else (_BIAS, _LOG_PRIOR)
         up, down = special.expit(u), special.expit(-u)
         beta, by_u = low + (high - low) * up, (high - low) * up * down
-        return cls(log_p, by_z, share * _log_normal(z), -share * z, u, beta, by_u)
+        return cls(log_p, by_z, share * _log_normal(z), -share * z, u, beta, by_u, *tables)
 
     def tempered(self) -> tuple[float, Array]:
         """Return the tempered log density and its gradient.
@@ -317,47 +323,38 @@ class _Path:
         Σ β log p(z) + (1 − β) log base − b(β) + log inv_logit(u) + log inv_logit(−u).
         """
         u, beta, rest = self.u, self.beta, 1 - self.beta
-        value = np.sum(beta * self.log_p + rest * self.log_base - _BIAS(beta))
+        value = np.sum(beta * self.log_p + rest * self.log_base - self.bias(beta))
         value += np.sum(special.log_expit(u) + special.log_expit(-u))
         along_z = beta[:, None] * self.by_z + rest[:, None] * self.base_by_z
-        along_u = self.by_u * (self.log_p - self.log_base - _slope(_BIAS, beta))
+        along_u = self.by_u * (self.log_p - self.log_base - _slope(self.bias, beta))
         along_u += special.expit(-u) - special.expit(u)
         return value, np.append(along_z, along_u)
 
     def pseudo_extended(self) -> tuple[float, Array]:
         """Return what [PE] 8 adds, log (1/N) Σ w + Σ log g, and its gradient.
 
-        log w = −(1 − β) δ − b(1) + b(β).
+        log w = −(1 − β) δ + b(β), and less by b(1) for powers of the target.
         """
         beta, rest = self.beta, 1 - self.beta
         delta = self.log_base - self.log_p
-        log_weight = -rest * delta - _BIAS.value[-1] + _BIAS(beta)
+        log_weight = -rest * delta + self.bias(beta)
+        if not self.base_by_z.any():
+            log_weight -= self.bias.log_zeta
         share = special.softmax(log_weight)
         along_z = (share * rest)[:, None] * (self.by_z - self.base_by_z)
-        along_u = share * (delta + _slope(_BIAS, beta)) + _slope(_LOG_PRIOR, beta)
-        value = special.logsumexp(log_weight) - np.log(len(beta)) + np.sum(_LOG_PRIOR(beta))
+        along_u = share * (delta + _slope(self.bias, beta)) + _slope(self.log_prior, beta)
+        value = special.logsumexp(log_weight) - np.log(len(beta)) + np.sum(self.log_prior(beta))
         return value, np.append(along_z, self.by_u * along_u)
 
 
-def _extended_hamiltonian(
-    log_p: Array, by_z: Array, u: Array, coupling: Mapping[str, Any]
-) -> tuple[float, Array]:
-    """Return β(ξ) log p(z) − b(|ξ| / wall) + the log Jacobian of ξ, and its gradient."""
-    share = 2 * special.expit(u[0]) - 1
-    start, end, wall = (coupling[name] for name in ("xi_0", "xi_1", "wall"))
-    s = max(abs(share) * wall - start, 0) / (end - start)
-    power, lowest = coupling["power"], coupling["beta_min"]
-    if power:
-        beta = 1 / (1 + s**power)
-        fall = -(beta**2) * power * s ** (power - 1)
-    else:
-        inside = min(s, 1)
-        beta = 1 - (1 - lowest) * (3 * inside**2 - 2 * inside**3)
-        fall = -(1 - lowest) * 6 * inside * (1 - inside)
-    value = beta * log_p[0] - float(_BIAS(abs(share)))
+def _extended_hamiltonian(log_p: Array, by_z: Array, u: Array) -> tuple[float, Array]:
+    """Return β(ξ) log p(z) − b(|ξ|) + the log Jacobian of ξ, and its gradient."""
+    xi = 2 * special.expit(u[0]) - 1
+    beta = np.interp(abs(xi), _BIAS.beta, _COUPLING)
+    value = beta * log_p[0] - float(_BIAS(abs(xi)))
     value += special.log_expit(u[0]) + special.log_expit(-u[0])
-    by_share = np.sign(share) * (fall * wall / (end - start) * log_p[0] - _slope(_BIAS, abs(share)))
-    along_u = by_share * (1 - share**2) / 2 - share
+    fall, slope = (_slope_of(_BIAS.beta, of, abs(xi)) for of in (_COUPLING, _BIAS.value))
+    along_u = np.sign(xi) * (fall * log_p[0] - slope) * (1 - xi**2) / 2 - xi
     return float(value), np.append(beta * by_z, along_u)
 
 
@@ -384,8 +381,12 @@ def _log_normal(z: Array) -> Array:
 
 
 def _slope(table: Bias, at: Array) -> Array:
-    slopes = np.diff(table.value) / np.diff(table.beta)
-    return slopes[np.searchsorted(table.beta[1:-1], at)]
+    return _slope_of(table.beta, table.value, at)
+
+
+def _slope_of(knots: Array, values: Array, at: Array) -> Array:
+    slopes = np.diff(values) / np.diff(knots)
+    return slopes[np.searchsorted(knots[1:-1], at)]
 
 
 def _bias_data() -> dict[str, object]:

@@ -32,6 +32,9 @@ from stanct.work.progress import Bar
 FITS, FITS_CHOSEN = 2.0, 10.0
 # The short chains, and the draws of Pathfinder at their starts.
 CHAINS, WARMUP, LENGTH, PATHFINDER = 4, 150, 100, 25
+# Trajectories of the short chains have 2⁷ steps at most. In the wrong form they would take a
+# thousand, and tell hardly more.
+DEPTH = 7
 # A hierarchy is turned if its other form is nearer by so many nats.
 WORTH = 1.0
 # With fewer draws, nothing is turned.
@@ -86,7 +89,7 @@ def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> 
         places = np.array([fit.points[rng.integers(len(fit.points))] for fit in fits])
         block, gradients = embedded.run_nuts(
             form.density.recipe, places, seed=stan_seed(chains), warmup=WARMUP, draws=LENGTH,
-            nuts=replace(nuts, target_accept=0.8),
+            nuts=replace(nuts, target_accept=0.8, max_depth=DEPTH),
         )  # fmt: skip
     except EngineError:
         return None

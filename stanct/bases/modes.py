@@ -258,12 +258,15 @@ class Pilots(Maker):
         unseen
             The probability of a new mode without a search.
         """
-        if not fits:
-            raise EngineError("No maker found a mode.", remedy="Keep pathfinder among the makers.")
-        floor = max(fit.log_evidence for fit in fits) - NEGLIGIBLE
+        floor = max((fit.log_evidence for fit in fits), default=0.0) - NEGLIGIBLE
         fits = sorted(
             (fit for fit in fits if fit.log_evidence > floor), key=lambda fit: -fit.log_evidence
         )
+        if not fits:
+            raise EngineError(
+                "No start led to a mode whose mass could be measured.",
+                remedy="Write parameters in units in which their scales are neither tiny nor huge.",
+            )
         # Spikes that ascents found far below the mass are no modes that a start could find.
         known = [
             (fit, seen)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import root_scalar
 from scipy.special import chndtr, gammaincinv
+
+from stanct.common.roots import root_between
 
 # A spike of this resolution is missed with this probability.
 MISSED = 0.05
@@ -62,4 +63,4 @@ def finest_ratio(dimension: int, widths: Sequence[float], draws: Sequence[float]
         return 1.0
     if surplus(high) <= 0:
         return LARGEST_RATIO
-    return float(np.exp(root_scalar(surplus, bracket=(low, high), xtol=1e-3).root))
+    return float(np.exp(root_between(surplus, low, high, tolerance=1e-3)))

@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import difflib
 import gc
 import importlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from stanct.common.names import BASES, ENGINES, KINDS, METHOD_NAMES, UNRELIABLE
+from stanct.common.names import BASES, ENGINES, KINDS, METHOD_NAMES, PICTURES, UNRELIABLE
 from stanct.common.version import __version__
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what a misspelt word may mean, in place of all that it might be."""
+
+    _CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+    _OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message, and what was meant if that can be told, and exit with status 2."""
+        if chosen := self._CHOICE.search(message):
+            known = chosen[2].replace("'", "").split(", ")
+            told = message[: chosen.end(1) + 1]
+            told = told.replace("argument COMMAND: invalid choice:", "There is no command")
+            self.exit(2, f"{self.prog}: error: {told}. {self._meant(chosen[1], known)}\n")
+        if unknown := self._OPTION.search(message):
+            word = unknown[1].split()[0]
+            known = [o for parser in self._all() for a in parser._actions for o in a.option_strings]
+            hint = self._meant(word.partition("=")[0], dict.fromkeys(known))
+            self.exit(2, f"{self.prog}: error: {message}. {hint}\n")
+        super().error(message)
+
+    def _meant(self, word: str, known: Iterable[str]) -> str:
+        names = list(known)
+        if word.endswith(".stan") and "evidence" in names:
+            return f"Did you mean stanct evidence {word}?"
+        near = difflib.get_close_matches(word, names, 1)
+        every = f"There are {', '.join(names)}." if len(names) < 16 else ""
+        return f"Did you mean {near[0]}?" if near else every or f"See {self.prog} --help."
+
+    def _all(self) -> list[argparse.ArgumentParser]:
+        """This parser and those of its commands."""
+        parts = [a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction)]
+        return [self, *(parser for part in parts for parser in part.values())]
 
 
 def parser_of_commands() -> argparse.ArgumentParser:
     """The parser of the command line. Its results have the function to call as `run`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stanct",
         description="Continuous tempering for any Stan program: sample across isolated modes, and "
         "get the evidence.",
@@ -26,10 +62,13 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _add_temper(subcommands)
     _add_evidence(subcommands)
     _add_bridge(subcommands)
+    _add_export(subcommands)
+    _add_import(subcommands)
     _add_salvage(subcommands)
     _add_extend(subcommands)
     _add_compare(subcommands)
     _add_report(subcommands)
+    _add_plot(subcommands)
     doctor = subcommands.add_parser(
         "doctor", help="show the engines, their versions, and what is missing"
     )
@@ -261,6 +300,42 @@ def _add_bridge(subcommands: Any) -> None:
     )
 
 
+def _add_export(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "export",
+        help="write a tempered program with data and scripts, to run without stanct",
+        description="Write a generated program of MODEL with DATA, base, bias, initial values, and "
+        "scripts for cmdstanpy and cmdstanr that sample it and print log Z.",
+    )
+    _add_program(parser)
+    _add_forms(parser)
+    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; nothing or - for none")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="where to write it")
+    parser.add_argument("--kind", choices=KINDS, default="joint", help="default: %(default)s")
+    parser.add_argument(
+        "--run", dest="run_folder", metavar="RUN", help="a saved run that has base and bias"
+    )
+    parser.add_argument(
+        "--copies", type=int, default=5, help="copies of pseudo_extended (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, help="default: a fresh one")
+    parser.set_defaults(run=_command("export_program"))
+
+
+def _add_import(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "import",
+        help="print log Z from the draws of an exported program",
+        description="Make a run of the draws that CmdStan made from the export FOLDER, and print "
+        "log Z and the posterior.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="what `stanct export` wrote")
+    parser.add_argument("files", metavar="CSV", nargs="+", help="CmdStan's files, or their folder")
+    parser.add_argument("--seed", type=int, help="default: a fresh one")
+    _add_outputs(parser)
+    parser.set_defaults(run=_command("import_draws"))
+
+
 def _add_salvage(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "salvage",
@@ -380,4 +455,35 @@ def _add_report(subcommands: Any) -> None:
     )
     parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
     parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
+    _add_names(parser)
     parser.set_defaults(run=_command("report_run"))
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--names",
+        nargs="+",
+        metavar="NAME",
+        help="variables or scalars, such as mu 'beta[1]'; default: a few that are asked for first",
+    )
+
+
+def _add_plot(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "plot",
+        help="draw one picture of a saved run",
+        description="Draw one picture of the saved RUN: trace, pair (corner) or posterior of "
+        "scalars, log z along the path, the weights of the modes, or the weights of the draws.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
+    parser.add_argument("picture", choices=PICTURES)
+    _add_names(parser)
+    parser.add_argument(
+        "--prior", action="store_true", help="add the prior, which is sampled first, to posterior"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="its ending tells the format, such as png, pdf or svg (default: RUN_PICTURE.png)",
+    )
+    parser.set_defaults(run=_command("plot_run"))

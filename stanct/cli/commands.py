@@ -9,11 +9,12 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TextIO
 
 from stanct.api.bridging import bridge
+from stanct.api.importing import import_run
 from stanct.api.model import TemperedModel, temper
 from stanct.api.salvaging import salvage
 from stanct.api.sampling import method_with, named_method
@@ -24,11 +25,10 @@ from stanct.common.names import INTERRUPTED, UNRELIABLE
 from stanct.common.settings import check_page_file
 from stanct.engines import cmdstan, homes
 from stanct.runs import comparison
-from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.forecast import promise
 from stanct.runs.loading import load
 from stanct.runs.run import Run
+from stanct.runs.screen import screen
 from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
@@ -183,6 +183,25 @@ def bridge_fit(options: argparse.Namespace) -> int:
     return _finish(run, options)
 
 
+def export_program(options: argparse.Namespace) -> int:
+    """Write a generated program with its data and scripts."""
+    model = _model(options)
+    data = _given(options.data)
+    run = None if options.run_folder is None else load(options.run_folder)
+    folder = model.export(
+        options.out, data, options.kind, run=run, copies=options.copies, seed=options.seed
+    )
+    say(str(folder))
+    return 0
+
+
+def import_draws(options: argparse.Namespace) -> int:
+    """Print log Z from the draws of an exported program."""
+    _check_outputs(options)
+    files = options.files[0] if len(options.files) == 1 else options.files
+    return _finish(import_run(options.folder, files, seed=options.seed), options)
+
+
 def salvage_run(options: argparse.Namespace) -> int:
     """Print log Z from the finished draws of a killed run."""
     _check_outputs(options)
@@ -234,7 +253,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     sampled = time.monotonic()
     unwritten: list[StanctError] = []
     unread: OSError | None = None
-    words = _in_words(run)
+    words = screen(run, options.save)
     if not options.json:  # log Z takes no time, and all else may
         try:
             say(next(words), flush=True)
@@ -254,9 +273,6 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
             unwritten.append(failure)
     if unread is not None:
         raise unread
-    error = run.bare_evidence.std_error if isinstance(run, EvidenceRun) else None
-    if told := promise(run.provenance, error):
-        say(told, sys.stderr)
     for check in failures(run.diagnostics):
         say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
     for part in [json.dumps(_record(run))] if options.json else words:
@@ -326,31 +342,6 @@ def _in_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _in_words(run: Run) -> Iterator[str]:
-    """Yield log Z first, because the checks and the variables may take their time."""
-    if isinstance(run, EvidenceRun):
-        yield str(run.evidence)
-    else:
-        yield f"No log Z: {run.made_by} estimates no evidence."
-    yield (
-        f"  {run.verdict.in_words}\n"
-        f"  {run.chains} chains of {run.draws} draws, {run.gradients} gradients, "
-        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, "
-        f"seed {run.settings['seed']}\n"
-        + "".join(f"  {sentence}\n" for sentence in decisions(run.provenance))
-    )
-    if not run.has_posterior:
-        yield "No posterior: the integral of the density has no end."
-        return
-    small = [
-        name
-        for name in run.provenance["parameters"]
-        if name in run.variables and run.variables[name][0, 0].size <= 5
-    ]
-    table = run.summary(small).to_string(float_format=lambda x: f"{x:.4g}") if small else ""
-    yield f"Posterior (weighted to β = 1; parameters of up to five components)\n{table}".rstrip()
-
-
 def install(options: argparse.Namespace) -> int:
     """Give this machine a CmdStan."""
     home = homes.install(
@@ -391,8 +382,20 @@ def report_run(options: argparse.Namespace) -> int:
     run = load(options.run_folder)
     file = options.out or f"{options.run_folder.rstrip('/')}.html"
     check_page_file(file)
-    run.report(file)
+    run.report(file, names=options.names)
     say(file)
+    return 0
+
+
+def plot_run(options: argparse.Namespace) -> int:
+    """Write one picture of a saved run."""
+    # Only this command waits for Matplotlib.
+    from stanct.plots.files import write_picture
+
+    kind, run = options.picture, load(options.run_folder)
+    file = options.out or f"{options.run_folder.rstrip('/')}_{kind}.png"
+    asked = {"names": options.names, "prior": options.prior}
+    say(str(write_picture(run, kind, file, {k: v for k, v in asked.items() if v})))
     return 0
 
 

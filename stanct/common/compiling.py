@@ -34,6 +34,7 @@ from numba.core import cgutils, config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
 
 from stanct.common.arrays import Array
@@ -169,8 +170,12 @@ class _Cache(FunctionCache):
         return self._found(sig, target_context)
 
     def _found(self, sig: Any, target_context: Any) -> Any:
+        # numba's own `load_overload` also loads all that a loop may call, as if it had to be
+        # compiled, which takes .3 s.
+        rtsys.initialize(target_context)
         try:
-            return super().load_overload(sig, target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except (OSError, EOFError, pickle.UnpicklingError):
             return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 METHOD_NAMES = (
     *("auto", "joint", "gibbs", "simulated_tempering", "parallel_tempering", "pseudo_extended"),
-    *("ais", "power_posterior", "independence", "adiabatic", "tact"),
+    *("ais", "power_posterior", "extended_hamiltonian", "independence", "adiabatic", "tact"),
 )
 """Methods; see `stanct.samplers.METHODS`."""
 
@@ -31,6 +31,9 @@ KINDS = (
     "weighted",
 )
 """The kinds of program that `stanct.stan.codegen.generate` can write."""
+
+PICTURES = ("trace", "pair", "posterior", "path", "modes", "weights")
+"""What ``stanct plot`` draws, by ``run.plot_trace`` and so on; the first three take names."""
 
 INTERRUPTED = 130
 """Status with which a command ends after an interrupt."""

@@ -22,11 +22,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
 from stanct.common.errors import SamplingError, StanctError, shortened
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOST_COUNTED = 10**9
 """Largest setting that compiled loops count to."""
@@ -430,3 +443,21 @@ def _number(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def explained(elsewhere: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function say what to do in place of passing arguments that other tools have."""
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def called(*given: P.args, **named: P.kwargs) -> R:
+            for name in named:
+                if name in elsewhere:
+                    raise StanctError(
+                        f"{function.__name__} has no argument {name!r}.", remedy=elsewhere[name]
+                    )
+            return function(*given, **named)
+
+        return called
+
+    return wrap

@@ -27,8 +27,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from stanct.common.errors import EngineError
 
 STAN_VERSION = "2.39.0"
@@ -163,6 +161,8 @@ def _find_compiler() -> None:
 @contextlib.contextmanager
 def _workshop(home: Path) -> Iterator[Path]:
     """Lock and yield a temporary folder beside `home`; remove leftovers of killed installations."""
+    from filelock import FileLock, Timeout  # runs do not need it
+
     parent = home.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,8 +140,7 @@ class CmdStan:
         """
         with self._run(
             recipe,
-            positions,
-            shapes,
+            [values_at(position, shapes) for position in positions],
             nuts,
             seed=seed,
             iter_warmup=warmup,
@@ -149,12 +148,11 @@ class CmdStan:
             adapt_delta=nuts.target_accept,
             save_warmup=True,
         ) as fit:
-            leapfrogs = fit.draws(inc_warmup=True)[..., fit.column_names.index("n_leapfrog__")]
             return Adapted(
                 step_size=np.array(fit.step_size),
                 inv_metric=np.array(fit.inv_metric),
                 position=_block(fit).position(tuple(shapes)),
-                gradients=int(leapfrogs.sum()),
+                gradients=_leapfrogs(fit),
             )
 
     def draw(
@@ -175,8 +173,7 @@ class CmdStan:
         """
         with self._run(
             recipe,
-            positions,
-            shapes,
+            [values_at(position, shapes) for position in positions],
             nuts,
             seed=seed,
             iter_warmup=0,
@@ -186,6 +183,33 @@ class CmdStan:
             inv_metric=inv_metric,
         ) as fit:
             return _block(fit)
+
+    def run_nuts(
+        self,
+        recipe: Recipe,
+        inits: Sequence[Mapping[str, Any]],
+        *,
+        seed: int,
+        warmup: int,
+        draws: int,
+        nuts: Nuts,
+    ) -> tuple[DrawBlock, int]:
+        """Run NUTS chains; return their draws and the gradients spent, warm-up included.
+
+        The parameters are as in `adapt`, but for `inits`, the values of the program's parameters
+        by name at which each chain begins.
+        """
+        with self._run(
+            recipe,
+            inits,
+            nuts,
+            seed=seed,
+            iter_warmup=warmup,
+            iter_sampling=draws,
+            adapt_delta=nuts.target_accept,
+            save_warmup=True,
+        ) as fit:
+            return _block(fit), _leapfrogs(fit)
 
     @property
     def _device(self) -> tuple[int, ...]:
@@ -273,10 +297,10 @@ class CmdStan:
 
     @contextlib.contextmanager
     def _run(
-        self, recipe: Recipe, positions: Array, shapes: ParameterShapes, nuts: Nuts, **settings: Any
+        self, recipe: Recipe, inits: Sequence[Mapping[str, Any]], nuts: Nuts, **settings: Any
     ) -> Iterator[CmdStanMCMC]:
         """Sample in a temporary folder, which exists until the context ends."""
-        chains = len(positions)
+        chains = len(inits)
         if "STAN_THREADS" in self._flags(recipe.source):
             settings["threads_per_chain"] = max(1, nuts.threads // chains)
         with self._model(recipe) as (model, data), _ending_chains(data):
@@ -284,7 +308,7 @@ class CmdStan:
                 data=data,
                 chains=chains,
                 parallel_chains=min(chains, nuts.threads),
-                inits=[_values(position, shapes) for position in positions],
+                inits=list(inits),
                 max_treedepth=nuts.max_depth,
                 sig_figs=_DIGITS,
                 show_progress=False,
@@ -416,7 +440,7 @@ def _compile(program: Path, flags: Mapping[str, str | int], home: Home, *, optim
         _compile(program, flags, home, optimise=False)
 
 
-def _values(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
+def values_at(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
     """Split one chain's unconstrained vector into parameters by name, matrices by columns."""
     values, first = {}, 0
     for name, shape in shapes.items():
@@ -441,6 +465,11 @@ def _block(fit: CmdStanMCMC) -> DrawBlock:
     }
     found = fit.method_variables()
     return DrawBlock(variables, {name: np.asarray(found[name]).T for name in STATISTICS})
+
+
+def _leapfrogs(fit: CmdStanMCMC) -> int:
+    """Gradients of all chains, warm-up included."""
+    return int(fit.draws(inc_warmup=True)[..., fit.column_names.index("n_leapfrog__")].sum())
 
 
 def _failure(folder: Path, message: str) -> str:

@@ -248,7 +248,7 @@ def run_nuts(
 
 
 def pathfinder(
-    recipe: Recipe, *, seed: int, draws: int, radius: float, judged: int = 25
+    recipe: Recipe, *, seed: int, draws: int, radius: float, judged: int = 10
 ) -> DrawBlock:
     """Draw by single-path Pathfinder from one random start; the draws form one chain.
 

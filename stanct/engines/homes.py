@@ -10,8 +10,6 @@ import contextlib
 import os
 import re
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,10 +132,12 @@ def require_cmdstanpy() -> None:
 
 
 def _reaches_github() -> bool:
+    from urllib import request
+
     try:
-        with urllib.request.urlopen(_RELEASES, timeout=5):
+        with request.urlopen(_RELEASES, timeout=5):
             return True
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False
 
 

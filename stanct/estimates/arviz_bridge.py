@@ -1,8 +1,7 @@
-"""The only module that imports ArviZ: effective sizes, Pareto k, and inference data.
+"""The only module that imports ArviZ: inference data, and their comparison by leave-one-out.
 
 ArviZ 0.22+ (Python 3.11) and 1.x (3.12+) use different names for these functions. The import takes
-half a second and issues a warning, so it happens at first use. Statistics of arrays come from
-`arviz_stats`, which needs a tenth of that.
+half a second and issues a warning, so it happens at first use.
 """
 
 from __future__ import annotations
@@ -12,20 +11,22 @@ import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import platformdirs
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 
-# A tail is a fifth of them, and has five weights at least.
-FEWEST_WEIGHTS = 25
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Fewer values have no density that could be drawn.
+FEWEST_VALUES = 25
 
 
 @functools.cache
@@ -43,63 +44,6 @@ def _arviz() -> ModuleType:
                     return importlib.import_module("arviz")
                 finally:
                     platformdirs.user_cache_dir = original
-
-
-@functools.cache
-def _array_stats() -> Any:
-    """ArviZ's statistics of arrays, which load in a tenth of the time of all of ArviZ."""
-    return importlib.import_module("arviz_stats.base").array_stats
-
-
-def loading() -> Iterator[None]:
-    """Load what effective sizes need, as a step to be taken beside other work."""
-    _array_stats()
-    yield
-
-
-def effective_size(values: Array, *, method: str = "mean") -> float:
-    """Effective sample size of a (chains, draws) array; the number of values for a constant.
-
-    `method` is that of ArviZ: ``"mean"`` for the average of the values, ``"bulk"`` for the
-    rank-normalised size, which shows how well the chain moves.
-    """
-    values = np.asarray(values, float)
-    if values.size < 8 or np.ptp(values) == 0:
-        return float(values.size)
-    size = float(_array_stats().ess(values, chain_axis=0, draw_axis=1, method=method))
-    return size if np.isfinite(size) else float(values.size)
-
-
-def r_hat(values: Array) -> float:
-    """Rank-normalised split R̂ of a (chains, draws) array; NaN for a constant.
-
-    A single chain is split in two, because ArviZ requires two chains.
-    """
-    values = np.asarray(values, float)
-    if len(values) == 1:
-        values = values[:, : values.size // 2 * 2].reshape(2, -1)
-    if np.ptp(values) == 0 or values.shape[1] < 4:
-        return float("nan")
-    return float(_array_stats().rhat(values, chain_axis=0, draw_axis=1))
-
-
-def pareto_k(log_weights: Array) -> float:
-    """Shape k of the generalised Pareto tail of the importance weights.
-
-    Above 0.7, the weighted averages have no reliable error (Vehtari et al. 2024). It is infinite
-    for fewer than `FEWEST_WEIGHTS` weights.
-    """
-    log_weights = np.asarray(log_weights, float).ravel()
-    if log_weights.size < FEWEST_WEIGHTS:
-        return float("inf")
-    # Largest weights that are equal up to rounding have no tail, and ArviZ would raise.
-    largest = np.sort(log_weights)[-max(log_weights.size // 100, 5) :]
-    if np.ptp(largest) < 1e-12:
-        return float("-inf")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # ArviZ takes log likelihoods, whose negatives are the log weights.
-        return float(_array_stats().psislw(-log_weights)[1])
 
 
 def compare_by_loo(containers: Mapping[str, Any]) -> pd.DataFrame:
@@ -123,6 +67,45 @@ def compare_by_loo(containers: Mapping[str, Any]) -> pd.DataFrame:
                 remedy="Each model needs one log likelihood of the same observations, such as "
                 "`log_lik` in its generated quantities.",
             ) from cause
+
+
+def drawn(
+    old: str,
+    usual: Mapping[str, Any],
+    new: str,
+    draws: Mapping[str, Array],
+    options: Mapping[str, Any],
+) -> Any:
+    """Let ArviZ draw a picture of draws, and return what it returns.
+
+    Parameters
+    ----------
+    old, usual, new
+        The function of ArviZ 0.x and the options that it needs, and the function of 1.x.
+    draws
+        Name to shape (chains, draws).
+    options
+        Options of the user's.
+    """
+    arviz = _arviz()
+    is_new = int(arviz.__version__.split(".")[0]) >= 1
+    function = getattr(arviz, new if is_new else old)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        container = inference_data({"posterior": draws}, {})
+        return function(container, **{**({} if is_new else usual), **options})
+
+
+def density(values: Array, low: float, high: float) -> tuple[Array, Array]:
+    """A grid inside of an interval, and the density there of draws that may go beyond it."""
+    flat = np.ravel(values)
+    inside = flat[(flat > low) & (flat < high)]
+    if inside.size < FEWEST_VALUES or np.ptp(inside) == 0:
+        return np.array([low, high]), np.zeros(2)
+    arviz = _arviz()
+    kde = getattr(arviz, "kde", None) or importlib.import_module("arviz_stats.base").array_stats.kde
+    grid, height, *_ = kde(inside)
+    return grid, height * inside.size / flat.size
 
 
 def read_netcdf(file: os.PathLike[str]) -> Any:

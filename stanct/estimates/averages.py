@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.digits import in_line
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import between_error
 from stanct.estimates.tours import FEWEST_TOURS, Tours
 

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import root
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tail import Tail
 from stanct.path.bias import CopyBias
@@ -42,7 +41,7 @@ SHARES = (0.1, 0.5, 0.75, 0.9, 0.97)
 
 
 def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
-    """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 9).
+    """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 3, 8).
 
     Parameters
     ----------
@@ -99,8 +98,8 @@ class CopyEstimator:
     def log_weights(self) -> Array:
         """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
-        The weights are those of [PE] 9. Where β was estimated, they are averaged over the β given
-        all copies, ∝ −δ − log M(δ). The averages stay the same, with less noise.
+        The weights are those of [PE] 3 and 8. Where β was estimated, they are averaged over the
+        β given all copies, ∝ −δ − log M(δ). The averages stay the same, with less noise.
         """
         if self.fixed_beta is not None:
             return copy_log_weights(self.delta, self.fixed_beta, self.bias)
@@ -159,6 +158,8 @@ class CopyEstimator:
                 log_c = log_c + step
                 if np.abs(step).max() < 0.01:
                     break
+            from scipy.optimize import root  # takes .1 s to load
+
             found = root(lambda value: self._excess(states, value), log_c, tol=1e-10)
         solved = np.isfinite(found.x).all() and (
             found.success or np.abs(found.fun).max() <= UNSOLVED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tours import Tours
 from stanct.path.bias import LadderBias

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Curve, Evidence, between_error, with_rounding
 from stanct.estimates.tail import Tail
 from stanct.path.bridge import bridge_log_evidence

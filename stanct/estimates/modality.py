@@ -9,6 +9,7 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.estimates.averages import weighted_quantile
+from stanct.estimates.naming import label
 
 # Number of weighted quantiles of a distribution, and of levels for its excess mass.
 CELLS, LEVELS = 400, 60
@@ -40,8 +41,7 @@ class Modality:
     @property
     def label(self) -> str:
         """Name of the scalar as in the summary, with indices from 1."""
-        places = ",".join(str(i + 1) for i in self.index)
-        return f"{self.variable}[{places}]" if self.index else self.variable
+        return label(self.variable, self.index)
 
     @property
     def is_multimodal(self) -> bool:

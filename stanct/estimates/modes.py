@@ -6,20 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
 from stanct.estimates.averages import expectation
 from stanct.estimates.path import Evidence
 
 
-def mode_table(
+def mode_columns(
     survey: Mapping[str, Any],
     z: Array,
     unwhiten: Callable[[Array], Array],
     log_weights: Array,
     evidence: Evidence | None,
-) -> pd.DataFrame:
+) -> dict[str, Array]:
     """Weights and local evidences of the modes, best first.
 
     A draw belongs to the modes in proportion to their pilots' Gaussians, with independent
@@ -40,12 +39,12 @@ def mode_table(
 
     Returns
     -------
-    DataFrame
-        For each mode: `weight` and its `std_error`; `log_z`, the log of its mass, and its
-        `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the pilots' estimate;
-        `pilot_weight`, its share of all modes' mass, or of the run's if that is more by two
-        standard errors; and `chains`, the number of chains with at least a tenth of the mode's
-        weight.
+    dict
+        Columns of a table with a row for each mode: `weight` and its `std_error`; `log_z`, the log
+        of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
+        pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is
+        more by two standard errors; and `chains`, the number of chains with at least a tenth of the
+        mode's weight.
     """
     place, spread = np.array(survey["place"]), np.array(survey["spread"])
     pilots = np.array(survey["log_evidence"])
@@ -69,15 +68,12 @@ def mode_table(
     # Of many modes, pilots may know some that hold little of all mass.
     log_z, error = (np.nan, np.nan) if evidence is None else (evidence.log_z, evidence.std_error)
     mass = float(np.fmax(log_sum_exp(pilots), log_z - 2 * error))
-    return pd.DataFrame(
-        {
-            "weight": found.value,
-            "std_error": found.std_error,
-            "log_z": log_z + np.log(value),
-            "log_z_std_error": np.hypot(error, relative),
-            "pilot_log_z": pilots,
-            "pilot_weight": np.exp(pilots - mass),
-            "chains": (by_chain > 0.1 * found.value).sum(axis=0),
-        },
-        index=pd.RangeIndex(1, pilots.size + 1, name="mode"),
-    )
+    return {
+        "weight": found.value,
+        "std_error": found.std_error,
+        "log_z": log_z + np.log(value),
+        "log_z_std_error": np.hypot(error, relative),
+        "pilot_log_z": pilots,
+        "pilot_weight": np.exp(pilots - mass),
+        "chains": (by_chain > 0.1 * found.value).sum(axis=0),
+    }

@@ -23,12 +23,12 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 
 from stanct.common.arrays import Array, even_share, log_sum_exp
 from stanct.common.errors import SamplingError
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.common.roots import root_between
 from stanct.estimates.digits import decimals, log_z_in_words, shown
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.tail import Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
@@ -38,8 +38,6 @@ from stanct.work.blas import one_blas_thread
 # Relative error of log densities, which are sums of many terms. A base that is the target leaves no
 # other error.
 ROUNDING = 1e-10
-# The most steps of root finding. Halving all numbers down to 10⁻¹² takes 1,100.
-MOST_STEPS = 10_000
 
 
 # δ this far above the median is as good as infinite: exp(−β δ) is 0 at every β of a grid but 0.
@@ -249,12 +247,8 @@ class PathEstimator:
         finite = self._base_log_mass[np.isfinite(self._base_log_mass)]
         everything = np.concatenate([log_mass.ravel(), finite])
         if near is not None and excess(near - 1) * excess(near + 1) < 0:
-            return float(np.asarray(brentq(excess, near - 1, near + 1, xtol=1e-6)))
-        # δ of a run that must fail may be as large as numbers are: more steps than usual.
-        root = brentq(
-            excess, everything.min() - 60, everything.max() + 60, xtol=1e-12, maxiter=MOST_STEPS
-        )
-        return float(np.asarray(root))
+            return root_between(excess, near - 1, near + 1, tolerance=1e-6)
+        return root_between(excess, everything.min() - 60, everything.max() + 60, tolerance=1e-12)
 
     def _log_g(self, log_mass: Array, log_c: float) -> Array:
         """Log of 1 / (s₀ + s₁ M/C), one over the mixture's density relative to the base."""

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, PathEstimator, between_error
 from stanct.path.bias import LadderBias
 from stanct.path.course import beta_grid

@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
+from stanct.estimates.mixing import effective_size
+from stanct.estimates.naming import Names, label, listed, place_of, places_of, variable
+from stanct.estimates.ranks import mixing
 from stanct.estimates.tours import Tours
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Quantity = str | Callable[[Mapping[str, Array]], Array]
-
-
-def variable(variables: Mapping[str, Array], name: str) -> Array:
-    """Return a variable of a run by name; raise `StanctError` if it does not exist."""
-    if name not in variables:
-        raise StanctError(
-            f"The run has no variable {name!r}.", remedy=f"It has: {', '.join(variables)}."
-        )
-    return variables[name]
 
 
 def expect(
@@ -76,33 +72,45 @@ def expect(
 def summary(
     variables: Mapping[str, Array],
     log_weights: Array,
-    names: Sequence[str] | None = None,
+    names: Names = None,
     beta: float = 1.0,
     copies: int = 1,
     *,
     tours: Tours | None = None,
 ) -> pd.DataFrame:
-    """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
+    """Weighted mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
 
     The arguments are those of `expect`.
     """
+    import pandas as pd
+
     rows = {}
-    for name in variables if names is None else names:
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.mean()
+    for name in variables if names is None else listed(names):
         values = variable(variables, name)
+        base, first = place_of(variables, name)
         shape = values.shape[2:]
         found = [_moments(part, log_weights, beta, copies, tours) for part in _parts(values)]
+        moved = [
+            mixing(part[..., k], weights, copies)
+            for part in _parts(values)
+            for k in range(part.shape[-1])
+        ]
         mean = _together([part for part, _, _ in found], shape)
         variance = np.concatenate([part for _, part, _ in found]).reshape(shape)
         quantiles = np.concatenate([part for _, _, part in found], axis=1).reshape(3, *shape)
-        for index in np.ndindex(shape):
-            rows[label(name, index)] = {
+        for index, mixed in zip(np.ndindex(shape), moved, strict=True):
+            rows[label(base, (*first, *index))] = {
                 "mean": mean.value[index],
                 "std_error": mean.std_error[index],
                 "sd": np.sqrt(variance[index]),
                 "q5": quantiles[(0, *index)],
                 "q50": quantiles[(1, *index)],
                 "q95": quantiles[(2, *index)],
-                "effective_size": mean.effective_size[index],
+                "ess_bulk": mixed.bulk,
+                "ess_tail": mixed.tail,
+                "r_hat": mixed.r_hat,
             }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -190,26 +198,24 @@ def rows_of(variables: Mapping[str, Array], picked: Array) -> dict[str, Array]:
     return {name: values[chains, picked] for name, values in variables.items()}
 
 
-def frame(variables: Mapping[str, Array]) -> pd.DataFrame:
+def frame(variables: Mapping[str, Array], names: Names = None) -> pd.DataFrame:
     """Draws as a DataFrame: one row for each draw, one column for each scalar.
 
     Parameters
     ----------
     variables
         Name to shape (chains, draws, ...).
+    names
+        Variables or scalars to take; all by default.
     """
+    import pandas as pd
+
     chains, draws = next(iter(variables.values())).shape[:2]
     columns: dict[str, Array] = {
         "chain__": np.repeat(np.arange(1, chains + 1), draws),
         "iter__": np.tile(np.arange(1, draws + 1), chains),
         "draw__": np.arange(1, chains * draws + 1),
     }
-    for name, values in variables.items():
-        for index in np.ndindex(values.shape[2:]):
-            columns[label(name, index)] = values[(..., *index)].ravel()
+    for name, index in places_of(variables, list(variables) if names is None else names):
+        columns[label(name, index)] = variables[name][(..., *index)].ravel()
     return pd.DataFrame(columns)
-
-
-def label(name: str, index: Sequence[int]) -> str:
-    """Name of one scalar with Stan's indices, which begin at 1, such as ``b[1,2]``."""
-    return f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name

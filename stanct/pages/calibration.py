@@ -48,6 +48,9 @@ def calibration_page(found: Calibration) -> HtmlPage:
         (f"made by {name}", number(int((found.made_by == name).sum()))) for name in found.prior
     ]
     facts.append(("runs with a failed check", number(found.unreliable)))
+    if found.counted:  # a Kolmogorov–Smirnov test at 5 %
+        least = float(kstwo.ppf(0.95, found.counted))
+        facts.append(("shares of ranks are seen to be wrong if by more than", f"{least:.0%}"))
     if found.failed:
         title = "Tests failed"
     else:

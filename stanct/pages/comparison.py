@@ -102,11 +102,12 @@ def _factor_table(found: Comparison) -> Table:
         cells = []
         for j in found.order:
             factor = found.bayes_factor(found.names[i], found.names[j])
-            text = "–" if i == j else with_error(factor.log, factor.std_error)
+            text = "–" if i == j else factor.in_words.removeprefix("BF ")
             cells.append(Cell(text, factor.log))
         rows.append(Row(found.names[i], tuple(cells)))
     names = tuple(found.names[i] for i in found.order)
-    return Table("Log Bayes factor of the row's model over the column's", ("", *names), tuple(rows))
+    caption = "Bayes factor of the row's model over the column's, with its 95 % interval"
+    return Table(caption, ("", *names), tuple(rows))
 
 
 def _run_table(found: Comparison) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
@@ -20,6 +22,8 @@ from stanct.pages.page import (
 )
 from stanct.plots.canvas import CHAIN_COLOURS, MAIN, drawing, whole_numbers
 
+# Data sets whose names stand on an axis, and the length of a name there.
+MOST_NAMED, LONGEST = 24, 16
 # Rows of the table of all data sets.
 MOST_ROWS = 2000
 
@@ -47,7 +51,7 @@ def many_page(table: pd.DataFrame, label: str, seed: int) -> HtmlPage:
     known = done.loc[np.isfinite(done["log_z"].to_numpy(float))]
     return render_page(
         "many.html.jinja",
-        label=label,
+        label=Path(label).name,
         facts=facts,
         pictures=[_evidences(known), _errors(known)] if len(known) else [],
         failed=_rows("Data sets to look at", failed),
@@ -77,6 +81,11 @@ def _rows(caption: str, table: pd.DataFrame) -> Table:
     return Table(caption, columns, tuple(rows))
 
 
+def _in_short(name: str) -> str:
+    short = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+    return short.replace("$", r"\$")
+
+
 def _evidences(done: pd.DataFrame) -> Picture:
     axes = drawing(None, "data sets, by log Z", "log Z")
     ordered = done.sort_values("log_z")
@@ -86,7 +95,11 @@ def _evidences(done: pd.DataFrame) -> Picture:
     axes.errorbar(places, log_z, bars, fmt=".", ms=3, lw=0.8, color=MAIN)
     bad = (ordered["failed"] != "").to_numpy()
     axes.plot(places[bad], log_z[bad], "o", ms=4, color=CHAIN_COLOURS[1])
-    whole_numbers(axes.xaxis)
+    if len(ordered) <= MOST_NAMED:
+        names = [_in_short(str(name)) for name in ordered.index]
+        axes.set_xticks(places, names, rotation=60, ha="right")
+    else:
+        whole_numbers(axes.xaxis)
     figure = axes.get_figure(root=True)
     assert figure is not None
     low, high = number(float(log_z.min())), number(float(log_z.max()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stanct.estimates.naming import Names
 from stanct.pages.page import HtmlPage
 from stanct.runs.calibration import Calibration
 from stanct.runs.comparison import Comparison
@@ -10,14 +11,14 @@ from stanct.runs.run import Run
 from stanct.runs.verbs import Reported
 
 
-def page_of(result: Reported) -> HtmlPage:
-    """Return the page of a run, a comparison, many data sets or a calibration."""
+def page_of(result: Reported, names: Names = None) -> HtmlPage:
+    """Return the page of a run, with variables of these names, or of another kind of result."""
     # A page without figures does not wait for Matplotlib.
     match result:
         case Run():
             from stanct.pages.report import report_page
 
-            return report_page(result)
+            return report_page(result, names)
         case Comparison():
             from stanct.pages.comparison import comparison_page
 

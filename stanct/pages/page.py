@@ -32,6 +32,10 @@ from stanct.stan.highlight import highlighted
 _PAGE_COLOURS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"}
 
 
+LONG_WORD = 16
+"""Characters of a word that a narrow column cannot take in one line."""
+
+
 class HtmlPage(str):
     """The text of a page: a string that notebooks show as the page."""
 
@@ -175,6 +179,14 @@ def signed(text: str) -> str:
     return re.sub(r"(?<![\w.])-(?=[\d∞])", "−", text)
 
 
+def breakable(text: object) -> str:
+    """A text that, if it is one long word, may break behind an underscore: a method's name."""
+    word = str(text)
+    if len(word) < LONG_WORD or " " in word:
+        return word
+    return Markup(str(Markup.escape(word)).replace("_", "_<wbr>"))
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -185,6 +197,7 @@ def _environment() -> Environment:
         autoescape=True,
     )
     environment.filters["signed"] = signed
+    environment.filters["breakable"] = breakable
     return environment
 
 

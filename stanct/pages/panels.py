@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 
 from stanct import plots
 from stanct.common.errors import StanctError
+from stanct.estimates.naming import Names
 from stanct.pages.page import Picture, number, picture, with_error
 from stanct.plots.canvas import SIZE
 from stanct.plots.evidence import delta_means
 from stanct.plots.material import HasBeta, HasCurves, HasRunningLogZ, HasSchedule
 from stanct.plots.mixing import end_shares
-from stanct.plots.posterior import SHOWN
+from stanct.plots.posterior import MOST_MODES, MOST_SHOWN, shown_scalars
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.copies import CopyRun, hand_overs
@@ -53,14 +54,15 @@ class Panel(Generic[Material]):
     section: str
     title: str
     caption: str
-    draw: Callable[[Material, Axes | None], Axes]
-    words: Callable[[Material], str]
+    draw: Callable[..., Axes]
+    words: Callable[..., str]
 
-    def picture(self, run: Material) -> Picture:
-        """Draw the panel for a run."""
+    def picture(self, run: Material, **asked: Any) -> Picture:
+        """Draw the panel for a run; `asked` is passed to `draw` and `words`."""
         figure = Figure(figsize=SIZE, layout="constrained")
-        self.draw(run, figure.add_subplot())
-        return picture(figure, self.title, self.caption, self.words(run), self.needs)
+        self.draw(run, figure.add_subplot(), **asked)
+        words = self.words(run, **asked)
+        return picture(figure, self.title, self.caption, words, self.needs)
 
 
 def panels_of(run: Run) -> list[Panel[Any]]:
@@ -223,11 +225,20 @@ def _base_words(run: Run) -> str:
     )
 
 
-def _pair_words(run: Run) -> str:
+def _modes_words(run: Run) -> str:
+    table = run.modes
+    assert table is not None
+    parts = [f"mode {n}: {with_error(w, e)}" for n, w, e in zip(
+        table.index, table["weight"], table["std_error"], strict=True
+    )]  # fmt: skip
+    return f"Weights of {len(parts)} modes. {'; '.join(parts[:MOST_MODES])}."
+
+
+def _pair_words(run: Run, names: Names = None) -> str:
     parts = [
         f"{m.label} ({'more than one mode' if m.is_multimodal else 'one mode'}, "
         f"√n dip {m.score:.2f})"
-        for m in plots.most_multimodal(run)[:SHOWN]
+        for m in shown_scalars(run, names)[:MOST_SHOWN]
     ]
     return f"Weighted draws of {', '.join(parts)}, coloured by chain."
 
@@ -277,6 +288,15 @@ PANELS: tuple[Panel[Any], ...] = (
         "heating part where one direction is held up by a metastability.",
         plots.expected_delta,
         _expected_words,
+    ),
+    Panel(
+        "modes",
+        "evidence",
+        "Weights of the modes",
+        "The share of all probability in each mode that the search found. Draws and pilots, which "
+        "know one mode each, should agree.",
+        plots.modes,
+        _modes_words,
     ),
     Panel(
         "beta_occupancy",
@@ -379,9 +399,9 @@ PANELS: tuple[Panel[Any], ...] = (
     Panel(
         "pair",
         "posterior",
-        "The parameters least like one mode",
-        "Draws resampled by weight. A dip test picks the parameters, and names those with more "
-        "than one mode. Clouds of one colour are places that only one chain has seen.",
+        "Draws of a few parameters",
+        "Draws resampled by weight. A dip test marks parameters with more than one mode, which "
+        "come first. Clouds of one colour are places that only one chain has seen.",
         plots.pair,
         _pair_words,
     ),

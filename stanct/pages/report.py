@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from stanct.estimates.digits import MOST, log_z_in_words
+from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, stan_html, with_error
 from stanct.pages.panels import panels_of
@@ -16,6 +17,7 @@ from stanct.plots.canvas import chain_colour
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
+from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import Check, failures
 
 MOST_ROWS = 1000
@@ -34,20 +36,27 @@ _COLUMNS = {
     "q5": "5 %",
     "q50": "median",
     "q95": "95 %",
-    "effective_size": "effective size",
+    "ess_bulk": "bulk size",
+    "ess_tail": "tail size",
+    "r_hat": "R-hat",
 }
 
 
-def report_page(run: Run) -> HtmlPage:
+def report_page(run: Run, names: Names = None) -> HtmlPage:
     """Return the report of a run as one HTML page.
 
     The report has the run's checks, summary and provenance, and a panel for each name in its
     `shows`.
 
+    Parameters
+    ----------
+    names
+        Variables or scalars that the summary and the picture of draws show.
+
     Raises
     ------
     StanctError
-        A name in `shows` has no panel.
+        A name in `shows` has no panel, or there is no such variable.
     """
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
     tables = {"mixing": [_chain_table(run, evidence)]}
@@ -59,7 +68,11 @@ def report_page(run: Run) -> HtmlPage:
         {
             "id": name,
             "title": title,
-            "pictures": [panel.picture(run) for panel in panels if panel.section == name],
+            "pictures": [
+                panel.picture(run, **({"names": names} if panel.needs == "pair" else {}))
+                for panel in panels
+                if panel.section == name
+            ],
             "tables": tables.get(name, []),
         }
         for name, title in _SECTIONS
@@ -78,7 +91,7 @@ def report_page(run: Run) -> HtmlPage:
         decisions=list(decisions(run.provenance)),
         facts=_facts(run, evidence),
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
-        summary=_summary_table(run) if run.has_posterior else None,
+        summary=_summary_table(run, names) if run.has_posterior else None,
         number=number,
         limit=_limit,
         programs={kind: stan_html(code) for kind, code in run.programs.items()},
@@ -88,43 +101,6 @@ def report_page(run: Run) -> HtmlPage:
         versions=run.provenance["versions"],
         command=command_line(run),
         python=python_lines(run),
-    )
-
-
-def searched(run: Run) -> str:
-    """State in words where modes were searched and how likely another is.
-
-    A run can only be right about the region that it has seen.
-    """
-    facts = run.provenance.get("survey")
-    if facts is None:
-        return "No search looked for modes."
-    count = len(facts["log_evidence"])
-    if not facts["starts"]:
-        known = f"chains and approximations know {count} mode{'s' * (count != 1)}"
-        likely = (
-            "how likely another is, is not known"
-            if facts["unseen"] == 1
-            else (f"the chance that one more start finds another is {facts['unseen']:.1%}")
-        )
-        return f"No ascent looked for modes: {known}, and {likely}."
-    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
-    modes = f"{count} mode{'s' * (count != 1)}"
-    return (
-        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
-        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
-        + _finest(facts.get("finest"))
-    ).rstrip()
-
-
-def _finest(ratio: float | None) -> str:
-    if ratio is None:  # a run that an earlier version saved
-        return ""
-    if ratio <= 1:
-        return "Spikes inside a mode were not looked for."
-    return (
-        "A spike inside a mode, with as much mass and up to "
-        f"{float(f'{ratio:.2g}'):g} times narrower, is found with a probability of 95%."
     )
 
 
@@ -241,14 +217,15 @@ def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     return Table("By chain, after warm-up", ("chain", *columns), rows)
 
 
-def _summary_table(run: Run) -> Table:
-    frame: pd.DataFrame = run.summary()
-    shown = frame.iloc[:MOST_ROWS]
+def _summary_table(run: Run, names: Names) -> Table:
+    order = by_interest(run.variables, run.provenance.get("parameters", ()))
+    places = places_of(run.variables, order if names is None else names)
+    shown: pd.DataFrame = run.summary([label(*place) for place in places[:MOST_ROWS]])
     rows = tuple(
         Row(str(name), tuple(cell(float(row[c])) for c in _COLUMNS if c in shown))
-        for name, row in shown.iterrows()
+        for name, row in zip(shown.index, shown.to_dict("records"), strict=True)
     )
-    more = f"; the first {len(shown)} of {len(frame)}" if len(frame) > len(shown) else ""
+    more = f"; the first {len(shown)} of {len(places)}" if len(places) > len(shown) else ""
     caption = f"Posterior summary, weighted to the program's density{more}"
     columns = ("parameter", *(label for name, label in _COLUMNS.items() if name in shown))
     return Table(caption, columns, rows)
@@ -257,15 +234,13 @@ def _summary_table(run: Run) -> Table:
 def _steps(run: Run) -> list[tuple[str, ...]]:
     """Rows of the table of what was tried: its name, what it found, its cost, and log Z."""
 
-    def count(value: float | None) -> str:
-        return "" if value is None or math.isnan(value) else f"{value:,.0f}"
-
     rows = []
-    for row in run.steps.itertuples(index=False):
-        known = isinstance(row.log_z, float) and math.isfinite(row.log_z)
-        told = log_z_in_words(row.log_z, row.std_error) if known else ""
-        costs = (count(v) for v in (row.parts, row.draws, row.gradients, row.evaluations))
-        rows.append((str(row.step).replace("_", " "), str(row.found), *costs, told))
+    for row in run.road.rows():
+        log_z, error = row.get("log_z"), row.get("std_error")
+        told = log_z_in_words(log_z, error) if log_z is not None and math.isfinite(log_z) else ""
+        counts = [row.get(name) for name in ("parts", "draws", "gradients", "evaluations")]
+        costs = ("" if count is None else f"{count:,}" for count in counts)
+        rows.append((row["step"].replace("_", " "), row["found"], *costs, told))
     return rows
 
 

@@ -107,11 +107,7 @@ class Bias(_Table):
         finite = np.isfinite(delta)
         safe = np.where(finite, delta, 0.0)
         at_knots = -self.beta * safe[..., None] - self.value
-        pieces = (
-            np.log(np.diff(self.beta))
-            + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
-            + _log_mean_exp(np.abs(np.diff(at_knots, axis=-1)))
-        )
+        pieces = log_integrals(self.beta, at_knots)
         return np.where(finite, log_sum_exp(pieces, axis=-1), np.where(delta > 0, -np.inf, np.nan))
 
     def atom_shares(self, delta: Array) -> Array:
@@ -159,11 +155,7 @@ class Bias(_Table):
         delta = np.asarray(delta, float)
         at_knots = -self.beta * delta[..., None] - self.value
         rise = np.diff(at_knots, axis=-1)
-        pieces = (
-            np.log(np.diff(self.beta))
-            + np.maximum(at_knots[..., 1:], at_knots[..., :-1])
-            + _log_mean_exp(np.abs(rise))
-        )
+        pieces = log_integrals(self.beta, at_knots)
         cumulative = np.exp(pieces - pieces.max(axis=-1, keepdims=True)).cumsum(axis=-1)
         mark = uniforms[0][..., None] * cumulative[..., -1:]
         piece = (cumulative <= mark).sum(axis=-1)
@@ -368,6 +360,15 @@ def _knots(beta: Array, value: Array) -> tuple[Array, Array]:
     if value[0] != 0 or not np.all(np.isfinite(value)):
         raise StanctError("The values of a bias must be finite and start with b(0) = 0.")
     return beta, value
+
+
+def log_integrals(knots: Array, f: Array) -> Array:
+    """Log of ∫ exp(f) between neighbouring knots, between which f, shape (..., K), is linear."""
+    return (
+        np.log(np.diff(knots))
+        + np.maximum(f[..., 1:], f[..., :-1])
+        + _log_mean_exp(np.abs(np.diff(f, axis=-1)))
+    )
 
 
 def _log_mean_exp(r: Array) -> Array:

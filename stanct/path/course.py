@@ -13,6 +13,9 @@ from stanct.path.bias import Bias, tempered
 # The time at β is proportional to this power of the path's speed. With power 1, equal steps of the
 # path take about equal times. With a slightly larger power, successive draws are less alike.
 POWER = 1.3
+# A linear bias is kept while log z(β) stays within this many nats of it. The chain then still
+# passes the least likely β, and the kinks of a table would shorten the steps of NUTS.
+MOST_DIP = 5.0
 # Bounds on the weight of an atom, which a bias far from the course would exceed.
 WEIGHTS = 1e-12, 1 - 1e-6
 
@@ -66,6 +69,12 @@ class Course:
         """b = log z − log g, under which β has the density g of `log_density`, flat by default."""
         log_g = self.log_density(uniform) if uniform < 1 else 0.0
         return Bias.from_curve(self.beta, self.log_z - log_g, tolerance=tolerance)
+
+    def coarse_bias(self, uniform: float = 1.0) -> Bias:
+        """The linear bias where it suffices, and otherwise that of `bias`."""
+        log_zeta = float(self.log_z[-1])
+        dip = np.max(np.abs(self.log_z - self.beta * log_zeta))
+        return Bias.linear(log_zeta) if uniform == 1 and dip <= MOST_DIP else self.bias(uniform)
 
     def sharing(self, bias: Bias, share: float) -> Bias:
         """A bias with an atom at β = 0 that takes a share of the draws if this is the course.

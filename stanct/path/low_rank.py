@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
-from scipy.sparse.linalg import svds
 
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
@@ -284,6 +283,8 @@ def _leading(rows: Array, most: int) -> tuple[Array, Array]:
     few = min(rows.shape)
     if few > MOST_WHOLE and most < few // 4:
         start = np.ones(few)  # a fixed start: the same points give the same base
+        from scipy.sparse.linalg import svds  # takes .1 s to load
+
         _, values, other = cast(tuple[Array, Array, Array], svds(rows, k=most, v0=start))
         order = np.argsort(-values)
         return np.square(values[order]), other[order].T

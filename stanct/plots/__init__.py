@@ -2,7 +2,8 @@
 
 Without `axes` a function draws on the axes of a new figure. It returns the axes in either case. The
 type of the argument `run` states what the function needs; `Run.shows` lists the functions that fit
-a run. No function changes Matplotlib's global state.
+a run. No function changes Matplotlib's global state. ArviZ's pictures are in
+`stanct.plots.by_arviz`.
 """
 
 from stanct.plots.evidence import (
@@ -22,7 +23,7 @@ from stanct.plots.mixing import (
     temperature_trace,
     thermostats,
 )
-from stanct.plots.posterior import most_multimodal, pair
+from stanct.plots.posterior import modes, pair
 from stanct.plots.weights import base_against_posterior, base_scores, weight_histogram
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "copy_trace",
     "expected_delta",
     "free_energy",
-    "most_multimodal",
+    "modes",
     "pair",
     "running_log_z",
     "schedule",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.axes import Axes
 
 from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.modality import Modality, modalities
-from stanct.plots.canvas import INK, LETTERS, MAIN, chain_colour, drawing
+from stanct.estimates.naming import Names, by_interest, listed, places_of
+from stanct.plots.canvas import INK, LETTERS, MAIN, SECOND, chain_colour, drawing, legend
 from stanct.runs.run import Run
 
 SHOWN = 3
 """Number of scalars in a pair plot."""
+MOST_SHOWN = 5
+"""Most scalars in a pair plot for which names were given."""
+MOST_MODES = 16
+"""Number of modes in a picture of them, those of the largest weight."""
 POINTS = 1600
 """Number of equally weighted draws in each panel of a pair plot."""
 LONGEST = 24
@@ -24,33 +28,34 @@ LARGEST, LEAST = 1e150, 1e-12
 """Sizes from which on values are not drawn, and the smallest width of a histogram around zero."""
 
 
-def most_multimodal(run: Run, names: Sequence[str] | None = None) -> list[Modality]:
-    """Sort the scalars of a run by how multimodal their weighted draws look, the most so first.
-
-    See `stanct.estimates.modality`.
+def shown_scalars(run: Run, names: Names = None) -> list[Modality]:
+    """The scalars of a pair plot, with the dip test of each (`stanct.estimates.modality`).
 
     Parameters
     ----------
     names
-        Variables to test; the program's parameters by default.
+        Variables or scalars. By default, those of the program's parameters that have more than one
+        mode, the most multimodal first, and then those that a reader asks for first.
     """
-    if names is None:
-        names = [n for n in run.provenance.get("parameters", ()) if n in run.variables]
     variables, log_weights = run.rows
-    names = list(names) or list(variables)
+    own = run.provenance.get("parameters", ())
+    order = by_interest(variables, own)
+    chosen = [n for n in order if n in own] or order if names is None else listed(names)
+    places = places_of(variables, chosen)
+    tested = list(dict.fromkeys(name for name, _ in places))
     # One effective size for the whole run, because one for each scalar would take seconds.
     share = np.exp(log_weights - log_weights.max())
     size = float(share.sum() ** 2 / np.square(share).sum())
-    sizes = {name: np.full(np.shape(variables[name])[2:], size) for name in names}
-    return modalities(variables, log_weights, sizes, names)
+    sizes = {name: np.full(np.shape(variables[name])[2:], size) for name in tested}
+    tests = {(m.variable, m.index): m for m in modalities(variables, log_weights, sizes, tested)}
+    if names is not None:
+        return [tests[place] for place in places]
+    torn = [m for m in tests.values() if m.is_multimodal]
+    rest = [tests[place] for place in places if not tests[place].is_multimodal]
+    return [*torn, *rest][:SHOWN]
 
 
-def pair(
-    run: Run,
-    axes: Axes | None = None,
-    *,
-    names: Sequence[tuple[str, tuple[int, ...]]] | None = None,
-) -> Axes:
+def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
     """Plot weighted draws of a few scalars against each other, coloured by chain.
 
     The panels off the diagonal show draws resampled by weight. The diagonal shows histograms of
@@ -61,20 +66,16 @@ def pair(
     axes
         Axes to be divided into panels.
     names
-        Scalars as variable and index, e.g. ``[("mu", ()), ("theta", (0,))]``; by default the most
-        multimodal ones.
+        As in `shown_scalars`.
     """
-    found = most_multimodal(run, None if names is None else sorted({name for name, _ in names}))
-    if names is None:
-        names = [(m.variable, m.index) for m in found[:SHOWN]]
-    torn = {(m.variable, m.index) for m in found if m.is_multimodal}
+    found = shown_scalars(run, names)[:MOST_SHOWN]
     axes = drawing(axes)
     axes.axis("off")
     count = max(1, min(POINTS // run.chains, run.draws))
     rows = weighted.resampled_rows(run.target_log_weights, count, seed=0)
-    picked = weighted.rows_of({name: run.variables[name] for name, _ in names}, rows)
-    columns = [np.asarray(picked[name][(..., *index)], float) for name, index in names]
-    labels = [_label(name, index) for name, index in names]
+    picked = weighted.rows_of({m.variable: run.variables[m.variable] for m in found}, rows)
+    columns = [np.asarray(picked[m.variable][(..., *m.index)], float) for m in found]
+    labels = [_short(m.label) for m in found]
     count = len(columns)
     if not count:
         axes.text(0.5, 0.5, "no scalars", ha="center", va="center", color=INK)
@@ -89,7 +90,7 @@ def pair(
             panel.locator_params(nbins=4)
             if row == column:
                 _histogram(panel, columns[row])
-                if names[row] in torn:
+                if found[row].is_multimodal:
                     panel.set_title("more than one mode", fontsize=LETTERS - 1.5, color=INK)
             else:
                 _cloud(panel, columns[column], columns[row])
@@ -97,8 +98,30 @@ def pair(
     return axes
 
 
-def _label(name: str, index: tuple[int, ...]) -> str:
-    label = Modality(name, index, 0.0, 0.0).label
+def modes(run: Run, axes: Axes | None = None) -> Axes:
+    """Plot the weight of each mode that pilots found, with its 95 % interval.
+
+    Diamonds are the weights by the pilots alone.
+    """
+    axes = drawing(axes, "share of the probability (%)")
+    if run.modes is None:
+        raise StanctError("The run's base was not fitted by pilots, so its modes are not known.")
+    table = run.modes.nlargest(MOST_MODES, "weight")
+    rows = np.arange(len(table))[::-1]
+    weight, error, pilots = (
+        100 * table[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+    )
+    bars = 1.96 * np.nan_to_num(error)
+    axes.errorbar(weight, rows, xerr=bars, fmt="o", ms=5, lw=1.5, color=MAIN, label="draws, 95 %")
+    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots")
+    axes.set_yticks(rows, [f"mode {mode}" for mode in table.index])
+    axes.set_ylim(-0.7, len(table) - 0.3)
+    axes.set_xlim(left=0)
+    legend(axes, 2)
+    return axes
+
+
+def _short(label: str) -> str:
     # A longer label would leave no room for the panels.
     if len(label) > LONGEST:
         label = f"{label[: LONGEST - 9]}…{label[-8:]}"

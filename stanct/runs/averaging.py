@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
@@ -14,6 +13,9 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import compare_by_loo, inference_data
 from stanct.estimates.averages import Expectation
 from stanct.runs.evidence_run import EvidenceRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def averaged(

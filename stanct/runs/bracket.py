@@ -8,7 +8,7 @@ import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import between_error
 from stanct.runs.particle import ParticleRun
 

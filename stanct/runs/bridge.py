@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size, r_hat
-from stanct.estimates.bridge import Bridge, swapped_evidence
+from stanct.estimates.bridge import Bridge, by_importance, swapped_evidence
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.base import Base
@@ -118,6 +118,10 @@ class BridgeRun(EvidenceRun):
 
     def _checks(self) -> tuple[Check, ...]:
         evidence, plain = self.bare_evidence, self.plain_evidence
+        other = by_importance(self._warp) or (plain.log_z, plain.std_error)
+        its = (
+            "the plain bridge" if other[0] == plain.log_z else "importance sampling from its normal"
+        )
         allowed = MOST_SPREAD * evidence.within_error + 0.01
         return (
             *self._fit_checks(),
@@ -134,15 +138,15 @@ class BridgeRun(EvidenceRun):
             check("reshuffled", self.reshuffled_spread, allowed, self.reshuffled_spread <= allowed,
                   f"log Z varies by {self.reshuffled_spread:.2g} with which draws fit the normal.",
                   ESCALATE),
-            _gap_check("estimators", [evidence.log_z, plain.log_z],
-                       [evidence.std_error, plain.std_error],
-                       "Warp-III and the plain bridge", ESCALATE),
+            _gap_check("estimators", [evidence.log_z, other[0]], [evidence.std_error, other[1]],
+                       f"Warp-III and {its}",
+                       f"These are draws of an approximation, or have not converged. {ESCALATE}"),
         )  # fmt: skip
 
     def _fit_checks(self) -> tuple[Check, ...]:
         """Check that the draws belong to the program, and that their chains agree."""
         lost = self.provenance["lost"]
-        rate = r_hat(self.log_density)
+        rate = max(map(r_hat, (self.log_density, *np.moveaxis(self.z, -1, 0))))
         moving = effective_size(self.log_density, method="bulk")
         checks = [
             check("lost", lost, MOST_LOST, lost <= MOST_LOST,
@@ -151,7 +155,7 @@ class BridgeRun(EvidenceRun):
                   "See that no chain was cut short and that these are its data, or write the fit "
                   "with more digits (sig_figs=18)."),
             check("r_hat", rate, 1.05, not rate > 1.05,
-                  f"Split R-hat of the log density is {rate:.3f}.",
+                  f"Split R-hat of log density and parameters is up to {rate:.3f}.",
                   f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),
             check("mixing", moving, 100, moving >= 100,
                   f"The fit's log densities are worth {moving:.0f} draws.",
@@ -163,8 +167,8 @@ class BridgeRun(EvidenceRun):
             worst, limit = score["worst"], score["limit"]
             checks.append(
                 check("score", worst, limit, worst <= limit,
-                      f"E[z ∂ log p] at the draws misses −1 by up to {worst:.1f} standard errors "
-                      f"(limit {limit:.1f}); draws of the posterior have it.",
+                      "Gradients at the draws are not those of a posterior, E[z ∂ log p] = −1 and "
+                      f"the like, by up to {worst:.1f} standard errors (limit {limit:.1f}).",
                       "These are draws of an approximation or of other data, or their chains have "
                       f"not converged. {ESCALATE}")
             )  # fmt: skip

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from scipy.special import chdtr, chdtrc, logit, ndtr, ndtri
 
 from stanct.runs.many import Many
 from stanct.runs.verbs import Reported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A test fails if so small a share of right programs fails any of the tests.
 LEVEL = 0.01
@@ -59,6 +61,7 @@ class Calibration(Reported):
         (Cox 1958): the level and the slope of its calibration. All tests together fail in one of a
         hundred right programs (Bonferroni).
         """
+        import pandas as pd
         from scipy.stats import kstest  # scipy.stats takes longer to load than all else here
 
         rows: dict[str, tuple[int, float, float]] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from stanct.runs.run import Run
 from stanct.runs.verdicts import failures
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def pairs(count: int) -> Iterator[tuple[int, int]]:

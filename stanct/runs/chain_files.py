@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 NAMES_OF_CHAINS = ("chain__", ".chain", "chain")
+NAMES_OF_DRAWS = ("draw__", ".draw", "draw", "iter__", ".iteration", "iteration")
 _SETTING = re.compile(
     r"#\s*(?P<name>method|num_warmup|warmup|save_warmup|thin)\s*=\s*(?P<value>\w+)"
 )
@@ -100,8 +105,10 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as cause:
+        packed = file.suffix == ".gz"
+        with (gzip.open if packed else open)(file, "rt", encoding="utf-8") as lines:
+            return lines.read().splitlines()
+    except (OSError, EOFError, ValueError) as cause:
         raise StanctError(
             f"{file} cannot be read: {cause}.", remedy="Check the path of the fit."
         ) from cause
@@ -112,10 +119,17 @@ def _is_profile(lines: Sequence[str]) -> bool:
 
 
 def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
-    """A table that names the chain of each draw, by pandas, readr or R; None for other files."""
-    names = {name.strip().strip('"') for name in lines[0].split(",")} if lines else set[str]()
-    if not names & {*NAMES_OF_CHAINS}:
+    """A table with the names of pandas, readr or R; None for a file of one chain."""
+    import pandas as pd
+
+    names = [name.strip().strip('"') for name in lines[0].split(",")] if lines else []
+    if not {*names} & {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS}:
         return None
+    for name in names:
+        if names.count(name) > 1:
+            raise StanctError(
+                f"Two columns of {file} are named {name!r}.", remedy="Leave one of them out."
+            )
     found = pd.read_csv(file)
     return found.drop(columns=[name for name in found if str(name).startswith("Unnamed")])
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from scipy.special import expit
 
 from stanct.common.arrays import Array, log_sum_exp
@@ -28,6 +27,9 @@ from stanct.runs.run import Run
 from stanct.runs.same_data import declared_data, refuse_other_data
 from stanct.runs.verbs import Reported
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor instead of twice that.
 STRENGTHS = (
     (1.0, "not worth more than a bare mention"),
@@ -35,6 +37,7 @@ STRENGTHS = (
     (5.0, "strong"),
     (math.inf, "very strong"),
 )
+LARGEST_LOG = 709.0  # of a number
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 # Amounts that programs lack are the same up to rounding.
 SAME = 1e-9
@@ -67,18 +70,40 @@ class BayesFactor:
         surely = 0.0 if low < 0 < high else min(abs(low), abs(high))
         return next(words for limit, words in STRENGTHS if surely < limit)
 
-    def __repr__(self) -> str:
-        places = decimals(self.std_error)
-        return (
-            f"log Bayes factor {self.log:.{places}f} ± {shown(self.std_error, places)} "
-            f"(95 %: {self.interval_in_words}): evidence {self.strength}"
-        )
+    @property
+    def value(self) -> float:
+        """The Bayes factor itself; infinite beyond what a number holds."""
+        return _exp(self.log)
 
     @property
-    def interval_in_words(self) -> str:
-        """Both ends of the interval, with as many digits as the error has."""
-        low, high = (f"{end:.{decimals(self.std_error) - 1}f}" for end in self.interval)
-        return f"{low} to {high}"
+    def value_interval(self) -> tuple[float, float]:
+        """The 95 % interval of `value`."""
+        low, high = self.interval
+        return _exp(low), _exp(high)
+
+    @property
+    def in_words(self) -> str:
+        """The factor with its interval: ``BF 12.3 (95 %: 8.1 to 18.7)``."""
+        low, high = map(_factor, self.interval)
+        return f"BF {_factor(self.log)} (95 %: {low} to {high})"
+
+    def __repr__(self) -> str:
+        places = decimals(self.std_error)
+        error = shown(self.std_error, places)
+        return f"{self.in_words}, log BF {self.log:.{places}f} ± {error}: evidence {self.strength}"
+
+
+def _exp(log: float) -> float:
+    return math.exp(log) if log < LARGEST_LOG else math.inf
+
+
+def _factor(log: float) -> str:
+    """A factor of this log in three digits; a power of ten where it is very large or small."""
+    if abs(log) < math.log(1e4):
+        return f"{math.exp(log):.3g}" if log < math.log(1000) else f"{math.exp(log):.0f}"
+    power = log / math.log(10)
+    digits = f"{10 ** (power - math.floor(power)):.1f}"
+    return f"{digits}e{math.floor(power)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,6 +206,8 @@ class Comparison(Reported):
         return self._pairs(lambda factor: factor.std_error)
 
     def _pairs(self, value: Any) -> pd.DataFrame:
+        import pandas as pd
+
         rows = [[value(self.bayes_factor(a, b)) for b in self.names] for a in self.names]
         return pd.DataFrame(rows, index=list(self.names), columns=list(self.names))
 
@@ -253,6 +280,8 @@ class Comparison(Reported):
         asked for leave-one-out, `elpd_loo` with `elpd_loo_error` and `stacking_weight` come before
         the warnings, among which is ``"loo"`` where ArviZ warns of the model.
         """
+        import pandas as pd
+
         best = self.names[self.order[0]]
         rows = {}
         for i in self.order:
@@ -299,8 +328,7 @@ class Comparison(Reported):
         first, second = (self.names[i] for i in self.order[:2])
         factor = self.bayes_factor(first, second)
         low, high = factor.interval
-        value = f"{factor.log:.{decimals(factor.std_error) - 1}f}"
-        numbers = f"log Bayes factor {value}, 95 % interval {factor.interval_in_words}"
+        numbers = f"{factor.in_words}, log BF {factor.log:.{decimals(factor.std_error) - 1}f}"
         if high < STRENGTHS[0][0]:
             words = f"The data hardly tell {first} from {second} ({numbers})."
         elif low <= 0:

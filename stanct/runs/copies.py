@@ -5,19 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array, joined_rows
 from stanct.estimates import weighted
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation
+from stanct.estimates.mixing import effective_size, r_hat
+from stanct.estimates.naming import Names
 from stanct.path.base import Base
 from stanct.runs.diagnostics import MORE, Check, check, transition_counts
 from stanct.runs.run import Run
 from stanct.runs.storage import Stored
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -94,14 +97,8 @@ class CopyRun(Run):
         found = weighted.expect(*self.rows, quantity, copies=self.copies)
         return replace(found, failed=self.verdict.draws)
 
-    def summary(self, names: list[str] | None = None) -> pd.DataFrame:
-        """Mean, its standard error, sd, quantiles and effective size of every scalar.
-
-        Parameters
-        ----------
-        names
-            Names of the variables to show; all by default.
-        """
+    def summary(self, names: Names = None) -> pd.DataFrame:
+        """As `Run.summary`."""
         return weighted.summary(*self.rows, names, copies=self.copies)
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.common.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
 from stanct.runs.verdicts import Check, check
+
+if TYPE_CHECKING:
+    pass
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -423,10 +425,10 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
     return tuple(checks)
 
 
-def modes_check(modes: pd.DataFrame, remedy: str) -> Check:
+def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     """Check that the run kept every mode that its pilots measured."""
     weight, error, pilots = (
-        modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+        np.asarray(modes[name], float) for name in ("weight", "std_error", "pilot_weight")
     )
     worthy = pilots >= min(WORTH, pilots.max())
     ratio = np.where(worthy, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
@@ -437,6 +439,6 @@ def modes_check(modes: pd.DataFrame, remedy: str) -> Check:
         VANISHED,
         ratio[worst] >= VANISHED,
         f"Mode {worst + 1} has {weight[worst]:.2g} of the weight, {pilots[worst]:.2g} by its "
-        f"pilots; {len(modes)} known.",
+        f"pilots; {weight.size} known.",
         remedy,
     )

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.estimates.digits import is_below_digits
@@ -22,6 +21,9 @@ from stanct.runs.run import Run
 from stanct.runs.surveyed import searched_in_short, surveyed_modes
 from stanct.runs.verdicts import Check, no_log_z
 from stanct.work.blas import one_blas_thread
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
@@ -87,8 +89,8 @@ class EvidenceRun(Run):
         return found
 
     @cached_property
-    def modes(self) -> pd.DataFrame | None:
-        """As `Run.modes`, with the log of each mode's mass."""
+    def mode_columns(self) -> dict[str, Array] | None:
+        """The columns of `modes`, with the log of each mode's mass."""
         return surveyed_modes(self, self.bare_evidence)
 
     def extra_estimates(self) -> dict[str, Evidence]:

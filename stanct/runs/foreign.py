@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd
-import stanio
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
@@ -20,6 +19,9 @@ from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
 from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains
 from stanct.targets.program_target import ProgramTarget
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
 # Names under which tools keep the number of a draw's chain and Stan's own log density.
@@ -53,14 +55,23 @@ class HasGroups(Protocol):
     def to_netcdf(self, path: Any = ..., /) -> Any: ...
 
 
+class HasColumns(Protocol):
+    """The part of a pandas DataFrame that is read."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def to_numpy(self) -> Any: ...
+
+
 Fit = (
     str
     | os.PathLike[str]
     | Sequence[str | os.PathLike[str]]
-    | pd.DataFrame
     | Mapping[str, Any]
     | HasStanVariables
     | HasGroups
+    | HasColumns
 )
 """What `read_fit` accepts. The libraries whose objects these are need not be installed."""
 
@@ -92,6 +103,8 @@ class ForeignFit:
 
 def is_fit(value: Any) -> bool:
     """Whether `read_fit` would try to read an object that is no path."""
+    import pandas as pd
+
     return (
         isinstance(value, pd.DataFrame | Mapping)
         or hasattr(type(value), "stan_variable")
@@ -231,7 +244,7 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
     StanctError
         The fit is of no such kind, cannot be read, or lacks a parameter of the program.
     """
-    found = _read(fit)
+    found = read_draws(fit)
     variables = {name: _shaped(found, name, shape) for name, shape in shapes.items()}
     lead = {values.shape[:2] for values in variables.values()}
     if len(lead) != 1:
@@ -278,7 +291,10 @@ def _numbers(values: Any, name: str) -> Array:
         ) from cause
 
 
-def _read(fit: Any) -> ForeignFit:
+def read_draws(fit: Any) -> ForeignFit:
+    """All draws of a fit; those of CmdStan's CSV files with its statistics. See `read_fit`."""
+    import pandas as pd
+
     if isinstance(fit, str | os.PathLike):
         return _read_path(Path(fit))
     if isinstance(fit, Sequence) and fit and all(isinstance(f, str | os.PathLike) for f in fit):
@@ -318,8 +334,8 @@ def _read_path(path: Path) -> ForeignFit:
     if path.suffix.lower() in NETCDF:
         if not path.is_file():
             raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
-        return _read(read_netcdf(path))
-    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        return read_draws(read_netcdf(path))
+    files = sorted([*path.glob("*.csv"), *path.glob("*.csv.gz")]) if path.is_dir() else [path]
     if not files:
         raise StanctError(f"The folder {path} has no CSV files.", remedy=_REMEDY)
     return _read_csv(files)
@@ -327,13 +343,12 @@ def _read_path(path: Path) -> ForeignFit:
 
 def _read_csv(files: Sequence[Path]) -> ForeignFit:
     """The draws of the files of one fit: one for each chain, or a table of all draws."""
+    import pandas as pd
+
     found = read_chains(files)
     if isinstance(found, pd.DataFrame):
         return replace(_read_frame(found), origin=f"the table {files[0]}")
-    variables = {
-        name: variable.extract_reshape(found.draws)
-        for name, variable in stanio.parse_header(found.header).items()
-    }
+    variables = _by_name(found.header.split(","), found.draws)
     origin = f"the file{'s' * (len(files) > 1)} {files[0]}{found.left_out}"
     lp, divergent = _lp_of(variables), _divergent_of(variables)
     return ForeignFit(variables, lp, origin, divergent, found.lost)
@@ -397,19 +412,44 @@ def _read_frame(frame: pd.DataFrame) -> ForeignFit:
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
     parts = [frame] if column is None else [part for _, part in frame.groupby(column, sort=True)]
     shortest = min(len(part) for part in parts)
-    places = _elements(map(str, frame.columns))
-    variables = {}
-    for name, elements in places.items():
-        least = min((i for index in elements for i in index), default=1)
-        first = 0 if least == 0 else 1  # ArviZ counts from 0, Stan from 1
-        shape = tuple(max(index) + 1 - first for index in zip(*elements, strict=True))
-        values = np.full((len(parts), shortest, *shape), np.nan)  # for columns that are missing
-        for index, label in elements.items():
-            own = tuple(i - first for i in index)
-            for chain, part in enumerate(parts):
-                values[(chain, slice(None), *own)] = _numbers(part[label], label)[:shortest]
-        variables[name] = values
-    return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables))
+    labels = [str(name) for name in frame.columns if _COLUMN.match(str(name))]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise StanctError(
+                f"Two columns of the table are named {label!r}.", remedy="Leave one of them out."
+            )
+    draws = np.stack([
+        np.stack([_numbers(part[label], label)[:shortest] for label in labels], axis=1)
+        for part in parts
+    ])  # fmt: skip
+    variables = _by_name(labels, draws)
+    lost = 1 - len(parts) * shortest / max(len(frame), 1)
+    return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables), lost)
+
+
+def _by_name(labels: Sequence[str], draws: Array) -> dict[str, Array]:
+    """Variables of shape (chains, draws, ...) from columns, shape (chains, draws, columns).
+
+    A variable without all of its elements is not a number.
+
+    Raises
+    ------
+    StanctError
+        Two columns have the same name.
+    """
+    variables: dict[str, Array] = {}
+    for name, elements in _elements(labels).items():
+        first = 0 if any(0 in index for index in elements) else 1  # ArviZ counts from 0
+        rank = len(next(iter(elements)))
+        whole = all(len(index) == rank for index in elements)
+        shape = tuple(max(index) + 1 - first for index in zip(*elements, strict=False))
+        if whole and math.prod(shape) == len(elements):
+            # Sorted indices are in the order of the elements of an array.
+            columns = [elements[index] for index in sorted(elements)]
+            variables[name] = draws[:, :, columns].reshape(*draws.shape[:2], *shape)
+        else:
+            variables[name] = np.broadcast_to(np.nan, (*draws.shape[:2], *shape))
+    return variables
 
 
 def _label(name: Any) -> Any:
@@ -419,14 +459,17 @@ def _label(name: Any) -> Any:
     return name.strip() if isinstance(name, str) else name
 
 
-def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], str]]:
-    """Group column labels by variable: index to label."""
-    places: dict[str, dict[tuple[int, ...], str]] = {}
-    for label in labels:
-        match = _COLUMN.match(label)
+def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], int]]:
+    """Group column labels by variable: index to the place of its column."""
+    places: dict[str, dict[tuple[int, ...], int]] = {}
+    for column, label in enumerate(labels):
+        match = _COLUMN.match(label.strip().strip('"'))
         if match is None:
             continue
         numbers = match["list"] or (match["dots"] or "").lstrip(".").replace(".", ",")
         index = tuple(int(part) for part in numbers.split(",")) if numbers else ()
-        places.setdefault(match["name"], {})[index] = label
+        its = places.setdefault(match["name"], {})
+        if index in its:
+            raise StanctError(f"Two columns are named {label!r}.", remedy="Leave one of them out.")
+        its[index] = column
     return places

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.ladder import LadderEstimator
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
 from stanct.path.base import Base

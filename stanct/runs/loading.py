@@ -7,6 +7,7 @@ import os
 from stanct.common.errors import SavedRunError, shortened
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.coupled import CoupledRun
 from stanct.runs.ladder import LadderRun
 from stanct.runs.particle import ParticleRun
 from stanct.runs.power import PowerRun
@@ -21,7 +22,7 @@ _KINDS: dict[str, type[Run]] = {
     kind.file_format: kind
     for kind in (
         *(TemperedRun, LadderRun, ParticleRun, PseudoExtendedRun, AdiabaticRun, TactRun),
-        *(BridgeRun, PowerRun, PowerCopiesRun),
+        *(BridgeRun, PowerRun, PowerCopiesRun, CoupledRun),
     )
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stanct.runs.verbs import Reported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Many(Reported):
 
 def table_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """The rows as a DataFrame, in their order."""
+    import pandas as pd
+
     columns = ("log_z", "std_error", "pareto_k", "method", "gradients", "seconds")
     records = []
     for row in rows.values():

@@ -40,6 +40,24 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
     )  # fmt: skip
 
 
+def prior_mass_checks(facts: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Check that the mass of the prior is known, which a path from the prior leaves out.
+
+    Parameters
+    ----------
+    facts
+        A run's provenance, with the log of the mass, or None, as ``"log_prior_mass"``.
+    """
+    if facts.get("log_prior_mass", 0.0) is not None:
+        return ()
+    return (
+        check("prior_mass", np.inf, 0, False,
+              "The program does not tell the mass of its prior, and log Z takes it for 1.",
+              "Normalise the priors that `TemperedModel.omissions` names, or use the default "
+              "method, whose log Z does not need it."),
+    )  # fmt: skip
+
+
 def lacking(facts: Mapping[str, Any]) -> float:
     """What is to be added to log Z for a normalised program; NaN where the text does not tell."""
     return float(sum(math.nan if v is None else v for v in (

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stanct.common.arrays import Array, forget
-from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import FEWEST_TOURS
 from stanct.runs.diagnostics import (
@@ -140,7 +140,7 @@ def path_checks(
     trips = int(round_trips(beta).min())
     more = MORE if trips >= LEAST_TRIPS else _trips_remedy(trips, beta.shape[1], settings)
     return (
-        *_mixing_checks(beta, evidence, settings),
+        *mixing_checks(beta, evidence, settings),
         *_estimate_checks(estimator, evidence, rao_blackwell, base, settings, more),
     )
 
@@ -158,7 +158,7 @@ def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
     return remedy
 
 
-def _mixing_checks(
+def mixing_checks(
     beta: Array, evidence: Evidence, settings: Mapping[str, Any]
 ) -> tuple[Check, ...]:
     """Check that the chains moved between base and target.

@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import effective_size, r_hat
 from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.ladder import LadderEstimator
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
@@ -29,6 +28,10 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
+from stanct.runs.normalised import prior_mass_checks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # NUTS on an ordinary density should hardly diverge.
 MOST_DIVERGENT, MOST_LOST = 0.01, 0.01
@@ -173,6 +176,8 @@ class PowerRun(EvidenceRun):
         StanctError
             A power is not positive and finite.
         """
+        import pandas as pd
+
         rows = []
         for power in powers:
             if not (math.isfinite(power) and power > 0):
@@ -238,20 +243,10 @@ class PowerRun(EvidenceRun):
             check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
                   f"Up to {divergent:.1%} of the transitions of a chain diverged.",
                   "Raise target_accept to 0.95 or 0.99."),
-            *self._mass_checks(),
+            *prior_mass_checks(self.provenance),
             check("lost", lost, MOST_LOST, lost <= MOST_LOST,
                   f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
                   "The prior reaches places that floating-point numbers do not: narrow it."),
-        )  # fmt: skip
-
-    def _mass_checks(self) -> tuple[Check, ...]:
-        if self.provenance.get("log_prior_mass", 0.0) is not None:
-            return ()
-        return (
-            check("prior_mass", np.inf, 0, False,
-                  "The program does not tell the mass of its prior, and log Z takes it for 1.",
-                  "Normalise the priors that `TemperedModel.omissions` names, or use the default "
-                  "method, whose log Z does not need it."),
         )  # fmt: skip
 
     def _joined(self, more: PowerRun) -> dict[str, Any]:

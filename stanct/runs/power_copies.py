@@ -60,7 +60,7 @@ class PowerCopiesRun(DrawsRun, CopyRun):
     def copy_log_weights(self) -> Array:
         """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
-        The weights are γ^(1 − β), those of [PE] 9. Where the β are estimated, the weights are
+        The weights are γ^(1 − β), those of [PE] 3 and 8. Where the β are estimated, the weights are
         averaged over the β given the copies.
         """
         return self._log_weights

@@ -74,8 +74,8 @@ class PseudoExtendedRun(CopyRun, EvidenceRun):
     def copy_log_weights(self) -> Array:
         """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
-        The weights are those of [PE] 9. Where the β are estimated, the weights are averaged over
-        the β given the copies.
+        The weights are those of [PE] 3 and 8. Where the β are estimated, the weights are averaged
+        over the β given the copies.
         """
         return self.estimator.log_weights
 

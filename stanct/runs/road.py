@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = (
     *("step", "form", "parts", "draws", "gradients", "evaluations", "log_z", "std_error", "found"),
@@ -55,19 +56,14 @@ class Road:
                 found[one["maker"]] = found.get(one["maker"], 0) + one["parts"]
         return found
 
-    def table(self) -> pd.DataFrame:
-        """A row for each maker and each method, in the order in which they were asked.
-
-        `parts` are those that a maker added to what is known, `gradients` and `evaluations` what
-        the row cost, and `found` what it found, or why a method was taken. Rows of methods have
-        their draws of each chain, log Z and its standard error.
-        """
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `table`, each with those of `COLUMNS` that it knows."""
         rows = [
             {"step": one["maker"], "found": one["said"]}
             | {name: one.get(name) for name in ("form", "parts", "gradients", "evaluations")}
             for one in self.makers
         ]
-        before = self.gradients.get("base", 0) + self.gradients.get("look", 0)
+        before = self.gradients.get("base", 0)
         for one in self.methods:
             total = one.get("gradients")
             row = {"step": one["method"], "draws": one.get("made"), "found": one["because"]}
@@ -75,4 +71,15 @@ class Road:
             if total is not None:
                 row["gradients"], before = total - before, total
             rows.append(row)
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        return rows
+
+    def table(self) -> pd.DataFrame:
+        """A row for each maker and each method, in the order in which they were asked.
+
+        `parts` are those that a maker added to what is known, `gradients` and `evaluations` what
+        the row cost, and `found` what it found, or why a method was taken. Rows of methods have
+        their draws of each chain, log Z and its standard error.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.rows(), columns=list(COLUMNS))

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
+from stanct.estimates.naming import Names, listed, place_of, variable
 from stanct.path.base import Base
 from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
@@ -24,13 +24,29 @@ from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
-from stanct.runs.verbs import Extendable, Reported
+from stanct.runs.verbs import Extendable, Pictured, Reported
 from stanct.runs.verdicts import Check, Verdict
 from stanct.work.blas import one_blas_thread
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What methods, pages and saved runs use of a run. A prompt that completes names leaves them out.
+INSIDE = frozenset(
+    (
+        *("arrays", "at_base", "bare_evidence", "base", "base_delta", "chain_counts", "data"),
+        *("delta", "ended_early", "engine", "estimator", "extra_estimates", "facts", "curves"),
+        *("file_format", "has_posterior", "is_thinned", "kept", "load", "lost_remedy", "made_by"),
+        *("method_settings", "rao_blackwell_curve", "rao_blackwell_evidence", "rows", "remedy"),
+        *("running_cost", "running_log_z", "shows", "smooth_bias", "standardised", "statistics"),
+        *("stored", "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z"),
+        *("count_evidence", "bias", "counts", "island", "log_likelihood"),
+    )
+)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(Reported, Extendable, ABC):
+class Run(Reported, Pictured, Extendable, ABC):
     """Draws of a sampler, and the estimates that follow from them.
 
     A run whose method also estimates log Z is an `EvidenceRun`.
@@ -96,6 +112,8 @@ class Run(Reported, Extendable, ABC):
 
         The row ``"rest"`` is what belongs to no stage. The stages of an extended run are sums.
         """
+        import pandas as pd
+
         stages = dict(self.provenance.get("stage_seconds", {}))
         total = float(self.provenance["seconds"])
         stages["rest"] = round(max(0.0, total - sum(stages.values())), 3)
@@ -142,7 +160,9 @@ class Run(Reported, Extendable, ABC):
         shape = self.target_log_weights.shape
         rows = bool(self.variables) and all(v.shape[:2] == shape for v in self.variables.values())
         whitened = self.base is not None and self.z.shape[:-1] == shape
-        return (*["base_against_posterior"] * whitened, *["pair"] * rows)
+        several = self.modes is not None and len(self.modes) > 1
+        own = ["base_against_posterior"] * whitened, ["pair"] * rows, ["modes"] * several
+        return tuple(name for names in own for name in names)
 
     def facts(self) -> dict[str, float]:
         """Single numbers that describe this run, label to value."""
@@ -175,7 +195,7 @@ class Run(Reported, Extendable, ABC):
         reached = self.base is not None and not self.base.is_gaussian
         with one_blas_thread():
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
-            modes = surveyed_checks(self.modes, self.lost_remedy)
+            modes = surveyed_checks(self.mode_columns, self.lost_remedy)
             return Checks(
                 (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
             )
@@ -190,12 +210,23 @@ class Run(Reported, Extendable, ABC):
         """What was tried, what it cost and what it found; see `Road.table`."""
         return self.road.table()
 
-    @cached_property
+    @property
     def modes(self) -> pd.DataFrame | None:
-        """The modes that pilots found, with their weights in this run; see `mode_table`.
+        """The modes that pilots found, best first, with their weights in this run.
 
-        None where the base was not fitted by pilots. Without an evidence, `log_z` is NaN.
+        Its columns are those of `mode_columns`. None where the base was not fitted by pilots.
+        Without an evidence, `log_z` is NaN.
         """
+        import pandas as pd
+
+        if self.mode_columns is None:
+            return None
+        number = pd.RangeIndex(1, len(self.mode_columns["weight"]) + 1, name="mode")
+        return pd.DataFrame(self.mode_columns, index=number)
+
+    @cached_property
+    def mode_columns(self) -> dict[str, Array] | None:
+        """The columns of `modes`."""
         return surveyed_modes(self, None)
 
     def _program_checks(self) -> tuple[Check, ...]:
@@ -247,13 +278,17 @@ class Run(Reported, Extendable, ABC):
         """
         return replace(weighted.expect(*self.rows, quantity), failed=self.verdict.draws)
 
-    def summary(self, names: list[str] | None = None) -> pd.DataFrame:
-        """Mean, its standard error, sd, quantiles and effective size of every scalar.
+    def summary(self, names: Names = None) -> pd.DataFrame:
+        """Mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
+
+        `ess_bulk` and `ess_tail` count the independent draws of the posterior that would tell its
+        bulk and its 5 and 95 % quantiles as precisely. An `r_hat` above 1.01 says that chains
+        disagree.
 
         Parameters
         ----------
         names
-            Names of the variables to show; all by default.
+            Variables or scalars, such as ``"mu"`` or ``["tau", "beta[1,2]"]``; all by default.
         """
         return weighted.summary(*self.rows, names)
 
@@ -292,6 +327,7 @@ class Run(Reported, Extendable, ABC):
         draws: int | None = None,
         seed: int = 0,
         log_likelihood: bool = True,
+        prior: bool = False,
         predictions: Sequence[str] | Mapping[str, str] | None = None,
         coords: Mapping[str, Any] | None = None,
         dims: Mapping[str, Sequence[str]] | None = None,
@@ -318,6 +354,8 @@ class Run(Reported, Extendable, ABC):
             Seed of the resampling.
         log_likelihood
             Whether to compute what the program does not generate. This needs the Stan program.
+        prior
+            Whether to add the group `prior`, which is sampled first; see `Run.prior`.
         predictions
             Generated quantities that are predictions, or a mapping from them to the data that they
             predict. By default, names that end in ``_rep``: ``y_rep`` predicts ``y``.
@@ -330,6 +368,8 @@ class Run(Reported, Extendable, ABC):
             There is no variable of a name in `predictions`.
         """
         groups, data = self._arviz_groups(draws, seed, log_likelihood, predictions)
+        if prior:
+            groups["prior"] = self.prior()
         attributes = {
             "inference_library": "stanct",
             **self._attributes(),
@@ -337,25 +377,33 @@ class Run(Reported, Extendable, ABC):
         }
         return inference_data(groups, attributes, data=data, coords=coords, dims=dims)
 
-    def draws_xr(self, *, draws: int | None = None, seed: int = 0) -> Any:
-        """Equally weighted draws of all variables as an xarray ``Dataset``.
+    def draws_xr(self, names: Names = None, *, draws: int | None = None, seed: int = 0) -> Any:
+        """Equally weighted draws as an xarray ``Dataset``.
 
-        Its dimensions are chain, draw and those of the variables. The arguments and the draws are
-        those of `to_arviz`.
+        Its dimensions are chain, draw and those of the variables. `draws` and `seed` are those of
+        `to_arviz`, and `names` is that of `summary`.
         """
-        group = inference_data({"posterior": self._equal(draws, seed)}, {})["posterior"]
+        every = self._equal(draws, seed, names)
+        chosen = every if names is None else {n: variable(every, n) for n in listed(names)}
+        group = inference_data({"posterior": chosen}, {})["posterior"]
         return group.to_dataset() if hasattr(group, "to_dataset") else group
 
-    def draws_pd(self, *, draws: int | None = None, seed: int = 0) -> pd.DataFrame:
-        """Equally weighted draws of all variables as a DataFrame with columns such as ``b[1,2]``.
+    def draws_pd(
+        self, names: Names = None, *, draws: int | None = None, seed: int = 0
+    ) -> pd.DataFrame:
+        """Equally weighted draws as a DataFrame with columns such as ``b[1,2]``.
 
-        As in CmdStanPy, ``chain__``, ``iter__`` and ``draw__`` count from 1. The arguments and the
-        draws are those of `to_arviz`.
+        As in CmdStanPy, ``chain__``, ``iter__`` and ``draw__`` count from 1. `draws` and `seed` are
+        those of `to_arviz`, and `names` is that of `summary`.
         """
-        return weighted.frame(self._equal(draws, seed))
+        return weighted.frame(self._equal(draws, seed, names), names)
 
-    def _equal(self, draws: int | None, seed: int) -> dict[str, Array]:
-        return weighted.rows_of(self.variables, self._rows(draws, seed))
+    def _equal(self, draws: int | None, seed: int, names: Names = None) -> dict[str, Array]:
+        """Draws of equal weight of the variables that the names are of; of all by default."""
+        named = self.variables if names is None else listed(names)
+        needed = {place_of(self.variables, name)[0] for name in named}
+        picked = {name: values for name, values in self.variables.items() if name in needed}
+        return weighted.rows_of(picked, self._rows(draws, seed))
 
     def _rows(self, draws: int | None, seed: int) -> Array:
         """Rows of equal weight: all of them if the weights are equal already."""
@@ -398,6 +446,9 @@ class Run(Reported, Extendable, ABC):
             return None
         z = weighted.rows_of({"z": self.z.reshape(*shape, -1)}, rows)["z"]
         return z if self.base is None else self.base.unwhiten(z)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in INSIDE]
 
     @abstractmethod
     def _shape(self) -> str:

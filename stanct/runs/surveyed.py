@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array
-from stanct.estimates.modes import mode_table
+from stanct.estimates.modes import mode_columns
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.runs.diagnostics import WORTH, Check, modes_check
@@ -45,8 +44,8 @@ class Draws(Protocol):
     def target_log_weights(self) -> Array: ...
 
 
-def surveyed_modes(run: Draws, evidence: Evidence | None) -> pd.DataFrame | None:
-    """The modes that pilots found, with their weights in a run; see `mode_table`.
+def surveyed_modes(run: Draws, evidence: Evidence | None) -> dict[str, Array] | None:
+    """The modes that pilots found, with their weights in a run; see `mode_columns`.
 
     None where the base was not fitted by pilots.
 
@@ -61,12 +60,49 @@ def surveyed_modes(run: Draws, evidence: Evidence | None) -> pd.DataFrame | None
     unwhiten = _unchanged if run.base is None else run.base.unwhiten
     # The copies of a draw are rows of their own.
     z = run.z.reshape(run.chains, -1, run.z.shape[-1])
-    return mode_table(survey, z, unwhiten, run.target_log_weights, evidence)
+    return mode_columns(survey, z, unwhiten, run.target_log_weights, evidence)
 
 
-def surveyed_checks(modes: pd.DataFrame | None, remedy: str) -> tuple[Check, ...]:
+def surveyed_checks(modes: Mapping[str, Array] | None, remedy: str) -> tuple[Check, ...]:
     """Check that a run has lost no mode that its pilots measured."""
     return () if modes is None else (modes_check(modes, remedy),)
+
+
+def searched(run: Draws, *, spikes: bool = True) -> str:
+    """State in words where modes were searched and how likely another is.
+
+    A run can only be right about the region that it has seen.
+    """
+    facts = run.provenance.get("survey")
+    if facts is None:
+        return "No search looked for modes."
+    count = len(facts["log_evidence"])
+    if not facts["starts"]:
+        known = f"chains and approximations know {count} mode{'s' * (count != 1)}"
+        likely = (
+            "how likely another is, is not known"
+            if facts["unseen"] == 1
+            else (f"the chance that one more start finds another is {facts['unseen']:.1%}")
+        )
+        return f"No ascent looked for modes: {known}, and {likely}."
+    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
+    modes = f"{count} mode{'s' * (count != 1)}"
+    return (
+        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
+        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
+        + (_finest(facts.get("finest")) if spikes else "")
+    ).rstrip()
+
+
+def _finest(ratio: float | None) -> str:
+    if ratio is None:  # a run that an earlier version saved
+        return ""
+    if ratio <= 1:
+        return "Spikes inside a mode were not looked for."
+    return (
+        "A spike inside a mode, with as much mass and up to "
+        f"{float(f'{ratio:.2g}'):g} times narrower, is found with a probability of 95%."
+    )
 
 
 def searched_in_short(provenance: Mapping[str, Any]) -> str:
@@ -75,7 +111,7 @@ def searched_in_short(provenance: Mapping[str, Any]) -> str:
     return f"where {starts} ascents and the base looked" if starts else "where the base lies"
 
 
-def mode_size(modes: pd.DataFrame | None) -> float:
+def mode_size(modes: Mapping[str, Array] | None) -> float:
     """Least number of independent draws that would tell the weight of a mode as precisely.
 
     Chains that change between modes a few times tell little of their weights, and the ranks of
@@ -85,7 +121,7 @@ def mode_size(modes: pd.DataFrame | None) -> float:
     if modes is None:
         return np.inf
     weight, error, pilots = (
-        modes[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+        np.asarray(modes[name], float) for name in ("weight", "std_error", "pilot_weight")
     )
     counts = (error > 0) & (pilots >= WORTH)
     sizes = weight[counts] * (1 - weight[counts]) / np.square(error[counts])

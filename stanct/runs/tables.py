@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from stanct.runs.verdicts import Check
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Rows of the table of a run in a notebook.
 MOST_ROWS = 20
@@ -21,6 +23,8 @@ class Checks(tuple[Check, ...]):
     @property
     def table(self) -> pd.DataFrame:
         """One row for each check: its fields, what it is `of`, and the kind of `bound`."""
+        import pandas as pd
+
         rows = [(c.passed, c.of, c.value, c.threshold, c.bound, c.message, c.remedy) for c in self]
         columns = ["passed", "of", "value", "threshold", "bound", "message", "remedy"]
         return pd.DataFrame(rows, index=[c.name for c in self], columns=columns)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.arviz_bridge import effective_size, r_hat
+from stanct.estimates.mixing import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.surveyed import mode_size
@@ -147,7 +147,7 @@ def _mixing_checks(run: TactRun) -> list[Check]:
     picked = np.unique(np.linspace(0, dimension - 1, MOST_COORDINATES).astype(int))
     rate = max(r_hat(run.z[..., k]) for k in picked)
     size = min(effective_size(run.z[..., k], method="bulk") for k in picked)
-    size = min(size, mode_size(run.modes))
+    size = min(size, mode_size(run.mode_columns))
     steps, rejected, resets = run.counts.sum(axis=0)
     return [
         check("r_hat", rate, 1.05, not rate > 1.05,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from stanct.common.arrays import Array, joined_rows
 from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
+from stanct.estimates.naming import Names
 from stanct.estimates.path import Curve, Evidence, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
@@ -32,6 +32,9 @@ from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
 from stanct.runs.surveyed import AGAIN
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -252,13 +255,13 @@ class TemperedRun(EvidenceRun):
         )
         return replace(found, failed=self.verdict.draws)
 
-    def summary(self, names: list[str] | None = None, *, beta: float = 1.0) -> pd.DataFrame:
-        """Weighted mean, its standard error, sd, quantiles and effective size of every scalar.
+    def summary(self, names: Names = None, *, beta: float = 1.0) -> pd.DataFrame:
+        """As `Run.summary`, also of the densities along the path.
 
         Parameters
         ----------
         names
-            Names of the variables to show; all by default.
+            As in `Run.summary`.
         beta
             Inverse temperature of the summarised density.
         """

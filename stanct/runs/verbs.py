@@ -1,22 +1,38 @@
-"""What a result does with the rooms above it: it opens its page, and it goes on.
+"""What a result does with the rooms above it: it shows itself, opens its page, and goes on.
 
-The only module through which results reach pages and samplers, and only when they are asked.
+The only module through which results reach plots, pages and samplers, and only when they are asked.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Self
 
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
+from stanct.estimates.naming import Names, variable
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from stanct.pages.page import HtmlPage
+
+# Pictures that some runs have no material for: the function of `stanct.plots`, and why.
+_OWN = {
+    "path": ("free_energy", "Runs of this kind have no path."),
+    "modes": ("modes", "Its search knows of one mode at most."),
+    "weights": ("weight_histogram", "All of its draws have the same weight."),
+}
 
 
 class Reported:
     """A result that has a page."""
 
-    def report(self, file: str | os.PathLike[str] | None = None) -> HtmlPage:
+    def report(
+        self, file: str | os.PathLike[str] | None = None, *, names: Names = None
+    ) -> HtmlPage:
         """Return an HTML page with the result, its uncertainty and its diagnostics.
 
         The page is self-contained: it needs no network and follows the reader's light or dark
@@ -26,6 +42,9 @@ class Reported:
         ----------
         file
             File to write the page to; by default none.
+        names
+            Variables or scalars of a run that its page shows, such as ``["mu", "beta[1,2]"]``. By
+            default all, those first that a reader asks for first.
 
         Returns
         -------
@@ -35,15 +54,119 @@ class Reported:
         Raises
         ------
         StanctError
-            The file cannot be written.
+            The file cannot be written, or there is no such variable.
         """
         # Matplotlib is slow to load.
         from stanct.pages.opening import page_of
 
-        page = page_of(self)
+        page = page_of(self, names)
         if file is not None:
             page.write(file)
         return page
+
+
+class Pictured:
+    """A run that draws pictures of itself.
+
+    Those of draws are ArviZ's, of equally weighted draws: each returns what ArviZ returns, and
+    hands further options to ArviZ. `names` are variables or scalars, such as ``"mu"`` or
+    ``["tau", "beta[1,2]"]``; by default a few that a reader asks for first. The others return
+    Matplotlib axes. Every picture that this run has no material for raises `StanctError`.
+    """
+
+    def plot_trace(self, names: Names = None, **options: Any) -> Any:
+        """Plot the densities of scalars by chain, and their values along the chains."""
+        return self._by_arviz("trace", names, options)
+
+    def plot_pair(self, names: Names = None, **options: Any) -> Any:
+        """Plot scalars against each other, with their densities: a corner plot."""
+        return self._by_arviz("pair", names, options)
+
+    def plot_posterior(self, names: Names = None, *, prior: bool = False, **options: Any) -> Any:
+        """Plot the densities of scalars, with their means and 95 % intervals.
+
+        With `prior`, also the density of the prior is drawn, which is sampled first (`prior`).
+        """
+        if not prior:
+            return self._by_arviz("posterior", names, options)
+        from stanct.plots.by_arviz import prior_names, with_prior
+
+        run: Any = self
+        before = self.prior()
+        chosen = prior_names(run, before, names)
+        axes = self._by_arviz("posterior", chosen, options)
+        with_prior(axes, {name: variable(before, name) for name in chosen})
+        return axes
+
+    def plot_path(self, axes: Axes | None = None) -> Axes:
+        """Plot log z(β) along the path from the base to the program, with 95 % bands.
+
+        What is plotted is its difference from a straight line, so that errors show.
+        """
+        return self._drawn("path", axes)
+
+    def plot_modes(self, axes: Axes | None = None) -> Axes:
+        """Plot the weight of each mode that the search found, with its 95 % interval."""
+        return self._drawn("modes", axes)
+
+    def plot_weights(self, axes: Axes | None = None) -> Axes:
+        """Plot a histogram of the weights of the draws."""
+        return self._drawn("weights", axes)
+
+    def prior(
+        self, draws: int = 500, *, seed: int | None = None, progress: bool = False
+    ) -> dict[str, Array]:
+        """Sample the prior of the program, and return equally weighted draws.
+
+        The default method samples the program without its likelihood, which takes seconds. A term
+        is likelihood where its variate depends on data.
+
+        Parameters
+        ----------
+        draws
+            Draws of each chain.
+        seed
+            By default that of the run.
+
+        Returns
+        -------
+        dict
+            Name of each parameter and transformed parameter to shape (chains, draws, ...).
+
+        Raises
+        ------
+        StanctError
+            There is no Stan program, prior and likelihood cannot be told apart, or the prior is
+            improper.
+        """
+        from stanct.api.prior import prior_draws
+
+        run: Any = self
+        return prior_draws(run, draws, seed, progress)
+
+    def _by_arviz(self, kind: str, names: Names, options: Mapping[str, Any]) -> Any:
+        from stanct.plots.by_arviz import picture_of
+
+        run: Any = self
+        return picture_of(kind, run, names, **options)
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """Names of the methods that have material in this run."""
+        run: Any = self
+        own = [f"plot_{kind}" for kind, (name, _) in _OWN.items() if name in run.shows]
+        return ("plot_trace", "plot_pair", "plot_posterior", *own)
+
+    def _drawn(self, kind: str, axes: Axes | None) -> Axes:
+        name, why = _OWN[kind]
+        if f"plot_{kind}" not in self.pictures:
+            raise StanctError(
+                f"There is nothing to draw. {why}", remedy=f"It has {', '.join(self.pictures)}."
+            )
+        from stanct import plots
+
+        run: Any = self
+        return getattr(plots, name)(run, axes)
 
 
 class Extendable:

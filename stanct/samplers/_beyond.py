@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -9,10 +12,12 @@ import numpy as np
 
 from stanct.bases.loop import effort_of
 from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError, StanctError
 from stanct.engines.embedded import DrawBlock
+from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.targets.integrable import endless
+from stanct.targets.integrable import endless, logarithms
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
@@ -48,7 +53,8 @@ def endless_along(
 ) -> list[str]:
     """Names of coordinates along which draws x, shape (n, D), tell that the mass has no end."""
     density, names = target.density, target.density.unconstrained_names
-    found = endless(density, names, x, log_weights, by_gradients=by_gradients)
+    logs = logarithms(target.program, names)
+    found = endless(density, names, x, log_weights, logs=logs, by_gradients=by_gradients)
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
     if found.along or not by_gradients:
@@ -56,9 +62,8 @@ def endless_along(
     inside = x[np.isfinite(log_weights)]
     users, inside = _as_written(target, inside[:: 1 + len(inside) // SOME])
     density, names = users.density, users.density.unconstrained_names
-    bounded = {one.name for one in users.program.parameters if one.constraints.keys() == {"lower"}}
-    scales = [place for place, name in enumerate(names) if name in bounded]
-    along, spent = endless_scales(density.log_density_gradient, inside, scales)
+    scales = logarithms(users.program, names)
+    along, spent = endless_scales(density.log_density_gradients, inside, scales)
     ledger.gradients += spent
     return [names[place] for place in along]
 
@@ -80,6 +85,19 @@ def endless_early(target: SampledTarget, points: Array | None, ledger: Ledger) -
     along = endless_along(target, points, np.zeros(len(points)), ledger, by_gradients=True)
     ledger.found |= {"endless": along} if along else {}
     return bool(along)
+
+
+@contextmanager
+def named_endless(ledger: Ledger) -> Iterator[None]:
+    """Say of a density without an end that it has none, where no method can sample it."""
+    try:
+        yield
+    except StanctError as cause:
+        (failed,) = beyond_checks(ledger.found, math.inf) or (None,)
+        if failed is None:
+            raise
+        words = f"log Z does not exist. {failed.message}"
+        raise SamplingError(words, remedy=failed.remedy) from cause
 
 
 def noting_beyond(

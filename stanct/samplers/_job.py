@@ -32,7 +32,6 @@ from stanct.common.seeds import Seeds
 from stanct.engines import embedded
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
-from stanct.estimates.arviz_bridge import loading
 from stanct.path.base import Base, gradients_per_draw
 from stanct.runs.run import Run
 from stanct.samplers._beyond import noting_beyond
@@ -43,7 +42,7 @@ from stanct.samplers._variables import PATIENCE, Later, variables_of
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Executed, Execution
-from stanct.work.interrupts import beside, heard
+from stanct.work.interrupts import heard
 from stanct.work.ledger import Ledger, stamp
 from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
@@ -249,21 +248,19 @@ class Job:
     ) -> FittedBase:
         """The base that was asked for, fitted to a target; its cost is counted."""
         nuts = self.nuts()
-        # The rest of the run needs the library. Here a second core often has nothing to do.
-        with beside(loading(), early=nuts.threads > 1):
-            found = first_base(
-                target,
-                self.plan.base,
-                self.plan.log_zeta,
-                chains=self.chains,
-                seed=self.seeds("base", *name),
-                nuts=nuts,
-                execution=self.execution,
-                engine=self.engine,
-                hints=self.plan.hints if hints is None else hints,
-                recipe=self.plan.recipe,
-                **method,
-            )
+        found = first_base(
+            target,
+            self.plan.base,
+            self.plan.log_zeta,
+            chains=self.chains,
+            seed=self.seeds("base", *name),
+            nuts=nuts,
+            execution=self.execution,
+            engine=self.engine,
+            hints=self.plan.hints if hints is None else hints,
+            recipe=self.plan.recipe,
+            **method,
+        )
         self.ledger.gradients += found.gradients
         self.ledger.evaluations += found.evaluations
         road = self.ledger.found.get("road", [])

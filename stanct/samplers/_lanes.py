@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct import kernels
+from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.kernels import State, StepTable, make_problem
 from stanct.path.base import Base
@@ -64,3 +65,12 @@ def block_sizes(total: int, block: int) -> list[int]:
     """Split `total` into blocks of size `block` and a remainder."""
     full, rest = divmod(total, block)
     return [block] * full + ([rest] if rest else [])
+
+
+def whole_chain(points: Array, draws: int, start: Array) -> tuple[Array, float]:
+    """A chain of so many draws, shape (draws, D), and the share that had to be repeated."""
+    lost = 1 - len(points) / draws
+    if not lost:
+        return points, 0.0
+    kept = points if len(points) else start[None]
+    return kept[np.minimum(np.arange(draws), len(kept) - 1)], lost

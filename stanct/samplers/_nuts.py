@@ -24,23 +24,27 @@ from stanct.kernels import Orbit, make_extended, make_nuts_out, make_scratch, ma
 from stanct.kernels.warmup import DualAveraging, first_step, inverse_metric, windows
 from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
+from stanct.path.gaussian import GaussianBase
 from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
+from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
 from stanct.work.execution import Borrow, Execution, Stopped
 from stanct.work.relay import Relay, Step
 from stanct.work.shelf import Shelf
 
 
-def generated(target: SampledTarget, kind: str) -> dict[str, str]:
-    """The target's generated programs by kind, with the one of this kind added.
+def generated(target: SampledTarget, kind: str, **variant: bool) -> dict[str, str]:
+    """The target's generated programs by kind, with the one of this kind and variant added.
 
     Raises
     ------
     ProgramError
         The program has no such form.
     """
-    return {**target.programs, kind: target.code(kind)} if isinstance(target, ProgramTarget) else {}
+    if not isinstance(target, ProgramTarget):
+        return {}
+    return {**target.programs, kind: target.code(kind, **variant)}
 
 
 def control_of(beta: Array) -> Array:
@@ -201,13 +205,25 @@ def nuts_sampler(
     target = job.target
     if not isinstance(target, ProgramTarget):
         raise SamplingError("CmdStan runs Stan programs, and this target is none.")
+    return CmdStanNuts(
+        job.engine, *generated_program(target, base.dense(), bias, copies, fixed_beta), target
+    )
+
+
+def generated_program(
+    target: ProgramTarget,
+    base: GaussianBase,
+    bias: Bias | CopyBias,
+    copies: int,
+    fixed_beta: Array | None = None,
+) -> tuple[Recipe, ParameterShapes]:
+    """The joint or pseudo-extended program with its data, and the shapes of its parameters."""
     z, u = target.prefix + "z", target.prefix + "u"
     if isinstance(bias, Bias):
-        recipe = target.joint_recipe(base.dense(), bias)
-        return CmdStanNuts(job.engine, recipe, {z: (base.dimension,), u: ()}, target)
-    recipe = target.pseudo_extended_recipe(base.dense(), bias, copies, fixed_beta)
+        return joint_recipe(target, base, bias), {z: (base.dimension,), u: ()}
     controls = {u: (copies,)} if fixed_beta is None else {}
-    return CmdStanNuts(job.engine, recipe, {z: (base.dimension, copies), **controls}, target)
+    recipe = pseudo_extended_recipe(target, base, bias, copies, fixed_beta)
+    return recipe, {z: (base.dimension, copies), **controls}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from stanct.samplers._chains import Chains, Length, Outlook, Runner
 from stanct.samplers._job import Job
 from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._rounds import copies_inside
+from stanct.targets.recipes import variant_of
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 # The least fixed β of the paper.
@@ -134,7 +135,7 @@ class PowerCopies:
             interrupted=chains.interrupted,
             x=base.unwhiten(flat),
             **draws,
-            programs=generated(job.target, "pseudo_extended"),
+            programs=generated(job.target, "pseudo_extended", **variant_of(bias, self.betas)),
             facts={"step_size": chains.step_size},
         )
 

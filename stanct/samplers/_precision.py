@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -196,7 +195,7 @@ class Precision:
         known = [n * excess**2 for (n, _), excess in recent if math.isfinite(excess)]
         if not known:
             return float(self.limit)
-        return max(self.looks[-1][0], median(known))
+        return max(self.looks[-1][0], float(np.median(known)))
 
     def _stalled(self) -> bool:
         """Whether the error fails to fall as 1/√n while the draws grow by the factor `LONG`."""

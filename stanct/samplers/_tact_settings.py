@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
-from scipy.optimize import root_scalar
 
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
+from stanct.common.roots import root_between
 from stanct.common.settings import Choice, Flag, Instance, Numbers, Real, Whole
 from stanct.kernels import tact as compiled
 from stanct.kernels.tact import Dynamics
@@ -177,6 +177,6 @@ class TactSettings:
         top = square.sum() / (square**2).sum() if self.integrator == "published" else 700.0
         if gain(top).mean() >= 0:
             return np.inf, 0.0
-        mean = float(root_scalar(lambda z: float(gain(z).mean()), bracket=(0.0, top)).root)
+        mean = root_between(lambda z: float(gain(z).mean()), 0.0, top, tolerance=2e-12)
         slope = (gain(mean + 1e-6) - gain(mean)).mean() / 1e-6
         return mean, float(np.sqrt(np.mean(gain(mean) ** 2) / noise.size) / abs(slope))

@@ -35,7 +35,7 @@ from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import mendable
-from stanct.samplers._beyond import endless_early
+from stanct.samplers._beyond import endless_early, named_endless
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._precision import Enough
@@ -155,7 +155,8 @@ class Auto(Method[TemperedRun]):
                 own = _own(job, step.method, step.draws, seeds, step.start or start)
                 if step.again:  # what was enough did not pass
                     own = replace(own, plan=replace(own.plan, enough=None))
-                run = step.method.run(own)
+                with named_endless(job.ledger):
+                    run = step.method.run(own)
             except (KeyboardInterrupt, LostExecutorError) as stop:
                 if kept is None:
                     raise

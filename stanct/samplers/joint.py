@@ -1,4 +1,4 @@
-"""Joint continuous tempering: NUTS on (z, u), β = logistic(u) (Graham & Storkey 2017, section 4).
+"""Joint continuous tempering: NUTS on (z, u), β = logistic(u) (Graham & Storkey 2017, section 5).
 
 β = 0 has an atom, at which z is drawn afresh from the base. Each trajectory of NUTS is followed by
 an exact draw of β given z, which is how a chain gets to the atom and away from it.
@@ -9,32 +9,33 @@ and bias, everything is frozen, and the kept draws are made.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 
 import numpy as np
 from scipy.special import expit
 
 from stanct.common.arrays import Array
 from stanct.common.deadline import ended_by, interruption
-from stanct.common.settings import Knots, Real
+from stanct.common.errors import SamplingError
+from stanct.common.settings import Choice, Knots, Real
 from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
-from stanct.path.course import Course
+from stanct.runs.coupled import CoupledRun
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Runner
-from stanct.samplers._job import Job
+from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
+from stanct.samplers._coupled import from_prior, further_from_prior
+from stanct.samplers._job import Job, Plan
 from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import Round, course_under, draws_inside, reaching, refit_base
 from stanct.samplers._watch import Watch
+from stanct.targets.program_target import ProgramTarget
 from stanct.work.shelf import Shelf
 
+PATHS = ("base", "prior")
 ROUND_WARMUP, ROUND_DRAWS = 300, 800
-
-# A linear bias is kept while log z(β) stays within this many nats of it. The chain then still
-# passes the least likely β, and the kinks of a table would shorten the steps of NUTS.
-MOST_DIP = 5.0
 
 # Independent draws of the base for each draw of the chains. A base draw costs one density, a NUTS
 # draw many gradients. Where chains move well, the base contributes most of the error.
@@ -42,7 +43,7 @@ ROUND_BASE_DRAWS, BASE_DRAWS = 4, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joint(NutsMethod[TemperedRun]):
+class Joint(NutsMethod[Result]):
     """Joint continuous tempering by NUTS, with compiled kernels or with CmdStan.
 
     Attributes
@@ -60,6 +61,11 @@ class Joint(NutsMethod[TemperedRun]):
     bias
         Pairs (β, b) of a bias b(β) of your own, linear between them, which is then not learned. β
         has density ∝ z(β) exp(−b(β)).
+    path
+        Where the path begins. ``"base"``: at a fitted base. ``"prior"``: at the prior, so that only
+        the likelihood is tempered. Prior and likelihood have to be told apart, and the prior is
+        proper. Short chains at powers of the likelihood give the first bias. The run is a
+        `CoupledRun`, the engine runs the generated program itself, and there is no atom.
 
     CmdStan runs NUTS on the generated joint program. It also fits the bases ``"pathfinder"``,
     ``"laplace"`` and ``"advi"``. Pilots always run on the embedded engine. Without CmdStan,
@@ -73,9 +79,54 @@ class Joint(NutsMethod[TemperedRun]):
 
     atom: Annotated[float, Real(0, 0.9, closed=True)] = ATOM
     bias: Annotated[tuple[tuple[float, ...], ...] | None, Knots()] = None
+    path: Annotated[str, Choice(*PATHS)] = "base"
 
-    def run(self, job: Job) -> TemperedRun:
+    if TYPE_CHECKING:  # the kind of run depends on a setting
+
+        @overload
+        def __init__(
+            self: Joint[TemperedRun],
+            *,
+            bootstrap: int = ...,
+            target_accept: float = ...,
+            max_depth: int = ...,
+            atom: float = ...,
+            bias: Sequence[Sequence[float]] | None = ...,
+            path: Literal["base"] = ...,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: Joint[CoupledRun],
+            *,
+            bootstrap: int = ...,
+            target_accept: float = ...,
+            max_depth: int = ...,
+            path: Literal["prior"],
+        ) -> None: ...
+
+        def __init__(self, **settings: Any) -> None: ...
+
+    def check(self, plan: Plan, target: Any) -> None:
+        """Refuse what the path from the prior cannot have."""
+        if self.path == "base":
+            return
+        if not isinstance(target, ProgramTarget):
+            raise SamplingError(
+                "The path from the prior needs a Stan program with a prior and a likelihood.",
+                remedy="Leave out path=.",
+            )
+        if self.bias is not None or plan.thin != 1:
+            raise SamplingError(
+                "With path='prior', the bias is learned and all draws are kept.",
+                remedy="Leave out bias= and thin=, or path=.",
+            )
+        target.code("prior_likelihood")
+
+    def run(self, job: Job) -> Any:
         """Fit a base, refit base and bias in rounds, freeze both, and draw."""
+        if self.path == "prior":
+            return from_prior(job, self.nuts(job), self.bootstrap)
         start = job.start()
         stages = _Stages(job, self, Runner(job, self.nuts(job)))
         own = None if self.bias is None else Bias.through(self.bias)
@@ -92,7 +143,7 @@ class Joint(NutsMethod[TemperedRun]):
             fits = start.given or new is stage.round.base
             new = job.nuts_base(new if fits else reaching(new))
             course = course_under(stage.round, new)
-            bias = course.sharing(own or _coarse_bias(course, start.uniform), share)
+            bias = course.sharing(own or course.coarse_bias(start.uniform), share)
             ends = stage.chains.draws.inside
             x = base.unwhiten(ends[:, :-1])
             places = np.concatenate([new.whiten(x), ends[:, -1:]], axis=1)
@@ -100,8 +151,10 @@ class Joint(NutsMethod[TemperedRun]):
         job.lap("bootstrap")
         return self._kept(stages, base, bias, places)
 
-    def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
+    def resume(self, job: Job, run: Any) -> Any:
         """Move the chains on from their last draws, after a warm-up of step size and metric."""
+        if self.path == "prior":
+            return further_from_prior(job, self.nuts(job), run)
         bias = run.smooth_bias
         # At the atom a chain begins afresh, so that any other draw may stand for it.
         beta = run.beta[:, run.kept]
@@ -229,11 +282,3 @@ def _show(watch: Watch, blocks: list[NutsDraws]) -> None:
         return expit(drawn.u), drawn.delta, drawn.gradients
 
     watch.show(draws)
-
-
-def _coarse_bias(course: Course, uniform: float) -> Bias:
-    """The linear bias where it suffices, and otherwise a table along the curve."""
-    log_zeta = float(course.log_z[-1])
-    dip = np.max(np.abs(course.log_z - course.beta * log_zeta))
-    linear = uniform == 1 and dip <= MOST_DIP
-    return Bias.linear(log_zeta) if linear else course.bias(uniform)

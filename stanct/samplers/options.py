@@ -41,13 +41,17 @@ class Options(TypedDict, total=False):
     ----------
     chains
         Number of independent chains, ladders or streams of particles; 4 by default.
-    draws, warmup
-        Kept and adaptation iterations of each chain. The defaults depend on the method. Without
-        `draws` and `target_se`, the method auto stops earlier where it has enough; see `Auto`.
-    target_se, max_draws
-        Standard error of log Z at which to stop, in every method that estimates log Z, and the
-        largest number of draws of each chain until then, by default 20 × `draws`. With `target_se`,
-        `draws` serves only for this default. The check ``"target_se"`` says why the run stopped.
+    draws
+        Kept iterations of each chain. The default depends on the method. Without `draws` and
+        `target_se`, the method auto stops earlier where it has enough; see `Auto`.
+    warmup
+        Adaptation iterations of each chain. The default depends on the method.
+    target_se
+        Standard error of log Z at which to stop, in every method that estimates log Z. The check
+        ``"target_se"`` says why the run stopped.
+    max_draws
+        Largest number of draws of each chain until `target_se` is reached, by default 20 × `draws`,
+        which then serves only for this.
     seed
         Seed of all random streams. By default, a fresh seed is drawn and recorded. The draws do not
         depend on the number of threads.

@@ -24,19 +24,24 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.estimates.ladder import LadderEstimator
 from stanct.path.base import Base
+from stanct.path.coupled import CoupledBias
 from stanct.runs.power import PowerRun
 from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job, Plan
+from stanct.samplers._lanes import whole_chain
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers._precision import Precision
 from stanct.stan.prior_mass import corrections, measuring
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
+from stanct.targets.recipes import prior_likelihood_recipe, recipe
 from stanct.work.progress import Bar
 
 # Powers after which the first forecast is made.
 TIMED = 3
+# Draws of each chain in a pilot.
+PILOT_DRAWS = 100
 # Draws of each chain in the first of several passes, and the least growth of all draws with a
 # further one: every pass warms up again.
 FIRST_PASS, LEAST_GROWTH = 400, 1.5
@@ -89,20 +94,30 @@ class PowerPosterior(Method[PowerRun]):
     def run(self, job: Job) -> PowerRun:
         """Fit a base, and run the chains of every power, from the posterior to the prior."""
         base = job.start().base
-        parts = _Parts.of(job.target)
+        parts = PriorAndLikelihood.of(job.target)
         return self._kept(job, base, parts, base.unwhiten(job.places(base)))
+
+    def pilot(self, job: Job, base: Base) -> tuple[Array, list[Array]]:
+        """log z at the powers of the schedule by short chains, shape (K,), and their last x."""
+        parts = PriorAndLikelihood.of(job.target)
+        short = replace(job, plan=replace(job.plan, warmup=self.least_warmup))
+        start_at = base.unwhiten(job.places(base))
+        with job.bar(job.chains * self.betas.size * PILOT_DRAWS, "pilot") as bar:
+            rungs = self._pass(short, parts, 1, PILOT_DRAWS, start_at, base=base, bar=bar)
+        ladder = LadderEstimator(self.betas, np.stack([rung.delta for rung in rungs], axis=-1))
+        return ladder.curve().log_z, [rung.x[:, -1] for rung in rungs]
 
     def resume(self, job: Job, run: PowerRun) -> PowerRun:
         """Run the chains of every power again, with a warm-up of their own.
 
         A run has the draws of the posterior alone. The chains at β = 1 start at the last of them.
         """
-        parts = _Parts.of(job.target)
+        parts = PriorAndLikelihood.of(job.target)
         last = run.base.unwhiten(run.z[:, -1])
         refuse_other_densities(-parts.log_likelihood(last), run.delta[:, -1, -1])
         return self._kept(job, run.base, parts, last)
 
-    def _kept(self, job: Job, base: Base, parts: _Parts, start_at: Array) -> PowerRun:
+    def _kept(self, job: Job, base: Base, parts: PriorAndLikelihood, start_at: Array) -> PowerRun:
         """Run the chains of every power, which at β = 1 start at points of shape (chains, D)."""
         precision = self._precision(job)
         passes: list[list[_Rung]] = []
@@ -149,7 +164,7 @@ class PowerPosterior(Method[PowerRun]):
     def _pass(
         self,
         job: Job,
-        parts: _Parts,
+        parts: PriorAndLikelihood,
         number: int,
         draws: int,
         before: list[_Rung] | Array,
@@ -223,7 +238,7 @@ class PowerPosterior(Method[PowerRun]):
         return replace(job.precision, begin=FIRST_PASS, growth=LEAST_GROWTH)
 
     def _work(
-        self, job: Job, parts: _Parts, places: Array, draws: int, name: tuple[int, ...]
+        self, job: Job, parts: PriorAndLikelihood, places: Array, draws: int, name: tuple[int, ...]
     ) -> Any:
         """What makes the draws of the power whose number is the first part of the name."""
         beta = float(self.betas[name[0]])
@@ -242,7 +257,7 @@ class PowerPosterior(Method[PowerRun]):
             )
             block, gradients = job.execution.away(f"power {name[0]}", chains)
             kept = [
-                _whole(parts.target.unconstrain(block, chain, rng), draws, places[chain])
+                whole_chain(parts.target.unconstrain(block, chain, rng), draws, places[chain])
                 for chain in range(job.chains)
             ]
             x = np.stack([points for points, _ in kept])
@@ -290,17 +305,8 @@ def _total_error(upper: LadderEstimator) -> float:
     return float(np.sqrt(1.5) * upper.within_errors("bridge")[0][-1])
 
 
-def _whole(points: Array, draws: int, start: Array) -> tuple[Array, float]:
-    """A chain of so many draws, shape (draws, D), and the share that had to be repeated."""
-    lost = 1 - len(points) / draws
-    if not lost:
-        return points, 0.0
-    kept = points if len(points) else start[None]
-    return kept[np.minimum(np.arange(draws), len(kept) - 1)], lost
-
-
 @dataclass(frozen=True)
-class _Parts:
+class PriorAndLikelihood:
     """Prior and likelihood of a program with its data.
 
     Attributes
@@ -317,21 +323,20 @@ class _Parts:
     whole: Density = field(repr=False)
 
     @classmethod
-    def of(cls, target: Any) -> _Parts:
+    def of(cls, target: Any) -> PriorAndLikelihood:
         """Compile the programs of a `ProgramTarget`; see `PowerPosterior.check`."""
         assert isinstance(target, ProgramTarget)
         prior, posterior = (
-            make_density(_recipe(target, beta), target.program, target.data) for beta in (0.0, 1.0)
+            make_density(recipe(target, "weighted", weight=beta), target.program, target.data)
+            for beta in (0.0, 1.0)
         )
-        names = {"K": 2, "bias_beta": [0.0, 1.0], "bias": [0.0, 0.0]}
-        data = target.data.extended({target.prefix + name: v for name, v in names.items()})
-        code = target.code("prior_likelihood")
-        whole = make_density(Recipe(code, data), target.program, target.data)
+        path = prior_likelihood_recipe(target, CoupledBias.on_path(np.arange(2.0), np.zeros(2)))
+        whole = make_density(path, target.program, target.data)
         return cls(target, prior, posterior, whole)
 
     def recipe(self, beta: float) -> Recipe:
         """The program at one β."""
-        return _recipe(self.target, beta)
+        return recipe(self.target, "weighted", weight=beta)
 
     def log_likelihood(self, x: Array) -> Array:
         """log L at unconstrained points, shape (chains, draws, D); −inf where it is not finite."""
@@ -356,8 +361,3 @@ class _Parts:
         """log p in the user's own space, shape (chains, draws)."""
         points = np.concatenate([x, np.zeros((*x.shape[:-1], 1))], axis=-1)
         return self.whole.variables(points, seed=1)[f"{self.target.prefix}log_prior"]
-
-
-def _recipe(target: ProgramTarget, beta: float) -> Recipe:
-    weight = {f"{target.prefix}weight": beta}
-    return Recipe(target.code("weighted"), target.data.extended(weight))

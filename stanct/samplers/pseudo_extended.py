@@ -22,7 +22,7 @@ from stanct.common.settings import Choice, Numbers, Whole
 from stanct.estimates.copies import CopyEstimator
 from stanct.path.base import Base
 from stanct.path.bias import CopyBias
-from stanct.path.course import beta_grid
+from stanct.path.course import Course, beta_grid
 from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
@@ -32,6 +32,7 @@ from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
 from stanct.samplers._power_copies import ROUND_DRAWS, ROUND_WARMUP, PowerCopies, check_instrument
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import copies_inside
+from stanct.targets.recipes import variant_of
 
 INSTRUMENTS = ("path", "target")
 
@@ -166,7 +167,7 @@ class PseudoExtended(NutsMethod[Result]):
                     base.refitted(flat, weights, least_shrinkage=start.least_shrinkage)
                 )
             if stage.estimator.connected:
-                bias = _prior_by_speed(stage.estimator)
+                bias = prior_by_speed(stage.estimator.course(beta_grid(101)))
             places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
             if self.fixed_beta is None:
                 places = np.concatenate([places, control_of(stage.beta[:, -1])], axis=1)
@@ -203,7 +204,9 @@ class PseudoExtended(NutsMethod[Result]):
             interrupted=final.cut,
             x=base.unwhiten(flat),
             **final.fields(base),
-            programs=generated(job.target, "pseudo_extended"),
+            programs=generated(
+                job.target, "pseudo_extended", **variant_of(bias, stages.method.betas)
+            ),
             facts={"stopping": precision.record(), "step_size": final.chains.step_size},
         )
 
@@ -343,11 +346,10 @@ class _Stages:
         return copies_inside(job.target, base, shape, rng, free=method.fixed_beta is None)
 
 
-def _prior_by_speed(estimator: CopyEstimator) -> CopyBias:
+def prior_by_speed(course: Course) -> CopyBias:
     """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
 
     The β of the target's copy follows the same prior, because nothing else determines it. When
     another copy takes over, this one is released at a β where the modes meet.
     """
-    course = estimator.course(beta_grid(101))
     return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))

@@ -19,7 +19,14 @@ from stanct.stan.shapes import Shapes
 from stanct.stan.whitened import extended_hamiltonian, joint, pseudo_extended
 
 
-def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
+def generate(
+    program: Program,
+    kind: str,
+    *,
+    prefix: str = "ct_",
+    fixed: bool = False,
+    powers: bool = False,
+) -> str:
     """Write a tempered program.
 
     Parameters
@@ -30,8 +37,7 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         `"density"`: the user's program with every normalising constant kept and no other change.
         `"joint"`: joint continuous tempering in whitened coordinates.
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
-        temperature, which is estimated or fixed. The data say whether copies follow the path from
-        the base, or powers of the target.
+        temperature.
         `"prior_likelihood"`: the user's parameters block, with only the likelihood tempered.
         `"extended_hamiltonian"`: the whitened coordinates and a tempering variable ξ that moves
         between walls. β(ξ) is 1 on a plateau, and there is no base density.
@@ -40,6 +46,9 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
         inputs.
     prefix
         Prefix of every name that stanct adds to the program.
+    fixed, powers
+        Of `"pseudo_extended"`: whether the inverse temperatures are data, and not estimated; and
+        whether copies follow powers of the target, and not the path from a base.
 
     Returns
     -------
@@ -64,6 +73,8 @@ def generate(program: Program, kind: str, *, prefix: str = "ct_") -> str:
             remedy='Pass letters, digits and a final underscore, e.g. prefix="tempered_".',
         )
     _reserve(program, prefix)
+    if kind == "pseudo_extended":
+        return pseudo_extended(program, prefix, fixed=fixed, powers=powers)
     return _WRITERS[kind](program, prefix)
 
 

@@ -110,10 +110,6 @@ class ParameterWriter:
         statements are written.
     jacobian
         Whether the statements add to the log Jacobian.
-    sums_of_one
-        Whether a single element is read as the sum of a slice of length one. In a loop this is
-        faster: stanc's optimiser stores the values and the adjoints of a vector contiguously only
-        if no loop indexes a single element of it.
     """
 
     syntax: Syntax
@@ -122,7 +118,6 @@ class ParameterWriter:
     prefix: str
     functions: set[str] = field(default_factory=set[str])
     jacobian: bool = True
-    sums_of_one: bool = False
 
     def unconstrained_type(self, spec: TypeSpec) -> str:
         """Return the base type and sizes of a declaration without its constraint."""
@@ -237,17 +232,14 @@ class ParameterWriter:
         source_type: str,
         *,
         scoped: bool,
-        computed: bool = False,
     ) -> list[str]:
         """Give the unconstrained values a name of their own if the lines would be too long.
 
-        `scoped` means that the lines are already in a scope of their own. `computed` means that the
-        expression for the values should not appear twice.
+        `scoped` means that the lines are already in a scope of their own.
         """
         lines = write(source)
         alone = len(lines) < 2 and self.jacobian
-        twice = computed and len(lines) > 1
-        if alone or (not twice and max(map(len, lines)) + _MARGIN <= WIDTH):
+        if alone or max(map(len, lines)) + _MARGIN <= WIDTH:
             return lines
         # The embedded engine treats equal names in different scopes as one variable.
         y = self.prefix + ("scalar" if source_type == "real" else "y")
@@ -285,9 +277,7 @@ class ParameterWriter:
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
             return self._complex(target, spec.base, dims, start, behind)
-        if spec.base == "real" and self.sums_of_one:
-            source, source_type = f"sum({self.prefix}x[{start} : {start}])", "real"
-        elif spec.base == "real":
+        if spec.base == "real":
             source, source_type = f"{self.prefix}x[{start}]", "real"
         else:
             size = self.element_size(spec)
@@ -299,8 +289,7 @@ class ParameterWriter:
         if spec.base == "simplex":
             return self._simplex(target, dims[0], source, scoped=bool(indices))
         # Only an element of an array is written inside a loop, which is a scope of its own.
-        computed = source_type == "real" and self.sums_of_one
-        return self._narrow(write, source, source_type, scoped=bool(indices), computed=computed)
+        return self._narrow(write, source, source_type, scoped=bool(indices))
 
     def _transformed(
         self, target: str, spec: TypeSpec, dims: list[str], source: str, indices: tuple[str, ...]

@@ -36,7 +36,7 @@ def prior_likelihood(program: Program, prefix: str) -> str:
         prefix,
         whitened=False,
         transforms=library(rewriter.functions, prefix),
-        tempering=library({"bias_value", "log_mass"}, prefix),
+        tempering=library({"between_knots", "log_mass"}, prefix),
         generated_quantities=block_text(rewriter, "generated quantities"),
         **_blocks(program, rewriter),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -142,3 +142,11 @@ def render(template: str, program: Program, prefix: str, **values: object) -> st
         .get_template(template)
         .render(ct=prefix, version=__version__, file_name=file_name, program=program, **values)
     )
+
+
+def render_export(name: str, values: Mapping[str, object]) -> str:
+    """Render a file that goes with an exported program, such as `run.py`."""
+    from stanct.common.version import __version__
+
+    template = _environment().get_template(f"export/{name}.jinja")
+    return template.render(version=__version__, **values)

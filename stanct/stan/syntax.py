@@ -490,7 +490,12 @@ class Syntax:
 
     def _unexpected(self, token: int, expectation: str) -> Exception:
         found = f"`{self.word(token)}`" if token < len(self.tokens) else "the end of the program"
-        return self.source.error(self.start(token), f"{expectation}, found {found}.")
+        remedy = None
+        if self.word(token) == "[" and (end := self.partner.get(token)):
+            sizes = "".join(map(self.word, range(token + 1, end)))
+            new = f"array[{sizes}] {self.word(token - 1)} {self.word(end + 1)}"
+            remedy = f"Stan writes arrays before the type: `{new}`."
+        return self.source.error(self.start(token), f"{expectation}, found {found}.", remedy)
 
     def _missing_semicolon(self, first: int, stop: int) -> Exception:
         last = self.tokens[max(stop - 1, first)]

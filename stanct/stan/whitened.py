@@ -22,12 +22,12 @@ from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions, touches
 
 def joint(program: Program, prefix: str) -> str:
     """Write the joint program, with one copy of the parameters and one inverse temperature."""
-    return _one_copy(program, prefix, "joint.stan.jinja", {"bias_value", "log_mass"})
+    return _one_copy(program, prefix, "joint.stan.jinja", {"between_knots", "log_mass"})
 
 
 def extended_hamiltonian(program: Program, prefix: str) -> str:
     """Write the extended-Hamiltonian program, whose β is 1 on a plateau of ξ."""
-    functions = {"bias_value", "coupling"}
+    functions = {"between_knots", "log_mass"}
     return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
 
 
@@ -58,8 +58,13 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
     )
 
 
-def pseudo_extended(program: Program, prefix: str) -> str:
-    """Write the pseudo-extended program, with N copies of the parameters in one loop."""
+def pseudo_extended(
+    program: Program, prefix: str, *, fixed: bool = False, powers: bool = False
+) -> str:
+    """Write the pseudo-extended program, with N copies of the parameters in one loop.
+
+    See `codegen.generate` for `fixed` and `powers`.
+    """
     rewriter, writer, _ = _prepare(program, prefix, by_loop=True)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
@@ -77,17 +82,27 @@ def pseudo_extended(program: Program, prefix: str) -> str:
         program,
         prefix,
         **values,
-        tempering=library({"weighted"}, prefix),
-        sums_of_one=writer.sums_of_one,
+        tempering=library(_functions_of_copies(fixed=fixed, powers=powers), prefix),
+        fixed=fixed,
+        powers=powers,
+        bias_at=f"{prefix}bias[{prefix}n]"
+        if fixed
+        else f"{prefix}between_knots({prefix}beta[{prefix}n], {prefix}bias_beta, {prefix}bias)",
         parameters=block_text(rewriter, "parameters", 4),
         transformed_parameters=block_text(rewriter, "transformed parameters", 4),
         checks=checks,
         model=block_text(rewriter, "model", 6),
         extra_target=extra_target,
-        chosen_parameters=block_text(rewriter, "parameters"),
+        chosen_parameters=block_text(chosen, "parameters"),
         chosen_fills=chosen_fills,
         chosen_transformed_parameters=block_text(chosen, "transformed parameters"),
     )
+
+
+def _functions_of_copies(*, fixed: bool, powers: bool) -> set[str]:
+    if powers:
+        return set()
+    return {"weighted"} if fixed else {"between_knots", "log_mass", "weighted"}
 
 
 def _prepare(
@@ -105,26 +120,12 @@ def _prepare(
     rewriter.keep_constants()
     rewriter.counts = Counts(program.syntax, shapes, prefix)
     writer = ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
-    writer.sums_of_one = by_loop and _stay_whole(program)
     if touches_target(program):
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
     sums.write(f"{prefix}log_p", by_loop=by_loop)
     return rewriter, writer, sums.leaves_terms
-
-
-def _stay_whole(program: Program) -> bool:
-    """Return whether single elements are best read as sums of slices of length one.
-
-    stanc's optimiser can store the unconstrained vector contiguously if the program reads only
-    slices and single elements of it. If there are both, the way of reading the elements matters.
-    Transforms of other types and arrays prevent contiguous storage in any case.
-    """
-    specs = [spec for _, _, spec in program.parameter_declarations()]
-    return {spec.base for spec in specs} - {"row_vector"} == {"real", "vector"} and not any(
-        spec.array for spec in specs
-    )
 
 
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:

@@ -22,6 +22,8 @@ from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1
 _MOST_LISTED = 20  # variables that one message names
+# The first line with a value, as R's dump() writes it.
+_R_DUMP = re.compile(r"""(\s|#.*\n)*["'`]?[A-Za-z.][\w.]*["'`]?\s*(<-|=)\s""")
 
 DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
@@ -151,6 +153,20 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     return DataError(f"Stan refuses {data.origin}: {text}.", path=program.path, remedy=remedy)
 
 
+def _instead(source: Any, program: Program) -> str:
+    """What to pass in place of data of another type."""
+    names = ", ".join(f"{name!r}: ..." for name in program.data_names[:4])
+    if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        size = next((d.name for d in program.data if d.type == "int" and not d.array_dims), "N")
+        return (
+            "Pass its columns by name, and the sizes that the program declares: "
+            f'{{"{size}": len(frame), **frame.to_dict("list")}}.'
+        )
+    if names:
+        return f"Pass a dictionary, {{{names}}}, or the path of a JSON file."
+    return "The program has no data: pass None."
+
+
 def _load(source: DataSource, program: Program) -> StanData:
     """Read data and check their values. Python's tuples are arrays, but for Stan's tuples."""
     if source is None:
@@ -174,7 +190,7 @@ def _load(source: DataSource, program: Program) -> StanData:
     if not isinstance(source, str | os.PathLike):
         raise DataError(
             f"Data of the type {type(source).__name__!r} cannot be read.",
-            remedy="Pass the path of a JSON file, a mapping of variable names to values, or None.",
+            remedy=_instead(source, program),
         )
     if str(source).lstrip().startswith("{"):
         raise DataError(
@@ -207,6 +223,13 @@ def _load(source: DataSource, program: Program) -> StanData:
     try:
         loaded = read_json(text)
     except json.JSONDecodeError as cause:
+        if _R_DUMP.match(text):
+            raise DataError(
+                "These data are in R's dump format.",
+                path=str(path),
+                remedy="Convert them, in R by cmdstanr::write_stan_json(rstan::read_rdump("
+                f'"{path.name}"), "data.json").',
+            ) from cause
         lines = text.splitlines() or [""]
         excerpt = lines[min(cause.lineno, len(lines)) - 1]
         raise DataError(

@@ -2,42 +2,81 @@
 
 If the integral along lines of one direction is infinite for points of positive probability, the
 integral over the whole space is infinite too (Tonelli). Lines through a few draws of a posterior
-tell it: each is followed outwards, and every doubling of the distance must hold less mass.
+tell it: each is followed outwards, and every doubling of the distance must hold less mass. What is
+straight depends on the coordinates. Chains in a cone of ordered cutpoints drift along lines of the
+cutpoints, and products that alone are known are kept along lines of logarithms.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from stanct.common.arrays import Array
+from stanct.stan.program import Program
 from stanct.targets.density import Density
 
 # Distances from a draw in standard deviations, two for each doubling.
 DISTANCES = np.geomspace(2.0**-4, 2.0**20, 49)
 # So many doublings at the end of a line must each hold at least this share of the mass of the one
-# before, and the last of them this share of what the largest holds.
-DOUBLINGS, KEEPS, MATTERS = 5, 0.97, 1e-6
-# Before a line is followed: the density must not be lower at these places by so many nats.
-LOOKS, DROP = (20, 36), 18.0
+# before.
+DOUBLINGS, KEEPS = 5, 0.97
+# Before a line is followed, and far beyond it: from one of these distances to the next the mass of
+# a doubling must not be lower by so many nats.
+LOOKS, DROP = (12, 20, 28, 36, 44), 1.0
 # Where exp(x) and exp(2 x) overflow, and where they underflow to zero. A line that ends there would
 # go on with more digits; any other end is that of the support.
 LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
 # Draws that lines go through, dimensions in which they do, and the least effective number of draws.
 THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
-# Directions that are no axis: how many, in how many dimensions, how large a part of a gradient may
-# be along them, gradients for each dimension, and the longest step: longer ones are not exact.
-DIRECTIONS, MOST_CURVED, FLAT, GRADIENTS, LONGEST = 3, 100, 1e-8, 4, 1e3
-# Distances at which the mass must not be lower than where a line ends. Farther out, the rounding
-# of a direction leaves a narrow ridge.
-FARTHER = 2.0 ** np.array([30, 37, 44])
+# Directions that are no axis: in how many dimensions, how large a part of the changes of a gradient
+# may be along them, gradients for each dimension, how many of them the others are compared with,
+# and the longest step: longer ones are not exact.
+MOST_CURVED, FLAT, GRADIENTS, CENTRES, LONGEST = 100, 1e-8, 4, 3, 1e3
+# Distances between which the mass must fall beyond the end of a line, if it ever does. There the
+# last digits of a direction lead off a narrow ridge, which one with so many digits may keep, and
+# beyond the first few distances all that are no axes leave it.
+FARTHER, ROUNDED, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 2, 12
+# A step of a logarithm is no longer, so that there are enough doublings before its end.
+LARGEST = 4.0
+# Where draws have come to the end of a line, it is followed from so many deviations before them.
+BACK = 256.0
 # A coordinate moves along a line if it moves this far relative to the one that moves most.
 SHARED = 0.3
 # Rays go to so many of the draws that are farthest from the middle, none of them nearly along
 # another. Chains in a cone without an end drift along it.
 RAYS, ALIKE = 4, 0.99
+
+
+# Types and constraints of parameters whose unconstrained coordinates are logarithms.
+_BOUNDS = ({"lower"}, {"upper"})
+_ORDERED = {"ordered": 2, "positive_ordered": 1}
+
+
+def logarithms(program: Program, names: Sequence[str]) -> list[int]:
+    """Places of coordinates that are logarithms of a distance to a bound or the next cutpoint.
+
+    Parameters
+    ----------
+    names
+        Names of the unconstrained coordinates, such as ``"tau"`` or ``"c.2"``.
+    """
+    first = {
+        one.name: 0 if one.constraints.keys() in _BOUNDS else _ORDERED.get(one.type, math.inf)
+        for one in program.parameters
+    }
+    parts = [name.split(".") for name in names]
+    # Elements of tuples, such as `p:1`, are none.
+    return [
+        k
+        for k, (name, *index) in enumerate(parts)
+        if first.get(name, math.inf) <= int((index or "0")[-1])
+    ]
 
 
 class Endless(NamedTuple):
@@ -56,12 +95,65 @@ class Endless(NamedTuple):
     evaluations: int = 0
 
 
+@dataclass(frozen=True)
+class _Space:
+    """Coordinates w of a density's space, of which some are e^x or log|x|, and the rest x.
+
+    Lines go through draws in w. The density of w has the Jacobian of the map.
+
+    Attributes
+    ----------
+    density
+        The density of x.
+    opened, closed, exponents : shape (D,)
+        Whether w is e^x, and whether it is log|x|, in which lines do not change signs. And whether
+        it is a logarithm, so that its numbers end near 700.
+    """
+
+    density: Density
+    opened: Array = field(repr=False)
+    closed: Array = field(repr=False)
+    exponents: Array = field(repr=False)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the coordinates are others than x."""
+        return bool(self.opened.any() or self.closed.any())
+
+    def of(self, x: Array) -> Array:
+        """The points x in these coordinates, shape (n, D)."""
+        w = x.copy()
+        w[:, self.opened] = np.exp(x[:, self.opened])
+        w[:, self.closed] = np.log(np.abs(x[:, self.closed]))
+        return w
+
+    def slopes(self, x: Array, gradients: Array) -> Array:
+        """Gradients with respect to w of its log density, at points x with those of x's."""
+        rates, added = np.ones_like(x), np.zeros_like(x)
+        rates[:, self.opened] = np.exp(-x[:, self.opened])
+        rates[:, self.closed] = x[:, self.closed]
+        added[:, self.opened] = -rates[:, self.opened]
+        added[:, self.closed] = 1.0
+        return gradients * rates + added
+
+    def log_densities(self, w: Array, start: Array) -> Array:
+        """Log densities at w, shape (n, D), on lines through draws x; −inf outside."""
+        x, opened = w.copy(), w[:, self.opened]
+        inside = (opened > 0).all(axis=1)
+        x[:, self.opened] = np.log(np.where(opened > 0, opened, 1.0))
+        x[:, self.closed] = np.copysign(np.exp(w[:, self.closed]), start[..., self.closed])
+        values = self.density.log_densities(x)
+        values += w[:, self.closed].sum(axis=1) - x[:, self.opened].sum(axis=1)
+        return np.where(inside & np.isfinite(values), values, -np.inf)
+
+
 def endless(
     density: Density,
     names: Sequence[str],
     x: Array,
     log_weights: Array,
     *,
+    logs: Sequence[int] = (),
     by_gradients: bool = True,
 ) -> Endless:
     """Find along which lines a density's integral has no end.
@@ -76,109 +168,168 @@ def endless(
         Unconstrained draws.
     log_weights : shape (n,)
         Their log weights at the target.
+    logs
+        Coordinates that are logarithms of what the user wrote.
     by_gradients
         Whether lines also go where gradients say that the density is flat.
     """
     weighty = np.isfinite(log_weights)
-    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
+    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS or not np.ptp(x, axis=0).any():
         return Endless()
     x, weights = x[weighty], np.exp(log_weights[weighty] - log_weights[weighty].max())
     weights /= weights.sum()
     few = np.square(weights).sum() * FEWEST > 1  # and have no width
     wide = np.full(len(x), 1 / len(x)) if few else weights
-    log_densities = density.log_densities
     places = np.searchsorted(np.cumsum(weights), (np.arange(THROUGH) + 0.5) / THROUGH)
     starts = x[np.minimum(places, len(x) - 1)]
-    steps, gradients = _directions(density if by_gradients else None, x, wide)
-    if not len(steps):  # all draws are one point
-        return Endless()
-    # Along a ray, coordinates move in their own units.
-    rays, deviations = _rays(x[weights > 0])
-    units = np.concatenate([np.ones_like(steps), np.broadcast_to(deviations, rays.shape)])
-    steps = np.concatenate([steps, rays])
-    lines = [(start, step) for start in starts for step in steps]
-    looks = np.array([s + DISTANCES[k] * d for s, d in lines for k in LOOKS])
-    found = log_densities(np.concatenate([starts, looks])).reshape(-1)
-    tops = np.repeat(found[: len(starts)], len(steps))
-    seen = found[len(starts) :].reshape(-1, len(LOOKS))
-    seen += np.log(DISTANCES[list(LOOKS)])
-    # Where exp overflows, the density may vanish at the second place of a line without an end.
-    high = np.where(np.isfinite(seen), seen, -np.inf) > tops[:, None] - DROP
-    vanishes = ~np.isfinite(seen)
-    alive = (high | vanishes).all(axis=1)
-    spent = found.size
-    blamed = np.zeros(x.shape[1], bool)
-    is_ray = np.arange(len(lines)) % len(steps) >= len(steps) - len(rays)
-    # Rays name whatever moves along them, and so come last.
-    for line in np.concatenate([np.flatnonzero(alive & ~is_ray), np.flatnonzero(alive & is_ray)]):
-        if is_ray[line] and blamed.any():
-            break
-        start, step = lines[int(line)]
-        spent += len(DISTANCES)
-        if _has_no_end(log_densities, start, step):
-            moved = np.abs(step) / units[int(line) % len(steps)]
-            blamed |= moved >= SHARED * moved.max()
-    along = tuple(names[int(axis)] for axis in np.flatnonzero(blamed))
-    return Endless(along, gradients, spent)
+    curved = by_gradients and 1 < x.shape[1] <= MOST_CURVED
+    count = GRADIENTS * x.shape[1] if curved else 0
+    rows = _farthest(x)[: len(x) // 2][:: 1 + len(x) // 2 // max(count, 1)][:count]
+    gradients = density.log_density_gradients(rows)[1]
+    found, evaluations = np.zeros(x.shape[1], bool), 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for space in _spaces(density, x, logs):
+            w = space.of(x)
+            flat = _flattest(space.slopes(rows, gradients), w, wide)
+            deviations = _deviations(w, wide)
+            if not space.is_mapped:  # axes are the same lines in all spaces
+                flat = np.concatenate([np.diag(deviations), flat])
+            lines = np.concatenate([flat, -flat]), deviations
+            # Rays name whatever moves along them, and so come last.
+            for steps, units in (lines, _rays(w[weights > 0])):
+                if not found.any():
+                    found, more = _without_end(space, starts, steps, units)
+                    evaluations += more
+    along = tuple(names[int(axis)] for axis in np.flatnonzero(found))
+    return Endless(along, len(rows), evaluations)
 
 
-def _directions(density: Density | None, x: Array, weights: Array) -> tuple[Array, int]:
-    """Steps of a standard deviation both ways, along axes and flat directions; gradients spent."""
-    centred = (x - weights @ x) * np.sqrt(weights)[:, None]
-    deviations = np.sqrt(np.square(centred).sum(axis=0))
-    steps, spent = np.diag(deviations), 0
-    if density is not None and 1 < x.shape[1] <= MOST_CURVED and deviations.all():
-        rows = x[:: -(-len(x) // (GRADIENTS * x.shape[1]))]
-        flat, spent = _flattest(density, rows, deviations), len(rows)
-        lengths = np.sqrt(np.square(centred @ flat.T).sum(axis=0))
-        steps = np.concatenate([steps, flat * np.minimum(lengths, LONGEST)[:, None]])
-    steps = steps[np.abs(steps).max(axis=1) > 0]
-    return np.concatenate([steps, -steps]), spent
+def _deviations(w: Array, weights: Array) -> Array:
+    return np.sqrt(weights @ np.square(w - weights @ w))
 
 
-def _ends_far_away(
-    log_densities: Callable[[Array], Array], start: Array, step: Array, mass: float
-) -> bool:
-    """Whether the mass falls off beyond all distances of lines, as by a very wide prior.
+def _spaces(density: Density, x: Array, logs: Sequence[int]) -> list[_Space]:
+    """The spaces in which to follow lines, that of x first."""
+    none = np.zeros(x.shape[1], bool)
+    opened = none.copy()
+    opened[list(logs)] = True
+    closed = ~opened & (x != 0).all(axis=0)
+    # A scale of which draws have all sizes has no steps of its own.
+    narrow = opened & (np.median(np.abs(x - np.median(x, axis=0)), axis=0) <= LARGEST)
+    several = x.shape[1] > 1
+    maps = [(none, none), *[(narrow, none)] * bool(narrow.any()), *[(none, closed)] * several]
+    return [_Space(density, o, c, (opened & ~o) | c) for o, c in maps]
 
-    Draws may have come but a small part of the way. Where exp overflows, nothing is told.
+
+def _farthest(x: Array) -> Array:
+    """Draws, those that are farthest from the middle first."""
+    middle = np.median(x, axis=0)
+    deviations = np.median(np.abs(x - middle), axis=0)
+    scaled = (x - middle) / np.where(deviations > 0, deviations, 1.0)
+    return x[np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")]
+
+
+def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tuple[Array, int]:
+    """Which coordinates move along lines without an end, shape (D,), and the log densities spent.
+
+    Parameters
+    ----------
+    starts : shape (m, D)
+        Draws x that lines go through.
+    steps, units : shapes (k, D) and (D,)
+        A deviation along each line, and the units in which coordinates move.
     """
-    found = log_densities(start + FARTHER[:, None] * step) + np.log(FARTHER)
-    return bool((found[np.isfinite(found)] < mass - DROP).any())
+    blamed = np.zeros(starts.shape[1], bool)
+    farthest = np.abs(steps[:, space.exponents]).max(axis=1, initial=LARGEST, keepdims=True)
+    steps = steps * LARGEST / farthest
+    lines = [(start, step) for start in starts for step in steps if step.any()]
+    if not lines:
+        return blamed, 0
+    x, along = (np.array(some) for some in zip(*lines, strict=True))
+    w, looks, spent = space.of(x), DISTANCES[list(LOOKS)], 0
+    mass = np.full((len(lines), len(looks)), -np.inf)
+    for back in (0.0, BACK):
+        short = np.flatnonzero(np.isfinite(mass).sum(axis=1) < 2)
+        w[short] -= back * along[short]
+        moved = w[short, None] + looks[:, None] * along[short, None]
+        repeated = np.repeat(x[short], len(looks), axis=0)
+        seen = space.log_densities(moved.reshape(repeated.shape), repeated)
+        mass[short] = seen.reshape(len(short), len(looks)) + np.log(looks)
+        spent += seen.size
+    for line in np.flatnonzero([_may_go_on(one) for one in mass]):
+        spent += len(DISTANCES)
+        if _has_no_end(partial(space.log_densities, start=x[line]), w[line], along[line]):
+            moves = np.abs(along[line]) / units
+            blamed |= moves >= SHARED * moves.max()
+    return blamed, spent
+
+
+def _may_go_on(mass: Array) -> bool:
+    """Whether the mass of doublings does not fall between the last two looks that have some."""
+    seen = mass[np.isfinite(mass)]
+    return len(seen) > 1 and bool(seen[-1] > seen[-2] - DROP)
 
 
 def _rays(x: Array) -> tuple[Array, Array]:
     """Steps of a deviation towards the farthest draws, and the deviations of the coordinates."""
     middle = np.median(x, axis=0)
     deviations = np.median(np.abs(x - middle), axis=0)
-    if x.shape[1] < 2 or not deviations.all():
-        return np.empty((0, x.shape[1])), deviations
-    scaled = (x - middle) / deviations
-    lengths = np.linalg.norm(scaled, axis=1)
+    if x.shape[1] < 2 or not (deviations > 0).all():
+        return np.empty((0, x.shape[1])), np.ones(x.shape[1])
+    # Far away, the middle itself is a direction inside the cone.
+    rays = np.concatenate([middle[None], _farthest(x)[: 10 * RAYS] - middle]) / deviations
+    # What drifts leaves all else behind, which stays where it is on the first of each two.
+    moves = np.abs(rays) >= SHARED * np.abs(rays).max(axis=1, keepdims=True)
+    both = np.stack([np.where(moves, rays, 0.0), rays], axis=1).reshape(-1, x.shape[1])
+    return _apart(both, 2 * RAYS) * deviations, deviations
+
+
+def _apart(vectors: Array, most: int) -> Array:
+    """The first unit vectors of which none are nearly alike, shape (n, D)."""
     found: list[Array] = []
-    for place in np.argsort(-lengths)[: 10 * RAYS]:
-        ray = scaled[place] / lengths[place]
-        if all(ray @ other < ALIKE for other in found):
-            found.append(ray)
-    return np.array(found[:RAYS]) * deviations, deviations
+    for vector in vectors[vectors.any(axis=1)]:
+        unit = vector / np.linalg.norm(vector)
+        if all(unit @ other < ALIKE for other in found):
+            found.append(unit)
+    return np.array(found[:most]).reshape(-1, vectors.shape[1])
 
 
-def _flattest(density: Density, rows: Array, deviations: Array) -> Array:
-    """Unit vectors along which no gradient at draws has a part, shape (n, D).
+def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
+    """Steps of a deviation along which gradients, shape (m, D), do not differ, shape (n, D).
 
     Where parameters enter a density by their sums and differences alone, all gradients are
-    orthogonal to the same directions.
+    orthogonal to the same directions. Along others the density is that of an exponential, and has
+    no end on one side. Far from the middle both may be so where draws drift.
     """
-    dimension = rows.shape[1]
-    with np.errstate(all="ignore"):
-        scaled = np.array([density.log_density_gradient(row)[1] for row in rows]) * deviations
-        lengths = np.linalg.norm(scaled, axis=1)
+    deviations = _deviations(w, weights)
+    if len(slopes) <= 2 * w.shape[1]:
+        return np.empty((0, w.shape[1]))
+    scaled = slopes * deviations
+    away = np.abs(scaled - np.median(scaled, axis=0)).sum(axis=1)
+    # Some draws are where the density is not yet flat, and the first may be one of them.
+    several = [_null_space(scaled - scaled[k]) for k in np.argsort(away, kind="stable")[:CENTRES]]
+    flat = max(several, key=len)
+    if len(flat) > 1:  # draws drift along some of the directions between these
+        scaled = (w - weights @ w) / np.where(deviations > 0, deviations, 1.0) @ flat.T
+        farthest = np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")
+        flat = _apart(scaled[farthest[: 10 * RAYS]] @ flat, RAYS)
+    found = flat * deviations
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return found * np.minimum(_deviations(w @ found.T, weights), LONGEST)[:, None]
+
+
+def _null_space(changes: Array) -> Array:
+    """Orthonormal vectors along which most changes have no part, shape (k, D)."""
+    dimension = changes.shape[1]
+    lengths = np.linalg.norm(changes, axis=1)
     sound = np.isfinite(lengths) & (lengths > 0)
     if sound.sum() < 2 * dimension:
         return np.empty((0, dimension))
-    _, values, vectors = np.linalg.svd(scaled[sound] / lengths[sound, None], full_matrices=False)
-    found = vectors[values < FLAT * values[0]][:DIRECTIONS] * deviations
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    changes = changes[sound] / lengths[sound, None]
+    vectors = np.linalg.svd(changes, full_matrices=False)[2]
+    least = np.argsort(np.abs(changes @ vectors[-1]), kind="stable")[: -(-len(changes) // 2)]
+    _, values, vectors = np.linalg.svd(changes[least], full_matrices=False)
+    return vectors[values < FLAT * values[0]]
 
 
 def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Array) -> bool:
@@ -190,10 +341,14 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
         return False
     mass = (found + np.log(DISTANCES))[:end]
     last = mass[-2 * DOUBLINGS - 1 :]
-    kept = last[2:] - last[:-2]
-    flat = (kept > np.log(KEEPS)).all() and last[-1] > mass.max() + np.log(MATTERS)
-    if not flat or end == len(finite):
-        return bool(flat) and not _ends_far_away(log_densities, start, step, float(mass[-1]))
+    if not (last[2:] - last[:-2] > np.log(KEEPS)).all():
+        return False
+    if end == len(finite):
+        return not _ends_far_away(log_densities, start, step, float(mass[-1]))
+    # With more digits it would fall off, as that of a logarithm may do over all of its numbers.
+    moved = np.abs(step).max() * (DISTANCES[end - 1] - DISTANCES[end - 3])
+    if (found[end - 1] - found[end - 3]) * np.abs(LIMITS).max() / moved < np.log(KEEPS):
+        return False
     inside, outside = DISTANCES[end - 1], DISTANCES[end]
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
@@ -203,3 +358,21 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
             outside = middle
     edge = (start + inside * step)[step != 0]
     return bool((np.abs(edge[:, None] - LIMITS) < NEAR).any())
+
+
+def _ends_far_away(
+    log_densities: Callable[[Array], Array], start: Array, step: Array, mass: float
+) -> bool:
+    """Whether the mass falls off beyond all distances of lines, as by a very wide prior.
+
+    Draws may have come but a small part of the way. Where exp overflows, nothing is told.
+    """
+    length = np.abs(step).max()
+    distances = FARTHER[: None if np.count_nonzero(step) == 1 else ROUNDED]
+    found = np.array([
+        log_densities(start + distances[:, None] * one)
+        for one in (step, np.round(step / length, DIGITS) * length)
+    ])  # fmt: skip
+    highest = np.log(distances) + found.max(axis=0)
+    seen = np.array([mass, *highest[np.isfinite(highest)]])
+    return bool((np.diff(seen) < -DROP).any())

@@ -18,12 +18,11 @@ from stanct.common.errors import EngineError, ProgramError, SamplingError, short
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
-from stanct.path.bias import Bias, CopyBias, PowerBias
-from stanct.path.gaussian import GaussianBase
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
+from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
@@ -136,9 +135,9 @@ class ProgramTarget:
         sampled = self.program.parameter_names
         return tuple(name for name in self._users.parameter_names if name not in sampled)
 
-    def code(self, kind: str) -> str:
-        """Generate the program of one kind."""
-        return generate(self.program, kind, prefix=self.prefix)
+    def code(self, kind: str, **variant: bool) -> str:
+        """Generate the program of one kind; see `generate`."""
+        return generate(self.program, kind, prefix=self.prefix, **variant)
 
     @cached_property
     def density_recipe(self) -> Recipe:
@@ -203,37 +202,6 @@ class ProgramTarget:
     def by_cmdstan(self) -> bool:
         """Whether CmdStan compiles the density, because the embedded engine cannot run it."""
         return bool(self.density.recipe.home)
-
-    def joint_recipe(self, base: GaussianBase, bias: Bias) -> Recipe:
-        """Return the joint program with data, base and bias."""
-        names = _base_and_bias(base, bias)
-        extra = {self.prefix + name: value for name, value in names.items()}
-        return Recipe(self.code("joint"), self.data.extended(extra))
-
-    def pseudo_extended_recipe(
-        self, base: GaussianBase, bias: CopyBias, copies: int, fixed_beta: Array | None
-    ) -> Recipe:
-        """Return the pseudo-extended program of N copies with data, base, bias and prior of β.
-
-        With a `PowerBias` the copies follow powers of the target.
-
-        Parameters
-        ----------
-        fixed_beta : shape (N,)
-            The fixed β of the copies; None if they are estimated.
-        """
-        names = {
-            **_base_and_bias(base, bias),
-            "log_g": bias.log_prior,
-            "N": copies,
-            "estimate_beta": int(fixed_beta is None),
-            "fixed_beta": np.zeros(0) if fixed_beta is None else fixed_beta,
-            "from_base": int(not isinstance(bias, PowerBias)),
-            "least_beta": bias.bounds[0] if isinstance(bias, PowerBias) else 0.0,
-            "most_beta": bias.bounds[1] if isinstance(bias, PowerBias) else 1.0,
-        }
-        extra = {self.prefix + name: value for name, value in names.items()}
-        return Recipe(self.code("pseudo_extended"), self.data.extended(extra))
 
     def unconstrain(self, block: DrawBlock, chain: int, rng: np.random.Generator) -> Array:
         """Return the unconstrained points of one chain of the density program, shape (draws, D).
@@ -381,32 +349,6 @@ def _may_round(parameter: Declaration) -> bool:
     return True
 
 
-def _base_and_bias(base: GaussianBase, bias: Bias | CopyBias) -> dict[str, Any]:
-    """Return the data of the whitened programs for base and bias; names have no prefix."""
-    diagonal = np.diag(base.scale)
-    is_dense = np.count_nonzero(base.scale) > base.dimension
-    return {
-        **whitening_data(base.mean, base.scale if is_dense else diagonal),
-        "K": bias.beta.size,
-        "bias_beta": bias.beta,
-        "bias": bias.value,
-    }
-
-
-def whitening_data(mean: Array, scale: Array) -> dict[str, Any]:
-    """Return the data of the whitened programs for m, shape (D,), and L; names have no prefix.
-
-    `scale` is L, shape (D, D), or its diagonal, shape (D,), if L is diagonal.
-    """
-    is_dense = scale.ndim == 2
-    return {
-        "D": mean.size,
-        "base_mean": mean,
-        "is_dense": int(is_dense),
-        "base_scale": scale if is_dense else scale[:, None],
-    }
-
-
 def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
     """Build a density; Stan's errors are translated into the user's terms."""
     try:
@@ -480,6 +422,8 @@ def _placed(program: Program, message: str) -> ProgramError:
     column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
+    if new := in_new_words("\n".join(lines[line - 1 :]), words):
+        return program.syntax.source.error(offset, new)
     words = shortened(words, 600)
     return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
 

@@ -8,93 +8,116 @@ The others are therefore moved to the top of the slice of each τ, and its curva
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from stanct.common.arrays import Array
+from stanct.path.curvature import Colouring, Gradients
 
-Gradient = Callable[[Array], tuple[float, Array]]
-
-# How far the log of a scale goes both ways from its middle, each four times as far as the one
-# before last, and the share of the mass per distance that each must keep of the one before.
-DISTANCES, KEEPS = (8.0, 16.0, 32.0, 64.0, 128.0), 0.97
+# How far the log of a scale goes both ways from its middle, each with the share of the mass before
+# it that is kept where there is no end. Those far away are for priors on wide scales.
+DISTANCES = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995, 32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
+NEAR = 17.0
 # In how many dimensions; Newton steps in a slice, and when one is so small that it was the last.
-MOST_DIMENSIONS, STEPS, SMALL = 40, 25, 1e-3
-# The step of differences, in deviations.
-DIFFERENCE = 1e-3
+MOST_DIMENSIONS, STEPS, SMALL = 300, 25, 1e-3
+# The step of differences, in deviations, and draws that tell which coordinates are coupled.
+DIFFERENCE, PLACES = 1e-3, 3
+# Where log densities a step apart differ by more nats, they have too few digits to tell a mass.
+ROUNDED = 1e-4
 
 
-def endless_scales(gradient: Gradient, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
+def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
     """The scales along which slices keep their mass for ever, and the gradients spent.
 
     Parameters
     ----------
-    gradient
-        Log density and its gradient, in the unconstrained space.
+    gradients
+        Log densities and their gradients at points, in the unconstrained space.
     x : shape (n, D)
         Unconstrained draws.
     scales
         Coordinates that are logarithms of scales.
     """
-    if not 1 < x.shape[1] <= MOST_DIMENSIONS:
+    if not scales or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
     spent = 0
 
-    def counted(point: Array) -> tuple[float, Array]:
+    def counted(points: Array) -> tuple[Array, Array]:
         nonlocal spent
-        spent += 1
-        return gradient(point)
+        spent += len(points)
+        return gradients(points)
 
     middle = np.median(x, axis=0)
     deviations = np.median(np.abs(x - middle), axis=0)
     if not deviations.all():
         return [], 0
     with np.errstate(all="ignore"):
-        found = [k for k in scales if _has_no_end(counted, middle, deviations, k)]
+        places = x[:: -(-len(x) // PLACES)]
+        units = np.broadcast_to(deviations, places.shape)
+        dense = Colouring.dense(x.shape[1])
+        second = dense.second_derivatives(counted, places, counted(places)[1], units, DIFFERENCE)
+        coupled = np.logical_or.reduce(second != 0)
+        found = [k for k in scales if _Slices(counted, deviations, coupled, k).have_no_end(middle)]
     return found, spent
 
 
-def _has_no_end(gradient: Gradient, middle: Array, deviations: Array, scale: int) -> bool:
-    for side in (-1.0, 1.0):
-        point = middle.copy()
-        masses: list[float] = []
-        for distance in (0.0, *DISTANCES):
-            point[scale] = middle[scale] + side * distance
-            mass = _slice(gradient, point, deviations, scale)
-            # A slice of a millionth of the middle's density never matters.
-            if mass is None or mass < (masses or [mass])[0] - math.log(1e6):
-                break
-            masses.append(mass)
-        else:
-            kept = np.diff(masses[-4:])
-            if (kept > math.log(KEEPS)).all():
-                return True
-    return False
+class _Slices:
+    """The slices of one scale."""
 
+    def __init__(self, gradients: Gradients, deviations: Array, coupled: Array, scale: int) -> None:
+        self._gradients = gradients
+        self._scale = scale
+        self._rest = np.delete(np.arange(deviations.size), scale)
+        self._deviations = deviations[self._rest]
+        self._colouring = Colouring.of(coupled[np.ix_(self._rest, self._rest)])
 
-def _slice(gradient: Gradient, point: Array, deviations: Array, scale: int) -> float | None:
-    """Log mass of a slice by its curvature at its top, to which `point` moves; None without one."""
-    rest = np.delete(np.arange(point.size), scale)
-    for _ in range(STEPS):
-        value, slope = gradient(point)
-        curvature = np.empty((rest.size, rest.size))
-        for row, k in enumerate(rest):
-            step = np.zeros(point.size)
-            step[k] = DIFFERENCE * deviations[k]
-            ahead, behind = gradient(point + step)[1], gradient(point - step)[1]
-            curvature[row] = (behind - ahead)[rest] / (2 * step[k])
-        curvature = (curvature + curvature.T) / 2
-        units = 1 / np.sqrt(np.diag(curvature))
-        if not (np.isfinite(value) and np.isfinite(units).all()):
-            return None
-        try:
-            factor = cho_factor(units[:, None] * curvature * units, lower=True)
-        except (LinAlgError, ValueError):
-            return None
-        move = cho_solve(factor, units * slope[rest])
-        if np.abs(move).max() < SMALL:
-            return float(value + np.log(units).sum() - np.log(np.diag(factor[0])).sum())
-        point[rest] += move * units
-    return None
+    def have_no_end(self, middle: Array) -> bool:
+        """Whether they keep their mass on one side of the middle."""
+        inside, _ = self._slice(middle[self._rest], middle[self._scale])
+        return any(self._go_on(inside, middle[self._scale], side) for side in (-1.0, 1.0))
+
+    def _go_on(self, inside: Array, middle: float, side: float) -> bool:
+        last = -math.inf
+        for distance, share in DISTANCES.items():
+            inside, mass = self._slice(inside, middle + side * distance)
+            if math.isnan(mass):  # too few digits so far away
+                return distance > NEAR
+            if mass == -math.inf or (share and mass < last + math.log(share)):
+                return False
+            last = mass
+        return True
+
+    def _slice(self, inside: Array, at: float) -> tuple[Array, float]:
+        """The top of a slice, and its log mass by the curvature there; NaN without one."""
+        units = self._deviations
+
+        def gradients(points: Array) -> tuple[Array, Array]:
+            values, slopes = self._gradients(np.insert(points, self._scale, at, axis=1))
+            return values, slopes[:, self._rest]
+
+        for _ in range(STEPS):
+            values, slopes = gradients(inside[None])
+            if values[0] == -np.inf:
+                return inside, -math.inf
+            curvature = -self._colouring.second_derivatives(
+                gradients, inside[None], slopes, units[None], DIFFERENCE
+            )[0]
+            lengths = 1 / np.sqrt(np.diag(curvature))  # in units
+            if not np.isfinite(lengths).all():
+                return inside, math.nan
+            try:
+                factor = cho_factor(lengths[:, None] * curvature * lengths, lower=True)
+            except (LinAlgError, ValueError):
+                return inside, math.nan
+            units = units * lengths
+            move = cho_solve(factor, units * slopes[0])
+            if np.abs(move).max() < SMALL:
+                step = DIFFERENCE * units * np.array([[1.0], [-1.0]])
+                if not (np.abs(gradients(inside + step)[0] - values) < ROUNDED).all():
+                    return inside, math.nan
+                log_determinant = 2 * np.log(np.diag(factor[0])).sum()
+                return inside, float(values[0] + np.log(units).sum() - log_determinant / 2)
+            inside = inside + move * units
+        return inside, math.nan

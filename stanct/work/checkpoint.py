@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from stanct.common.arrays import read_archive
 from stanct.common.drafts import write_whole
@@ -80,6 +79,8 @@ class Journal:
         self._begun = self._flushed = time.monotonic()
         self._warned = self._sealed = False
         self.before: Callable[[], object] = lambda: None
+        from filelock import FileLock  # most runs have no checkpoint
+
         # Not bound to a thread, because any thread may end the run.
         self._lock = FileLock(self._folder / "lock", thread_local=False)
         try:
@@ -167,6 +168,8 @@ class Journal:
 
     def _claim(self) -> None:
         """Lock the folder against other processes; the lock ends with its process."""
+        from filelock import Timeout
+
         self._folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in self._folder.iterdir()} - {"lock"}
         if names and HEAD not in names and not all(name.startswith(".new-") for name in names):

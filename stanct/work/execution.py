@@ -468,7 +468,12 @@ def executing(
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
         save = journal.flush if journal else lambda: None
-        with heeding_signals(save), deadline(max_seconds, since), one_blas_thread():
+        with (
+            heeding_signals(save),
+            deadline(max_seconds, since),
+            one_blas_thread(),
+            Bar(0, "run", shown=progress),
+        ):
             yield Execution(seed, executor, threads, progress, place, journal, shelves)
     except OutOfTime as stop:
         told = f"max_seconds={max_seconds:g} passed before every chain had draws that count."

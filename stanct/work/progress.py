@@ -1,74 +1,88 @@
-"""Progress bars that never stop or slow the sampling, whatever happens to stderr."""
+"""Progress that never stops or slows the sampling, whatever happens to stderr.
+
+One line shows the bar that was opened last. A thread draws it again and again, so that a stage that
+reports nothing for a while is seen to go on.
+"""
 
 from __future__ import annotations
 
 import select
+import shutil
 import sys
+import threading
 import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tqdm.auto import tqdm
-
+TICK, LEAST = 0.5, 0.1
+"""Seconds between two looks of the thread, and between two drawings at least."""
 EVERY, GROWTH = 10.0, 0.1
 """Off a terminal: seconds between lines at least, and as a share of what the stage has taken."""
+SURE = 2.0
+"""Seconds of a stage after which its time left is told."""
 
 
 class Bar:
-    """A progress bar on a terminal, a widget in notebooks, and lines in files and pipes.
+    """One stage of the work: a line on a terminal and in notebooks, lines in files and pipes.
 
-    A bar is drawn at most ten times a second. A line is written every ten seconds, and less often
-    the longer a stage takes.
+    On a terminal the line has the stage, its share, its seconds so far and its seconds left, and is
+    drawn twice a second. Elsewhere a line is written every ten seconds, and less often the longer a
+    stage takes.
 
     Output that stderr cannot take at once is dropped, as with a pipe that nobody reads or a stopped
-    terminal. After the first error of any kind the bar is silent.
+    terminal. After the first error of any kind stderr is left alone.
 
     Parameters
     ----------
     total, unit
-        Number of units, and their name.
+        Number of units, and their name; 0 where there is nothing to count.
     label
-        Text before the bar.
+        Name of the stage.
     shown
-        Whether the bar is drawn.
+        Whether it is shown.
     """
 
-    def __init__(self, total: int, label: str, *, unit: str, shown: bool) -> None:
-        self._bar: tqdm | _Lines | None = None
-        self.shown = shown
+    def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:
+        self.total, self.label, self.unit, self.shown = total, label, unit, shown
+        self._done, self._note = 0, ""
+        self._began = time.monotonic()
         if shown and sys.stderr is not None:
-            self._try(lambda: self._open(total, label, unit))
-
-    def _open(self, total: int, label: str, unit: str) -> None:
-        if not _can_draw():
-            self._bar = _Lines(total, label, unit)
-            return
-        self._bar = tqdm(
-            total=total, desc=label, unit=unit, leave=False, mininterval=0.1, file=_Patient()
-        )
+            _line.open(self)
 
     def update(self, count: int = 1) -> None:
         """Count further units as done."""
-        self._try(lambda: self._bar and self._bar.update(count))
+        self._done += count
+        if self.shown:
+            _line.draw()
 
     def note(self, text: str) -> None:
-        """Show a text beside the bar; characters that stderr cannot encode become "?"."""
-        coding = getattr(sys.stderr, "encoding", None) or "utf-8"
-        plain = text.encode(coding, "replace").decode(coding)
-        self._try(lambda: self._bar and self._bar.set_postfix_str(plain))
+        """Show a text behind the numbers; characters that stderr cannot encode become "?"."""
+        self._note = text
 
     def expect(self, total: int) -> None:
         """Correct the total number of units."""
-        self._try(lambda: self._bar and setattr(self._bar, "total", total))
+        self.total = total
 
-    def _try(self, draw: Any) -> None:
-        try:
-            draw()
-        except Exception:  # from a widget; `_Patient` catches the errors of stderr
-            if self._bar is not None:
-                self._bar.disable = True
-            self._bar = None
+    @property
+    def seconds(self) -> float:
+        """Seconds since the stage began."""
+        return time.monotonic() - self._began
+
+    @property
+    def text(self) -> str:
+        """Stage, units, share, seconds so far and left, and the note."""
+        taken = self.seconds
+        parts = [f"{taken:.0f} s"]
+        if self._done > 0 and self.total:
+            total = max(self.total, self._done)  # a stage may make more than was expected
+            share = self._done / total
+            units = f" {self.unit}s" if self.unit else ""
+            parts.insert(0, f"{self._done:,} of {total:,}{units} ({share:.0%})")
+            if taken > SURE and share < 1:
+                parts.append(f"about {taken * (1 / share - 1):.0f} s left")
+        note = f"; {self._note}" if self._note else ""
+        return f"{self.label}: {', '.join(parts)}{note}"
 
     def __enter__(self) -> Self:
         return self
@@ -79,78 +93,115 @@ class Bar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._try(lambda: self._bar and self._bar.close())
+        if self.shown:
+            _line.close(self)
 
 
-def _can_draw() -> bool:
-    """Whether this is a terminal, or a notebook, where tqdm is a widget."""
-    return sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
+class _Line:
+    """The line of the innermost open bar, and the thread that draws it."""
 
-
-class _Lines:
-    """What `Bar` needs of tqdm, as lines of text."""
-
-    last = float("-inf")  # time of the last line of any stage
-
-    def __init__(self, total: int, label: str, unit: str) -> None:
-        self.total, self.disable = total, False
-        self._label, self._unit, self._note = label, unit, ""
-        self._done = 0
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._bars: list[Bar] = []
+        self._ended = threading.Event()
         self._file = _Patient()
-        self._began = time.monotonic()
-        # The first line of a run, too, comes after a while only.
-        if self._began - _Lines.last > 10 * EVERY:
-            _Lines.last = self._began
+        self._width = 0  # characters of the line on the screen
+        self._drawn = float("-inf")
+        self._told = float("-inf")  # time of the last line of any stage off a terminal
 
-    def update(self, count: int) -> None:
-        self._done += count
+    def open(self, bar: Bar) -> None:
+        """Show a bar in place of the one that was opened before."""
+        with self._lock, suppress(Exception):
+            self._bars.append(bar)
+            if len(self._bars) > 1:
+                return
+            self._file, self._drawn = _Patient(), float("-inf")
+            # The first line of a run, too, comes after a while only.
+            if (now := time.monotonic()) - self._told > 10 * EVERY:
+                self._told = now
+            self._ended = threading.Event()
+            threading.Thread(target=self._tick, args=(self._ended,), daemon=True).start()
+
+    def close(self, bar: Bar) -> None:
+        """Show the bar that was opened before, if any."""
+        with self._lock, suppress(Exception):
+            self._bars = [other for other in self._bars if other is not bar]
+            if self._bars:
+                self._bars[-1].note(f"after {bar.label}")
+                return
+            self._ended.set()
+            self._clear()
+
+    def _tick(self, ended: threading.Event) -> None:
+        while not ended.wait(TICK):
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the line, or write one, if it is time."""
         now = time.monotonic()
-        taken = now - self._began
-        if not self._done or now - _Lines.last < max(EVERY, GROWTH * taken):
+        if now - self._drawn < LEAST:
             return
-        _Lines.last = now
-        note = f" ({self._note})" if self._note else ""
-        self._file.write(
-            f"{self._label}: {self._done} of {self.total} {self._unit}s{note}, {taken:.0f} s\n"
-        )
+        with self._lock, suppress(Exception):
+            if not self._bars:
+                return
+            self._drawn = now
+            bar = self._bars[-1]
+            if _can_draw():
+                self._put(bar.text)
+            elif now - self._told >= max(EVERY, GROWTH * bar.seconds):
+                self._told = now
+                self._file.write(f"{_encodable(bar.text)}\n")
 
-    def set_postfix_str(self, text: str) -> None:
-        self._note = text
+    def _put(self, text: str) -> None:
+        short = _encodable(text)[: shutil.get_terminal_size().columns - 1]
+        self._file.write(f"\r{short.ljust(self._width)}")
+        self._width = len(short)
 
-    def close(self) -> None:
-        """Say nothing: what comes next tells that the stage is over."""
+    def _clear(self) -> None:
+        if self._width:
+            self._file.write(f"\r{' ' * self._width}\r")
+            self._width = 0
+
+    def say(self, text: str) -> None:
+        """Print a line above the line."""
+        with self._lock, suppress(Exception):
+            self._clear()
+            (self._file if self._bars else _Patient()).write(f"{_encodable(text)}\n")
+            if self._bars and _can_draw():
+                self._put(self._bars[-1].text)
 
 
 def say_above(text: str) -> None:
     """Print a line on stderr, above the bars that are open; never an error."""
-    if sys.stderr is None:
-        return
+    if sys.stderr is not None:
+        _line.say(text)
+
+
+def _can_draw() -> bool:
+    """Whether a line can be drawn over itself: on a terminal, and in a notebook."""
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
+
+
+def _encodable(text: str) -> str:
     coding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    with suppress(Exception):
-        tqdm.write(text.encode(coding, "replace").decode(coding), file=_Patient())
+    return text.encode(coding, "replace").decode(coding)
 
 
 class _Patient:
-    """The interface of stderr that tqdm needs; it drops text instead of waiting."""
+    """stderr, but text is dropped instead of waiting, and after the first error."""
 
     def __init__(self) -> None:
-        self._stream = sys.stderr
+        self._stream: Any = sys.stderr
         self._works = True
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
+    def write(self, text: str) -> None:
+        """Write a text if that can be done at once."""
         try:
             if self._works and self._ready():
                 self._stream.write(text)
                 self._stream.flush()
         except Exception:
             self._works = False
-        return len(text)
-
-    def flush(self) -> None:
-        """Do nothing, because `write` flushes."""
 
     def _ready(self) -> bool:
         """Return whether a line can be written at once; True if the stream cannot tell."""
@@ -158,3 +209,6 @@ class _Patient:
             return bool(select.select([], [self._stream.fileno()], [], 0)[1])
         except (OSError, ValueError, AttributeError):
             return True
+
+
+_line = _Line()

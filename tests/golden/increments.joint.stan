@@ -9,27 +9,35 @@
 //                 + log beta + log(1 - beta) + constant,
 //
 // b piecewise linear. beta = 1 is the target, beta = 0 the base N(m, L L').
+//
+// The draws give the normalising constant of the user's program,
+//
+//   log Z = log mean(exp(ct_log_weight_target))
+//           - log mean(exp(ct_log_weight_base)),
+//
+// and averages over the posterior, with w = exp(ct_log_weight_target),
+//
+//   E[f] = sum(w f) / sum(w).
 functions {
   vector twice(vector x) {
     return 2 * x;
   }
 
-  // the piecewise-linear bias b(beta)
-  real ct_bias_value(real beta, vector knots, vector values) {
+  // the value at a place in [0, 1] of a function that is linear between knots
+  real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
     return K == 1
-           ? values[1] + (values[2] - values[1]) * beta
+           ? values[1] + (values[2] - values[1]) * at
            : values[1]
              + dot_product((tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(beta - head(knots, K), 0),
+                           fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
   }
 
-  // log M(x) = log of the integral over beta of exp(-beta delta - b(beta))
-  real ct_log_mass(real delta, vector knots, vector values) {
+  // log of the integral of exp(f) over the knots, f linear between them
+  real ct_log_mass(vector knots, vector f) {
     int K = rows(knots);
-    vector[K] f = -delta * knots - values;
     vector[K - 1] log_mass;
     for (k in 1 : (K - 1)) {
       real r = abs(f[k + 1] - f[k]);
@@ -123,7 +131,7 @@ model {
   // (1 - beta) log N(z; 0, I): the base
   target += inv_logit(-ct_u) * (ct_log_peak - 0.5 * dot_self(ct_z));
   // -b(beta): the bias
-  target += -ct_bias_value(ct_beta, ct_bias_beta, ct_bias);
+  target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
@@ -131,7 +139,8 @@ generated quantities {
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // log Rao-Blackwell weights of this draw at beta = 0 and at beta = 1
-  real ct_log_weight_base = -ct_log_mass(ct_delta, ct_bias_beta, ct_bias);
-  real ct_log_weight_target = ct_log_weight_base - ct_delta - ct_bias[ct_K];
+  // log weights of this draw for the base and for the target, over all beta
+  real ct_log_weight_base
+    = -ct_log_mass(ct_bias_beta, -ct_delta * ct_bias_beta - ct_bias);
+  real ct_log_weight_target = ct_log_weight_base - ct_delta;
 }

@@ -4,18 +4,24 @@
 // Extended-Hamiltonian continuous tempering (Gobbo & Leimkuhler 2015, Luo et
 // al. 2018) in whitened coordinates. With x = m + L z the unconstrained
 // parameters, p(z) = p(theta, y) |d theta / d x| det L, and the tempering
-// variable xi = wall (2 inv_logit(u) - 1) between walls,
+// variable xi = 2 inv_logit(u) - 1 between walls at -1 and 1,
 //
 //   log p(z, u) = beta(xi) log p(z) - b(xi)
 //                 + log inv_logit(u) + log inv_logit(-u) + constant,
 //
-// b piecewise linear in |xi|. On the plateau |xi| <= xi_0, beta is 1 and draws
-// are draws from the user's posterior; beyond it, for a power n > 0,
+// beta and b piecewise linear in |xi|. On a plateau around xi = 0, beta is 1:
+// there, draws are draws from the user's posterior. N(m, L L') takes no part in
+// this density, so p(z)^beta has to be integrable by itself; the base of the
+// weights below is N(m, L L'), which should be no wider than p(z)^beta is.
 //
-//   beta(xi) = 1 / (1 + s^n),  s = (|xi| - xi_0) / (xi_1 - xi_0),
+// The draws give the normalising constant of the user's program,
 //
-// and for n = 0 the smooth step 3 s^2 - 2 s^3 from 1 down to beta_min at s = 1.
-// m and L only precondition: p(z)^beta has to be integrable by itself.
+//   log Z = log mean(exp(ct_log_weight_target))
+//           - log mean(exp(ct_log_weight_base)),
+//
+// and averages over the posterior, with w = exp(ct_log_weight_target),
+//
+//   E[f] = sum(w f) / sum(w).
 functions {
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
@@ -113,24 +119,30 @@ functions {
     return lj;
   }
 
-  // the piecewise-linear bias b(beta)
-  real ct_bias_value(real beta, vector knots, vector values) {
+  // the value at a place in [0, 1] of a function that is linear between knots
+  real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
     return K == 1
-           ? values[1] + (values[2] - values[1]) * beta
+           ? values[1] + (values[2] - values[1]) * at
            : values[1]
              + dot_product((tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(beta - head(knots, K), 0),
+                           fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
   }
 
-  // beta at xi: 1 on the plateau |xi| <= xi_0, falling beyond it
-  real ct_coupling(real xi, real xi_0, real xi_1, int power, real beta_min) {
-    if (abs(xi) <= xi_0) return 1;
-    real s = (abs(xi) - xi_0) / (xi_1 - xi_0);
-    if (power > 0) return inv(1 + s ^ power);
-    return s < 1 ? 1 - (1 - beta_min) * s ^ 2 * (3 - 2 * s) : beta_min;
+  // log of the integral of exp(f) over the knots, f linear between them
+  real ct_log_mass(vector knots, vector f) {
+    int K = rows(knots);
+    vector[K - 1] log_mass;
+    for (k in 1 : (K - 1)) {
+      real r = abs(f[k + 1] - f[k]);
+      // log((1 - exp(-r)) / r), by its series near zero
+      real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
+      log_mass[k] = log(knots[k + 1] - knots[k])
+                    + fmax(f[k], f[k + 1]) + shrink;
+    }
+    return log_sum_exp(log_mass);
   }
 }
 data {
@@ -142,16 +154,11 @@ data {
   // L, lower triangular, or its diagonal where that is all there is.
   int<lower=0, upper=1> ct_is_dense;
   matrix[ct_D, ct_is_dense ? ct_D : 1] ct_base_scale;
-  // Coupling: plateau, end of the ramp, walls; e.g. 1/3, 1, 5/3 with power 3.
-  real<lower=0> ct_xi_0;
-  real<lower=ct_xi_0> ct_xi_1;
-  real<lower=ct_xi_1> ct_wall;
-  int<lower=0> ct_power; // n; 0 for the smooth step down to beta_min
-  real<lower=0, upper=1> ct_beta_min;
-  // Bias b at its knots in |xi| / wall.
+  // Coupling: beta at knots in |xi|, 1 on a plateau that begins at 0.
   int<lower=2> ct_K;
-  vector<lower=0, upper=1>[ct_K] ct_bias_xi; // 0, ..., 1, ascending
-  vector[ct_K] ct_bias; // begins with 0
+  vector<lower=0, upper=1>[ct_K] ct_xi_knots; // 0, ..., 1, ascending
+  vector<lower=0, upper=1>[ct_K] ct_beta_at; // 1, 1, ..., descending
+  vector[ct_K] ct_bias; // b at these knots; begins with 0
 }
 transformed data {
   // Where each parameter begins in the unconstrained vector.
@@ -172,12 +179,11 @@ transformed data {
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
-  real ct_u; // xi = wall (2 inv_logit(u) - 1)
+  real ct_u; // xi = 2 inv_logit(u) - 1
 }
 transformed parameters {
-  real ct_xi = ct_wall * (2 * inv_logit(ct_u) - 1);
-  real ct_beta
-    = ct_coupling(ct_xi, ct_xi_0, ct_xi_1, ct_power, ct_beta_min);
+  real ct_xi = 2 * inv_logit(ct_u) - 1;
+  real ct_beta = ct_between_knots(abs(ct_xi), ct_xi_knots, ct_beta_at);
   matrix[K, K] L;
   matrix[K, K] C;
   matrix[K + 2, K] tall;
@@ -239,13 +245,16 @@ model {
   // beta log p(z): the tempered target
   target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // -b(xi): the bias
-  target += -ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
-  // log weight of this draw for the posterior: draws off the plateau have none
-  real ct_log_weight_target
-    = ct_beta < 1 ? negative_infinity()
-      : ct_bias_value(abs(ct_xi) / ct_wall, ct_bias_xi, ct_bias);
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
+  // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
+  real ct_log_mixture
+    = ct_log_mass(ct_xi_knots, ct_beta_at * ct_log_target - ct_bias);
+  // log weights of this draw for the base and for the target, over all xi
+  real ct_log_weight_base = std_normal_lpdf(ct_z) - ct_log_mixture;
+  real ct_log_weight_target = ct_log_target - ct_log_mixture;
 }

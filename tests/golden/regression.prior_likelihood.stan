@@ -11,25 +11,33 @@
 // b piecewise linear. beta = 1 is the posterior, beta = 0 the prior, which
 // must be proper. A term is likelihood where its variate depends on data;
 // `// stanct: prior` or `// stanct: likelihood` behind a statement overrides.
+//
+// The draws give the evidence, if the prior integrates to 1,
+//
+//   log Z = log mean(exp(ct_log_weight_target))
+//           - log mean(exp(ct_log_weight_base)),
+//
+// and averages over the posterior, with w = exp(ct_log_weight_target),
+//
+//   E[f] = sum(w f) / sum(w).
 
 // Logistic regression on standardised predictors.
 functions {
-  // the piecewise-linear bias b(beta)
-  real ct_bias_value(real beta, vector knots, vector values) {
+  // the value at a place in [0, 1] of a function that is linear between knots
+  real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
     return K == 1
-           ? values[1] + (values[2] - values[1]) * beta
+           ? values[1] + (values[2] - values[1]) * at
            : values[1]
              + dot_product((tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(beta - head(knots, K), 0),
+                           fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
   }
 
-  // log M(x) = log of the integral over beta of exp(-beta delta - b(beta))
-  real ct_log_mass(real delta, vector knots, vector values) {
+  // log of the integral of exp(f) over the knots, f linear between them
+  real ct_log_mass(vector knots, vector f) {
     int K = rows(knots);
-    vector[K] f = -delta * knots - values;
     vector[K - 1] log_mass;
     for (k in 1 : (K - 1)) {
       real r = abs(f[k + 1] - f[k]);
@@ -87,17 +95,16 @@ model {
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias
-  target += -ct_bias_value(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
   real ct_beta = inv_logit(ct_u);
-  // log Rao-Blackwell weights of this draw for the prior and the posterior
-  real ct_log_weight_prior
-    = -ct_log_mass(-ct_log_likelihood, ct_bias_beta, ct_bias);
-  real ct_log_weight_posterior
-    = ct_log_weight_prior + ct_log_likelihood - ct_bias[ct_K];
+  // log weights of this draw for the prior and for the posterior, over all beta
+  real ct_log_weight_base
+    = -ct_log_mass(ct_bias_beta, ct_log_likelihood * ct_bias_beta - ct_bias);
+  real ct_log_weight_target = ct_log_weight_base + ct_log_likelihood;
 
   array[N] int y_new = bernoulli_logit_rng(alpha + Z * theta);
   real accuracy = 0;

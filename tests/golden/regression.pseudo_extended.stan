@@ -3,19 +3,20 @@
 //
 // Pseudo-extended MCMC (Nemeth et al. 2019) in whitened coordinates: N copies,
 // x_i = m + L z_i the unconstrained parameters, each copy at its own beta_i.
-// With p(z) = p(theta, y) |d theta / d x| det L, q(z) = N(z; 0, I),
-// delta = log q - log p, and the bias b and log g piecewise linear,
+// With p(z) = p(theta, y) |d theta / d x| det L, q(z) = N(z; 0, I) and
+// delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
 //                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
-//   log w_i = -(1 - beta_i) delta_i - b(1) + b(beta_i).
+//   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
-// Copy i, drawn with weight w_i, is a draw from the user's posterior. The last
-// sum is there where the beta_i are estimated, g being their prior: then
-// beta_i = l + (h - l) inv_logit(u_i) between bounds l and h, which are 0 and 1
-// on the path from the base. Without a base, copies follow powers of the target,
-// exp(beta_i log p), as in the paper: log q and log det L are 0 throughout.
+// the bias b and log g piecewise linear, g the prior of beta_i = inv_logit(u_i).
+// Copy i, drawn with weight w_i, is a draw from the user's posterior.
+//
+// The draws give the normalising constant of the user's program,
+//
+//   log Z = log mean(exp(ct_log_above)) - log mean(exp(ct_log_below)).
 
 // Logistic regression on standardised predictors.
 functions {
@@ -27,6 +28,32 @@ functions {
   }
   real ct_lower_bound_lj(real y, real lb) {
     return lb == negative_infinity() ? 0 : y;
+  }
+
+  // the value at a place in [0, 1] of a function that is linear between knots
+  real ct_between_knots(real at, vector knots, vector values) {
+    int K = rows(knots) - 1;
+    return K == 1
+           ? values[1] + (values[2] - values[1]) * at
+           : values[1]
+             + dot_product((tail(values, K) - head(values, K))
+                           ./ (tail(knots, K) - head(knots, K)),
+                           fmin(fmax(at - head(knots, K), 0),
+                                tail(knots, K) - head(knots, K)));
+  }
+
+  // log of the integral of exp(f) over the knots, f linear between them
+  real ct_log_mass(vector knots, vector f) {
+    int K = rows(knots);
+    vector[K - 1] log_mass;
+    for (k in 1 : (K - 1)) {
+      real r = abs(f[k + 1] - f[k]);
+      // log((1 - exp(-r)) / r), by its series near zero
+      real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
+      log_mass[k] = log(knots[k + 1] - knots[k])
+                    + fmax(f[k], f[k + 1]) + shrink;
+    }
+    return log_sum_exp(log_mass);
   }
 
   // weight * value, which is 0 where the weight is, for an infinite value too
@@ -46,21 +73,12 @@ data {
   // L, lower triangular, or its diagonal where that is all there is.
   int<lower=0, upper=1> ct_is_dense;
   matrix[ct_D, ct_is_dense ? ct_D : 1] ct_base_scale;
+  int<lower=1> ct_N; // copies
   // Bias b at its knots in beta; [0, 1] and [0, log zeta] for a linear one.
   int<lower=2> ct_K;
   vector<lower=0, upper=1>[ct_K] ct_bias_beta; // 0, ..., 1, ascending
   vector[ct_K] ct_bias; // begins with 0
-  // The prior of the beta: log g at the same knots, up to a constant.
-  vector[ct_K] ct_log_g;
-  // Copies; their beta are estimated, or fixed here.
-  int<lower=1> ct_N;
-  int<lower=0, upper=1> ct_estimate_beta;
-  vector<lower=0, upper=1>[ct_estimate_beta ? 0 : ct_N] ct_fixed_beta;
-  // Whether copies follow the path from the base, or powers of the target alone,
-  // which are proper away from beta = 0. The bounds of estimated beta.
-  int<lower=0, upper=1> ct_from_base;
-  real<lower=0, upper=1> ct_least_beta;
-  real<lower=ct_least_beta, upper=1> ct_most_beta;
+  vector[ct_K] ct_log_g; // log g at these knots, up to a constant
 }
 transformed data {
   matrix[N, K] Z;
@@ -83,27 +101,14 @@ transformed data {
     = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
   real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
-  real ct_log_volume = ct_from_base ? ct_log_det_scale : 0;
-  // Pieces between the knots: where they begin, their lengths and slopes.
-  vector[ct_K - 1] ct_piece = head(ct_bias_beta, ct_K - 1);
-  vector[ct_K - 1] ct_length = tail(ct_bias_beta, ct_K - 1) - ct_piece;
-  vector[ct_K - 1] ct_bias_slope
-    = (tail(ct_bias, ct_K - 1) - head(ct_bias, ct_K - 1)) ./ ct_length;
-  vector[ct_K - 1] ct_prior_slope
-    = (tail(ct_log_g, ct_K - 1) - head(ct_log_g, ct_K - 1)) ./ ct_length
-      - ct_bias_slope;
 }
 parameters {
-  matrix[ct_D, ct_N] ct_z; // whitened, a column a copy: x = m + L z
-  vector[ct_estimate_beta ? ct_N : 0] ct_u; // the controls of beta
+  matrix[ct_D, ct_N] ct_z; // a column a copy: x = m + L z
+  vector[ct_N] ct_u; // the controls of beta
 }
 transformed parameters {
-  vector[ct_N] ct_beta
-    = ct_estimate_beta
-      ? ct_least_beta + (ct_most_beta - ct_least_beta) * inv_logit(ct_u)
-      : ct_fixed_beta;
+  vector[ct_N] ct_beta = inv_logit(ct_u);
   vector[ct_N] ct_log_base; // log q(z)
-  vector[ct_N] ct_log_prior; // log g(beta) - b(beta), up to a constant
   // delta: log base density minus log target density, both of z
   vector[ct_N] ct_delta;
   vector[ct_N] ct_log_weight; // log w
@@ -118,15 +123,10 @@ transformed parameters {
     } else {
       ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
     }
-    // Sums of one element: Stan's optimiser takes a vector apart wherever one
-    // of its elements is indexed in a loop.
-    alpha = sum(ct_x[ct_at_alpha : ct_at_alpha]);
+    alpha = ct_x[ct_at_alpha];
     theta = ct_x[ct_at_theta : ct_at_scale - 1];
-    {
-      real ct_scalar = sum(ct_x[ct_at_scale : ct_at_scale]);
-      scale = ct_lower_bound(ct_scalar, 0);
-      ct_log_jacobian += ct_lower_bound_lj(ct_scalar, 0);
-    }
+    scale = ct_lower_bound(ct_x[ct_at_scale], 0);
+    ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_scale], 0);
 
     vector[K] beta = theta ./ scale_of;
 
@@ -140,16 +140,11 @@ transformed parameters {
       ct_log_p += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
     }
 
-    ct_log_base[ct_n]
-      = ct_from_base ? ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]) : 0;
+    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
     ct_delta[ct_n] = ct_log_base[ct_n]
-      - (ct_log_p + ct_log_jacobian + ct_log_volume);
-    // how much of each piece lies below beta
-    vector[ct_K - 1] ct_passed
-      = fmin(fmax(ct_beta[ct_n] - ct_piece, 0), ct_length);
-    ct_log_prior[ct_n] = dot_product(ct_prior_slope, ct_passed);
+      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
     ct_log_weight[ct_n]
-      = dot_product(ct_bias_slope, ct_passed) + ct_bias[1] - ct_bias[ct_K]
+      = ct_between_knots(ct_beta[ct_n], ct_bias_beta, ct_bias)
         - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
   }
 }
@@ -161,22 +156,37 @@ model {
     target += ct_log_base[ct_n]
               - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // log g(beta_i) - b(beta_i): the prior less the bias
-    target += ct_log_prior[ct_n];
+    target += ct_between_knots(ct_beta[ct_n], ct_bias_beta,
+                               ct_log_g - ct_bias);
   }
   // the Jacobian of beta as a function of u, up to a constant
   target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
 }
 generated quantities {
+  // over the copies that are not the target's: log of the target's density and
+  // of the base's, each over that of the copy at all its beta
+  real ct_log_above;
+  real ct_log_below;
+  {
+    vector[ct_N] ct_density; // log, over the base's
+    for (ct_n in 1 : ct_N) {
+      ct_density[ct_n]
+        = ct_log_mass(ct_bias_beta,
+                      ct_log_g - ct_bias - ct_delta[ct_n] * ct_bias_beta);
+    }
+    vector[ct_N] ct_chance = log_softmax(-ct_delta - ct_density);
+    vector[ct_N] ct_off = log1m_exp(fmin(ct_chance, 0));
+    ct_log_above = log_sum_exp(ct_off - ct_delta - ct_density);
+    ct_log_below = log_sum_exp(ct_off - ct_density);
+  }
   // the copy whose parameters follow, drawn by its weight
   int ct_chosen = categorical_rng(softmax(ct_log_weight));
   real alpha;
   vector[K] theta;
-  real scale;
+  real<lower=0> scale;
   {
-    // Not ct_z[, ct_chosen]: engines that compile nothing for an index
-    // that is drawn would interpret all that follows.
-    vector[ct_D] ct_chosen_z;
-    for (ct_n in 1 : ct_N) {
+    vector[ct_D] ct_chosen_z = ct_z[, 1]; // its column of z
+    for (ct_n in 2 : ct_N) {
       if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
     }
     vector[ct_D] ct_x;

@@ -6,8 +6,10 @@ from typing import Any, assert_type
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 import stanct
+from stanct.pages.page import HtmlPage
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.bridge import BridgeRun
@@ -19,6 +21,21 @@ from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.run import Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
+
+
+def pictures(model: stanct.TemperedModel) -> None:
+    """What an editor completes behind ``run.`` is known to it."""
+    run = model.sample({"y": 1})
+    assert_type(run.plot_path(), Axes)
+    assert_type(run.plot_modes(), Axes)
+    assert_type(run.plot_weights(), Axes)
+    run.plot_trace("mu")
+    run.plot_pair(["mu", "beta[1,2]"], figsize=(4, 4))
+    run.plot_posterior(["mu"], prior=True)
+    assert_type(run.draws_pd(["mu", "beta[1]"]), pd.DataFrame)
+    assert_type(run.summary("mu"), pd.DataFrame)
+    assert_type(run.report(names="mu"), HtmlPage)
+    assert_type(run.pictures, tuple[str, ...])
 
 
 def by_model(model: stanct.TemperedModel, name: str, method: stanct.Method[Any]) -> None:

@@ -1,0 +1,255 @@
+"""`export`: a folder with a generated program, its data and scripts, for use without stanct."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stanct.api.extending import target_of
+from stanct.api.sampling import sample
+from stanct.common.drafts import write_whole
+from stanct.common.errors import StanctError
+from stanct.common.names import KINDS
+from stanct.common.resources import remedy_for
+from stanct.common.seeds import Seeds, fresh_seed
+from stanct.common.settings import refuse_unknown, usable_path
+from stanct.engines.cmdstan import values_at
+from stanct.engines.embedded import Recipe
+from stanct.path.bias import Bias
+from stanct.path.course import beta_grid
+from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.runs.coupled import CoupledRun
+from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.run import Run
+from stanct.runs.tempered import TemperedRun
+from stanct.samplers._coupled import FromPrior, OnPlateau, Places
+from stanct.samplers._nuts import control_of, generated_program
+from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
+from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
+from stanct.samplers.joint import Joint
+from stanct.samplers.pseudo_extended import prior_by_speed
+from stanct.stan.render import render_export
+from stanct.targets.program_target import ProgramTarget
+from stanct.targets.recipes import recipe
+
+FORMAT = "stanct export 1"
+CHAINS, DRAWS = 4, 2500
+# Kept draws of each chain in the run that fits base and bias.
+PILOT_DRAWS, PILOT_WARMUP = 800, 300
+# Draws of the base that tell the share of it at which the density vanishes.
+PROBES = 2000
+# Quantities of the generated program between whose averages log Z lies, without prefix.
+WEIGHTS = ("log_weight_target", "log_weight_base")
+PAIRS: Mapping[str, tuple[str, str]] = {
+    "joint": WEIGHTS,
+    "prior_likelihood": WEIGHTS,
+    "extended_hamiltonian": WEIGHTS,
+    "pseudo_extended": ("log_above", "log_below"),
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What goes into a folder.
+
+    Attributes
+    ----------
+    recipe
+        The program with all its data.
+    inits
+        Values of its parameters at which chains begin; empty for CmdStan's own.
+    constant, why
+        What is to be added to log Z of the header's formula, 0 mostly, and the reason, or what
+        keeps it from being known.
+    failed
+        Checks that failed in the run that fitted base and bias.
+    """
+
+    target: ProgramTarget
+    recipe: Recipe
+    inits: list[dict[str, Any]] = field(default_factory=list)
+    constant: float = 0.0
+    why: str = ""
+    failed: tuple[str, ...] = ()
+
+
+def export(
+    target: ProgramTarget,
+    folder: str | os.PathLike[str],
+    kind: str = "joint",
+    *,
+    run: Run | None = None,
+    copies: int = 5,
+    seed: int | None = None,
+) -> Path:
+    """Write a generated program with all that CmdStan needs; see `TemperedModel.export`."""
+    if kind not in KINDS:
+        refuse_unknown("kind", kind, KINDS)
+    path = usable_path(folder)
+    seeds = Seeds(fresh_seed() if seed is None else seed)
+    if run is not None:
+        own = target_of(run, target)
+        assert isinstance(own, ProgramTarget)
+        target = own
+    made = _MAKERS[kind](target, kind, run, copies, seeds)
+    _write(path, made, kind)
+    return path
+
+
+def _plain(
+    target: ProgramTarget, kind: str, run: Run | None, copies: int, seeds: Seeds
+) -> Exported:
+    """The kinds that need neither base nor bias."""
+    weight = {"weight": 1.0} if kind == "weighted" else {}
+    return Exported(target, recipe(target, kind, **weight))
+
+
+def _from_base(
+    target: ProgramTarget, kind: str, run: Run | None, copies: int, seeds: Seeds
+) -> Exported:
+    """The kinds whose path begins at a base."""
+    fitted = _fitted(target, run, seeds)
+    target, base = _form_of(target, fitted), fitted.base.dense()
+    course = fitted.estimator.course(beta_grid(101))
+    bias = course.coarse_bias() if kind == "joint" else prior_by_speed(course)
+    program, shapes = generated_program(target, base, bias, copies)
+    rng = seeds.stream("starts")
+    if kind == "joint":
+        u = rng.logistic(size=(CHAINS, 1))
+        places = np.concatenate([draws_inside(target, base, CHAINS, rng), u], axis=1)
+    else:
+        places = copies_inside(target, base, (CHAINS, copies), rng, free=True)
+    delta = BaseDraws(target, base, seeds("base draws")).first(PROBES)
+    share = float(np.isfinite(delta).mean())
+    why = f"the program's density is above 0 at {share:.4g} of the base"
+    inits = [values_at(place, shapes) for place in places]
+    return Exported(
+        target, program, inits, math.log(share), why if share < 1 else "", fitted.warnings
+    )
+
+
+def _fitted(target: ProgramTarget, run: Run | None, seeds: Seeds) -> TemperedRun:
+    """The run itself if its path begins at a Gaussian, or a short one from its moments."""
+    if isinstance(run, TemperedRun) and run.base.is_gaussian and isinstance(run.bias, Bias):
+        return run
+    return sample(target, Joint(atom=0.0), **_options(run, seeds))
+
+
+def _options(run: Run | None, seeds: Seeds) -> dict[str, Any]:
+    """Options of the run that fits base and bias."""
+    options = {
+        "chains": CHAINS,
+        "draws": PILOT_DRAWS,
+        "warmup": PILOT_WARMUP,
+        "seed": seeds.seed,
+        "engine": "embedded",
+        "progress": False,
+    }
+    if run is None:
+        return options
+    if run.base is None or run.z.ndim != 3:
+        raise StanctError(
+            f"The base of an export cannot come from a run of the method {run.method!r}.",
+            remedy="Leave out run=, or pass a run by method='joint'.",
+        )
+    log_weights = run.target_log_weights
+    weights = np.exp(log_weights - log_weights.max()).ravel()
+    x = run.base.unwhiten(np.array(run.z)).reshape(weights.size, -1)
+    base = GaussianBase.from_covariance(*gaussian_moments(x, weights=weights))
+    log_zeta = run.bare_evidence.log_z if isinstance(run, EvidenceRun) else 0.0
+    return {**options, "base": base, "log_zeta": log_zeta}
+
+
+def _form_of(target: ProgramTarget, run: Run) -> ProgramTarget:
+    """The target in the form that a run has sampled."""
+    return target.in_form(set(run.provenance["reparametrised"]) - set(target.reparametrised))
+
+
+def _coupled(
+    target: ProgramTarget, kind: str, run: Run | None, copies: int, seeds: Seeds
+) -> Exported:
+    """The kinds without a base: from the prior, and the extended Hamiltonian."""
+    from_prior = kind == "prior_likelihood"
+    own = Joint(path="prior") if from_prior else ExtendedHamiltonian()
+    if isinstance(run, CoupledRun) and run.method == own.name:
+        fitted = run
+    else:
+        fitted = sample(target, own, **_options(run, seeds))
+    target = _form_of(target, fitted)
+    program = (FromPrior if from_prior else OnPlateau)(target, fitted.base.dense())
+    # Chains begin where those of the fit were, far apart.
+    rows = np.linspace(0, fitted.draws - 1, CHAINS).round().astype(int)
+    chains = np.arange(CHAINS) % fitted.chains
+    t = fitted.t[chains, rows]
+    u = control_of(t if from_prior else (1 + t) / 2)
+    places = Places(fitted.base.unwhiten(fitted.z[chains, rows]), u)
+    mass = fitted.provenance.get("log_prior_mass", 0.0)
+    why = "log of the integral of the prior" if mass else ""
+    if mass is None:
+        why = "the integral of the prior is not known, and counts as 1"
+    return Exported(
+        target,
+        program.recipe(fitted.bias),
+        program.inits(places),
+        mass or 0.0,
+        why,
+        fitted.warnings,
+    )
+
+
+_MAKERS: Mapping[str, Callable[..., Exported]] = {
+    "density": _plain,
+    "weighted": _plain,
+    "joint": _from_base,
+    "pseudo_extended": _from_base,
+    "prior_likelihood": _coupled,
+    "extended_hamiltonian": _coupled,
+}
+
+
+def _write(path: Path, made: Exported, kind: str) -> None:
+    """Write the files of an export."""
+    target, source = made.target, made.recipe.source
+    prefix, name = target.prefix, re.sub(r"\W", "_", target.program.name)
+    above, below = (prefix + one if one else "" for one in PAIRS.get(kind, ("", "")))
+    values = {
+        "program": f"{name}_{kind}.stan",
+        "source": Path(target.program.label).name,
+        "kind": kind,
+        "prefix": prefix,
+        "draws": DRAWS,
+        "starts": bool(made.inits),
+        "extended": kind != "density",
+        "above": above,
+        "below": below,
+        "weighted": PAIRS.get(kind) == WEIGHTS,
+        "constant": made.constant,
+        "why": made.why,
+        "failed": made.failed,
+        "threads": re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None,
+    }
+    record = {"format": FORMAT, "kind": kind, "target": target.record()}
+    files = {
+        values["program"]: source,
+        "data.json": made.recipe.data,
+        "export.json": json.dumps(record),
+        **{f"inits_{k}.json": json.dumps(one) for k, one in enumerate(made.inits, 1)},
+        **{name: render_export(name, values) for name in ("README.md", "run.py", "run.R")},
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            write_whole(path / name, f"{text.rstrip()}\n".encode())
+    except OSError as cause:
+        raise StanctError(
+            f"The export cannot be written to {path}: {cause}.",
+            remedy=remedy_for(cause, "Choose a folder that you can write."),
+        ) from cause

@@ -1,0 +1,31 @@
+"""Draws of the prior of a run's program, from the program with its likelihood to the power 0."""
+
+from __future__ import annotations
+
+import json
+
+from stanct.api.model import temper
+from stanct.common.arrays import Array
+from stanct.common.errors import StanctError
+from stanct.runs.run import Run
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+
+_PREFIX = "prior_"
+
+
+def prior_draws(run: Run, draws: int, seed: int | None, progress: bool) -> dict[str, Array]:
+    """Equally weighted draws of the prior; see `Run.prior`."""
+    if not run.programs:
+        raise StanctError("The run has no Stan program, and so no prior that can be told apart.")
+    density = Program.from_source(run.programs["density"], name=run.provenance["program"])
+    model = temper(generate(density, "weighted", prefix=_PREFIX), prefix="again_")
+    data = {**json.loads(run.data), f"{_PREFIX}weight": 0.0}
+    seed = run.settings["seed"] if seed is None else seed
+    found = model.sample(data, seed=seed, draws=max(50, draws), progress=progress)
+    if not found.verdict.for_draws:
+        raise StanctError(
+            f"The prior could not be sampled: {', '.join(found.verdict.draws)} failed.",
+            remedy="Is it improper? See `stanct.temper(...).omissions`.",
+        )
+    return found.resample(draws, seed=seed)

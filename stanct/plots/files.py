@@ -1,0 +1,58 @@
+"""Pictures of a run as files."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backend_bases import FigureCanvasBase
+
+from stanct.common.errors import StanctError
+from stanct.common.settings import check_page_file
+from stanct.runs.run import Run
+
+DOTS = 150
+"""Dots to the inch."""
+
+
+def write_picture(
+    run: Run, kind: str, file: str | os.PathLike[str], options: Mapping[str, Any]
+) -> Path:
+    """Write the picture that a method of the run draws, such as ``plot_trace`` for ``"trace"``.
+
+    Parameters
+    ----------
+    file
+        Its ending tells the format.
+    options
+        Arguments of the method.
+
+    Raises
+    ------
+    StanctError
+        The ending is no format, the file cannot be written, the method lacks an option, or the run
+        has no material for the picture.
+    """
+    path = check_page_file(file)
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in known:
+        raise StanctError(
+            f"{path.name} ends with no format of pictures.",
+            remedy=f"There are {', '.join(sorted(known))}: use e.g. {path.stem}.png.",
+        )
+    draw = getattr(run, f"plot_{kind}")
+    for name in options:
+        if name not in inspect.signature(draw).parameters:
+            raise StanctError(f"The picture {kind!r} takes no {name}.")
+    with mpl.rc_context(), np.errstate(all="ignore"):
+        mpl.use("Agg")
+        drawn = draw(**options)
+        # ArviZ 1.x returns a collection, 0.x axes.
+        figure = drawn if hasattr(drawn, "savefig") else np.ravel(drawn)[0].figure
+        figure.savefig(path, dpi=DOTS)
+    return path

@@ -1,0 +1,124 @@
+"""What a command prints of a run: log Z, what was done, whether to believe it, and what is next."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from stanct.estimates.naming import FEW, by_interest
+from stanct.runs.decisions import decisions
+from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.run import Run
+from stanct.runs.surveyed import searched
+from stanct.runs.verdicts import failures
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 88
+
+# What each method does, as a predicate of its draws.
+_DONE = {
+    "independence": "drew independently from a fitted density, and weighted the draws",
+    "joint": "moved parameters and the inverse temperature β together by NUTS",
+    "gibbs": "moved parameters by HMC and drew the inverse temperature β in turn",
+    "simulated_tempering": "moved parameters by HMC and stepped on a ladder of temperatures",
+    "parallel_tempering": "moved one chain at each temperature, and swapped them",
+    "pseudo_extended": "moved copies of the parameters, each at its own temperature, by NUTS",
+    "ais": "annealed particles from a fitted density to the posterior",
+    "smc": "annealed and resampled particles from a fitted density to the posterior",
+    "power_posterior": "sampled every power of the likelihood, from the prior, by NUTS",
+    "adiabatic": "moved trajectories from a fitted density to the posterior and back",
+    "tact": "moved parameters and temperature by thermostatted dynamics",
+    "bridge": "compared the draws of the fit with those of a normal density fitted to them",
+}
+_FORMS = {"ess_bulk": "{:.0f}", "ess_tail": "{:.0f}", "r_hat": "{:.3f}"}
+_HEADS = {"q5": "5%", "q50": "50%", "q95": "95%"}
+
+
+def screen(run: Run, folder: str | None = None) -> Iterator[str]:
+    """The parts of the screen; log Z comes first, because the others may take their time.
+
+    Parameters
+    ----------
+    folder
+        Where the run was saved; None for one that was not.
+    """
+    yield _log_z(run)
+    yield "\n".join(_paragraphs(run, folder))
+    if run.has_posterior:
+        yield _posterior(run)
+
+
+def _log_z(run: Run) -> str:
+    if isinstance(run, EvidenceRun):
+        return str(run.evidence).partition("\n")[0]
+    return f"No log Z: {run.made_by} estimates no evidence."
+
+
+def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
+    yield ""
+    does = _DONE.get(run.method, "sampled")
+    gradients = f"{run.gradients:,} gradients"
+    yield _told(
+        "Done",
+        f"{run.made_by} {does}: {run.chains} chains of {run.draws} draws, {gradients}, "
+        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
+        + " ".join(decisions(run.provenance)),
+    )
+    yield _told("Believe it?", f"{run.verdict.in_words} {searched(run, spikes=False)}")
+    yield from _next(run, folder)
+
+
+def _next(run: Run, folder: str | None) -> Iterator[str]:
+    """What to do first where a check failed, and commands that show more."""
+    failed = failures(run.diagnostics)
+    head = "Next"
+    if failed:
+        yield _told(head, failed[0].remedy)
+        head = ""
+    if folder is None:
+        yield _told(head, "Add --save FOLDER to keep the draws, and --report FILE for a page.")
+        return
+    named = shlex.quote(folder)
+    commands = {
+        f"stanct report {named}": "a page with pictures",
+        f"stanct plot {named} posterior": "one picture",
+        f"stanct compare {named} OTHER": "a Bayes factor",
+        f'run = stanct.load("{folder}")': "in Python",
+    }
+    if not isinstance(run, EvidenceRun):
+        del commands[f"stanct compare {named} OTHER"]
+    width = max(map(len, commands))
+    for command, words in commands.items():
+        yield f"{head:<12} {command:<{width}}  {words}"
+        head = ""
+
+
+def _told(head: str, text: str) -> str:
+    """A paragraph with its head in the margin."""
+    margin = " " * 13
+    lines = textwrap.wrap(text, WIDTH, initial_indent=margin, subsequent_indent=margin,
+                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    return "\n".join([f"{head:<12} {lines[0].lstrip()}", *lines[1:]])
+
+
+def _posterior(run: Run) -> str:
+    own = run.provenance.get("parameters", ())
+    names = [name for name in by_interest(run.variables, own) if name in own]
+    small = [name for name in names if run.variables[name][0, 0].size <= FEW]
+    rest = sum(run.variables[name][0, 0].size for name in names if name not in small)
+    more = f"{rest} more parameters are in run.summary()." if rest else ""
+    if not small:
+        return f"\nPosterior: {more}"
+    return f"\nPosterior\n{in_columns(run.summary(small))}\n{more}".rstrip()
+
+
+def in_columns(summary: pd.DataFrame) -> str:
+    """A summary as text: few digits, and each column in one form."""
+    forms: Any = {
+        _HEADS.get(name, name): _FORMS.get(name, "{:.4g}").format for name in map(str, summary)
+    }
+    return summary.rename(columns=_HEADS).to_string(formatters=forms)

@@ -1,0 +1,238 @@
+"""Exported programs: log Z of their draws by their own scripts, and by the run that they make."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cmdstanpy
+import numpy as np
+import pytest
+from conftest import LONG
+from scipy import integrate, stats
+
+import stanct
+from stanct.api.exporting import PAIRS
+from stanct.cli.main import main
+from stanct.engines.embedded import DrawBlock, Nuts, Recipe, run_nuts
+from stanct.engines.homes import Home
+from stanct.targets.density import Density
+
+SOURCE = """
+data {
+  int N;
+  vector[N] y;
+}
+parameters {
+  real mu;
+  real<lower=0> tau;
+}
+model {
+  mu ~ normal(0, 3);
+  tau ~ exponential(1);
+  y ~ normal(mu, tau);
+}
+"""
+Y = np.array([1.2, 0.3, 2.2, 1.9, 0.8, 1.5])
+DATA = {"N": 6, "y": Y}
+KINDS = sorted(PAIRS)
+
+
+def density(tau: float) -> float:
+    """Joint density of the data and tau: given it, the data are Gaussian with common mean mu."""
+    covariance = tau**2 * np.eye(6) + 9
+    gaussian: Any = stats.multivariate_normal(np.zeros(6), covariance)  # pyright: ignore
+    return float(np.exp(gaussian.logpdf(Y) - tau))
+
+
+LOG_Z = float(np.log(integrate.quad(density, 0.05, 60, limit=200)[0]))
+MEAN_TAU = integrate.quad(lambda t: t * density(t), 0.05, 60, limit=200)[0] / np.exp(LOG_Z)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def exported(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export with the draws of the embedded engine beside it, in files as CmdStan's."""
+    folder = tmp_path_factory.mktemp(request.param)
+    stanct.temper(SOURCE).export(folder, DATA, request.param, copies=3, seed=1)
+    (program,) = folder.glob("*.stan")
+    recipe = Recipe(program.read_text(), (folder / "data.json").read_text())
+    own = Density(recipe)
+    starts = [json.loads((folder / f"inits_{k}.json").read_text()) for k in (1, 2, 3, 4)]
+    places = np.array([own.unconstrain(start) for start in starts])
+    block, _ = run_nuts(recipe, places, seed=2, warmup=600, draws=2500, nuts=Nuts(0.9))
+    (folder / "output").mkdir()
+    names, draws = flat(block)
+    for chain, rows in enumerate(draws):
+        lines = [",".join(f"{value:.17g}" for value in row) for row in rows]
+        text = "\n".join([",".join(names), *lines])
+        (folder / "output" / f"chain_{chain + 1}.csv").write_text(f"{text}\n")
+    return folder
+
+
+def flat(block: DrawBlock) -> tuple[list[str], np.ndarray]:
+    """Names of columns as CmdStan writes them, and draws, shape (chains, draws, columns)."""
+    names, columns = list[str](), list[np.ndarray]()
+    for name, values in {**block.statistics, **block.variables}.items():
+        for place in np.ndindex(values.shape[2:][::-1]):  # the first index is the fastest
+            index = place[::-1]
+            names.append(".".join([name, *(str(i + 1) for i in index)]))
+            columns.append(values[(..., *index)])
+    return names, np.stack(columns, axis=-1)
+
+
+class Fit:
+    """What `run.py` asks of the result of cmdstanpy."""
+
+    def __init__(self, files: list[str]) -> None:
+        chains = [np.loadtxt(file, delimiter=",", skiprows=1) for file in files]
+        self.column_names = tuple(Path(files[0]).read_text().splitlines()[0].split(","))
+        self.chains = np.stack(chains, axis=1)
+
+    def draws(self) -> np.ndarray:
+        return self.chains
+
+
+def numbers(text: str) -> tuple[float, float]:
+    found = re.search(r"log Z = (\S+), standard error (\S+)", text)
+    assert found
+    return float(found[1]), float(found[2])
+
+
+def test_the_script_prints_log_z_and_averages(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = sorted(map(str, (exported / "output").glob("*.csv")))
+    monkeypatch.setattr(cmdstanpy, "from_csv", Fit)
+    monkeypatch.setattr(sys, "argv", ["run.py", *files])
+    runpy.run_path(str(exported / "run.py"))
+    text = capsys.readouterr().out
+    log_z, error = numbers(text)
+    assert error < 0.12
+    assert log_z == pytest.approx(LOG_Z, abs=4 * error)
+    row = next(line.split() for line in text.splitlines() if line.startswith("tau"))
+    assert float(row[1]) == pytest.approx(MEAN_TAU, abs=5 * float(row[2]))
+
+
+def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = stanct.import_run(exported, exported / "output", seed=1)
+    assert run.bare_evidence.std_error < 0.12
+    assert run.bare_evidence.log_z == pytest.approx(LOG_Z, abs=4 * run.bare_evidence.std_error)
+    assert run.engine == "cmdstan"
+    tau = run.expect("tau")
+    assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
+    assert "log Z" in str(run.report())
+    run.save(exported / "saved")
+    assert type(run).load(exported / "saved").evidence == run.evidence
+    assert main(["import", str(exported), str(exported / "output"), "--json", "--seed", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["log_z"] == pytest.approx(run.bare_evidence.log_z)
+
+
+def test_base_and_bias_come_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a joint run as they are; from a run with another base by its moments."""
+    model = stanct.temper(SOURCE)
+    run = model.sample(DATA, stanct.Joint(), draws=400, seed=1, progress=False)
+    model.export(tmp_path / "own", DATA, run=run, seed=1)
+    assert given(tmp_path / "own")["ct_base_mean"] == pytest.approx(run.base.dense().mean)
+    other = model.sample(DATA, stanct.AIS(), draws=384, base="mixture", seed=1, progress=False)
+    for kind in ("joint", "pseudo_extended", "extended_hamiltonian"):
+        model.export(tmp_path / kind, DATA, kind, run=other, copies=2, seed=1)
+    assert given(tmp_path / "pseudo_extended")["ct_N"] == 2
+    run.save(tmp_path / "run")
+    (tmp_path / "m.stan").write_text(SOURCE)
+    (tmp_path / "d.json").write_text(json.dumps({"N": 6, "y": Y.tolist()}))
+    words = ["export", str(tmp_path / "m.stan"), str(tmp_path / "d.json"), "--seed", "1"]
+    assert main([*words, "--run", str(tmp_path / "run"), "--out", str(tmp_path / "cli")]) == 0
+    assert "cli" in capsys.readouterr().out
+    assert given(tmp_path / "cli") == given(tmp_path / "own")
+
+
+def given(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "data.json").read_text())
+
+
+def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
+    """The mass of a prior that is cut, and the share of the base in the support."""
+    model = stanct.temper(
+        "data { real y; } parameters { real<lower=0> s; } "
+        "model { s ~ normal(0, 1); y ~ normal(s, 0.5); }"
+    )
+    model.export(tmp_path / "prior", {"y": 2.5}, "prior_likelihood", seed=1)
+    script = (tmp_path / "prior" / "run.py").read_text()
+    found = re.search(r"log_z \+= (\S+)  # log of the integral of the prior", script)
+    assert found and float(found[1]) == pytest.approx(np.log(0.5))
+    assert "add -0.693" in (tmp_path / "prior" / "README.md").read_text()
+    wall = 'parameters { real x; } model { if (x < 0) reject("no"); x ~ normal(0.5, 1); }'
+    stanct.temper(wall).export(tmp_path / "wall", seed=1)
+    script = (tmp_path / "wall" / "run.R").read_text()
+    assert re.search(r"log_z <- log_z \+ -0\.\d+ # the program's", script)
+    free = stanct.temper(
+        "data { real y; } parameters { real s; } model { target += -s^2; y ~ normal(s, 1); }"
+    )
+    free.export(tmp_path / "free", {"y": 2.5}, "prior_likelihood", seed=1)
+    assert "integral of the prior is not known" in (tmp_path / "free" / "README.md").read_text()
+
+
+def test_kinds_without_log_z(tmp_path: Path) -> None:
+    model = stanct.temper(SOURCE, prefix="tempered_")
+    for kind in ("density", "weighted"):
+        model.export(tmp_path, DATA, kind, seed=1)
+        assert "log_z" not in (tmp_path / "run.py").read_text()
+        with pytest.raises(stanct.StanctError, match="gives no log Z"):
+            stanct.import_run(tmp_path, tmp_path)
+    assert given(tmp_path)["tempered_weight"] == 1
+    with pytest.raises(stanct.StanctError, match="no export"):
+        stanct.import_run(tmp_path / "nothing", tmp_path)
+    with pytest.raises(stanct.StanctError, match="Did you mean 'joint'"):
+        model.export(tmp_path, DATA, "joit")
+
+
+def test_threads_where_the_program_has_them(tmp_path: Path) -> None:
+    source = """
+    functions {
+      real part(array[] real y, int first, int last, real m) { return normal_lpdf(y | m, 1); }
+    }
+    data { array[4] real y; }
+    parameters { real m; }
+    model { m ~ normal(0, 1); target += reduce_sum(part, y, 1, m); }"""
+    stanct.temper(source).export(tmp_path, {"y": [0.1, 0.4, -0.3, 0.2]}, seed=1)
+    assert "threads_per_chain=2" in (tmp_path / "run.py").read_text()
+    assert "stan_threads = TRUE" in (tmp_path / "run.R").read_text()
+
+
+def test_other_draws_are_refused(exported: Path, tmp_path: Path) -> None:
+    if not exported.name.startswith("joint"):
+        pytest.skip("one kind suffices")
+    (file,) = [f for f in (exported / "output").glob("chain_1.csv")]
+    lines = file.read_text().splitlines()
+    place = lines[0].split(",").index("ct_delta")
+    rows = [line.split(",") for line in lines[1:]]
+    for row in rows:
+        row[place] = "0.5"
+    text = "\n".join([lines[0], *(",".join(row) for row in rows)])
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(stanct.StanctError, match="other log densities"):
+        stanct.import_run(exported, tmp_path)
+    (tmp_path / "a.csv").write_text(text.replace("ct_u", "own_u"))
+    with pytest.raises(stanct.StanctError, match="has no"):
+        stanct.import_run(exported, tmp_path)
+
+
+@LONG
+@pytest.mark.cmdstan
+def test_cmdstan_runs_the_script(tmp_path: Path, cmdstan_home: Home) -> None:
+    stanct.temper(SOURCE).export(tmp_path, DATA, seed=1)
+    environment = {**os.environ, "CMDSTAN": str(cmdstan_home.path)}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "run.py"], env=environment, capture_output=True, text=True
+    )
+    log_z, error = numbers(done.stdout)
+    assert error < 0.1
+    assert log_z == pytest.approx(LOG_Z, abs=4 * error)
+    run = stanct.import_run(tmp_path, tmp_path / "output", seed=1)
+    assert run.is_reliable, run.diagnostics
