@@ -71,11 +71,11 @@ def logarithms(program: Program, names: Sequence[str]) -> list[int]:
         for one in program.parameters
     }
     parts = [name.split(".") for name in names]
-    # Elements of tuples, such as `p:1`, are none.
     return [
         k
         for k, (name, *index) in enumerate(parts)
-        if first.get(name, math.inf) <= int((index or "0")[-1])
+        if ":" not in names[k]  # an element of a tuple
+        and first[name] <= int((index or "0")[-1])
     ]
 
 
