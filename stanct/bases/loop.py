@@ -294,8 +294,8 @@ class State:
 class Maker(ABC):
     """Base class of what looks for a base; derive from it to write your own.
 
-    The fields of a maker are its constants. A field whose type carries a rule of `stanct.common.settings`
-    is checked when the maker is created.
+    The fields of a maker are its constants. A field whose type carries a rule of
+    `stanct.common.settings` is checked when the maker is created.
 
     Attributes
     ----------
