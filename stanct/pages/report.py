@@ -237,7 +237,8 @@ def _steps(run: Run) -> list[tuple[str, ...]]:
     rows = []
     for row in run.road.rows():
         log_z, error = row.get("log_z"), row.get("std_error")
-        told = log_z_in_words(log_z, error) if log_z is not None and math.isfinite(log_z) else ""
+        known = log_z is not None and error is not None and math.isfinite(log_z)
+        told = log_z_in_words(log_z, error) if known else ""
         counts = [row.get(name) for name in ("parts", "draws", "gradients", "evaluations")]
         costs = ("" if count is None else f"{count:,}" for count in counts)
         rows.append((row["step"].replace("_", " "), row["found"], *costs, told))

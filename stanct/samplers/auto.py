@@ -286,8 +286,9 @@ def _shape(start: FittedBase) -> str:
         return "your base"
     survey = start.survey
     if start.base.is_gaussian:
-        several = start.separated and survey is not None
-        return f"one Gaussian around {_modes(survey)}" if several else "one Gaussian"
+        if start.separated and survey is not None:
+            return f"one Gaussian around {_modes(survey)}"
+        return "one Gaussian"
     has = []
     if start.separated and survey is not None:
         has.append(_modes(survey))
