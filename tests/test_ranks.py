@@ -59,3 +59,12 @@ def test_copies_of_a_draw_count_together() -> None:
 def test_a_constant_has_no_r_hat() -> None:
     found = mixing(np.ones((4, 50)), np.ones((4, 50)))
     assert found.bulk == 200 and np.isnan(found.r_hat)
+
+
+@pytest.mark.parametrize("weights", [[1.0] * 20, [*[0.5] * 19, 10.5]])
+def test_a_largest_value_with_much_of_the_weight(weights: list[float]) -> None:
+    """The middle of its weight lies below the upper tail."""
+    values = np.zeros((1, 20))
+    values[0, 10:] = 1.0
+    found = mixing(values, np.array([weights]))
+    assert 0 < found.bulk <= 40 and 0 < found.tail <= 40

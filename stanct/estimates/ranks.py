@@ -46,8 +46,10 @@ def mixing(values: Array, weights: Array, copies: int = 1) -> Mixing:
     if not values.size or np.ptp(values) == 0 or not np.isfinite(values).all():
         return Mixing(float(values.size), float(values.size), float("nan"))
     normal = ndtri(share)
-    # The first values at which so much of the weight is reached.
-    ends = [values.ravel()[order][np.searchsorted(share.ravel()[order], tail)] for tail in TAILS]
+    # The first values at which so much of the weight is reached. Half of the weight of the largest
+    # value lies above its share, which may be below the tail's.
+    places = np.searchsorted(share.ravel()[order], TAILS).clip(max=values.size - 1)
+    ends = values.ravel()[order][places]
     tails = [_size((values <= end).astype(float), weights, copies) for end in ends]
     middle = values.ravel()[order][np.searchsorted(share.ravel()[order], 0.5)]
     folded = ndtri(_shares(np.abs(values - middle), weights)[0])

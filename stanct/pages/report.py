@@ -233,12 +233,12 @@ def _summary_table(run: Run, names: Names) -> Table:
 
 def _steps(run: Run) -> list[tuple[str, ...]]:
     """Rows of the table of what was tried: its name, what it found, its cost, and log Z."""
-
     rows = []
     for row in run.road.rows():
         log_z, error = row.get("log_z"), row.get("std_error")
-        known = log_z is not None and error is not None and math.isfinite(log_z)
-        told = log_z_in_words(log_z, error) if known else ""
+        told = ""
+        if log_z is not None and error is not None and math.isfinite(log_z):
+            told = log_z_in_words(log_z, error)
         counts = [row.get(name) for name in ("parts", "draws", "gradients", "evaluations")]
         costs = ("" if count is None else f"{count:,}" for count in counts)
         rows.append((row["step"].replace("_", " "), row["found"], *costs, told))
