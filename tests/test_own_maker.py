@@ -52,20 +52,24 @@ def test_it_has_fewer_than_sixty_lines(own: ModuleType) -> None:
 
 
 def test_it_is_asked_paid_and_shown(own: ModuleType, seed: int) -> None:
-    recipe = stanct.recipe().without("given", "ridges").adding(own.Patches(places=6))
-    run = sampled_by(recipe, Exact(BANANA, None, 0.0, {}), seed)
-    stage = stage_of(run, "patches")
-    assert stage["gradients"] == 6 and stage["parts"] == 6
-    paid = sum(one["gradients"] for one in run.provenance["road"])
-    assert run.provenance["stage_gradients"]["base"] == pytest.approx(paid, abs=40)
-    assert isinstance(run.base, MixtureBase) and len(run.base.parts) > 6
+    """Of five seeds in six its parts are kept, so that those of one in three are."""
+    recipe = stanct.recipe().without("given", "ridges").adding(own.Patches(places=8))
+    for child in (seed, seed + 1, seed + 2):
+        run = sampled_by(recipe, Exact(BANANA, None, 0.0, {}), child)
+        stage = stage_of(run, "patches")
+        paid = sum(one["gradients"] for one in run.provenance["road"])
+        assert stage["gradients"] == 8
+        assert run.provenance["stage_gradients"]["base"] == pytest.approx(paid, abs=40)
+        assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.2
+        if stage["parts"]:
+            break
+    assert 4 < stage["parts"] <= 8
+    assert isinstance(run.base, MixtureBase) and len(run.base.parts) == stage["parts"] + 1
     steps = run.steps.set_index("step")
-    assert steps.loc["patches", "gradients"] == 6 and "draws count" in steps.loc["patches", "found"]
+    assert steps.loc["patches", "gradients"] == 8 and "draws count" in steps.loc["patches", "found"]
     assert "Gaussians along the draws" in str(run.report())
     (record,) = [m for m in run.provenance["recipe"]["makers"] if m["maker"] == "patches"]
-    assert record == {"maker": "patches", "places": 6, "near": 0.2}
-    error = run.evidence.std_error
-    assert abs(run.evidence.log_z) < 4 * error < 0.2
+    assert record == {"maker": "patches", "places": 8, "fewest": 8, "step": 0.3}
 
 
 def test_it_is_not_asked_where_draws_suffice(own: ModuleType, seed: int) -> None:

@@ -263,7 +263,8 @@ class State:
                 "mode.",
                 remedy="Keep pilots among them.",
             )
-        if recipe.shape == "mixture" and (self.several or self.parts):
+        as_needed = recipe.shape == "modes" and (self.several or bool(self.parts))
+        if recipe.shape == "mixture" or as_needed:
             share = recipe.wide_share if self.several else 0.0
             return mixture_of(self.fits, wide_share=share, width=recipe.width, beside=self.parts)
         if recipe.shape == "low rank":
@@ -339,7 +340,8 @@ class Recipe:
     makers
         The makers.
     shape
-        ``"Gaussian"``, ``"mixture"`` or ``"low rank"``: the kind of base that is wanted.
+        The kind of base that is wanted: ``"Gaussian"``, ``"low rank"``, ``"mixture"``, or
+        ``"modes"`` for a mixture where there are several modes or parts, and else a Gaussian.
     gradients
         The purse from which makers are paid.
     wide_share, width

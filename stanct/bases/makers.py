@@ -160,7 +160,7 @@ class AnnealedScouts(Maker):
     def applies(self, state: State) -> bool:
         if state.modes is None or not state.several or state.in_two_stages:
             return False
-        return state.recipe.shape != "mixture" or not state.measured.complete
+        return state.recipe.shape in ("Gaussian", "low rank") or not state.measured.complete
 
     def make(self, state: State) -> Proposal:
         scouts = self._looked(state)

@@ -27,11 +27,9 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 name="low_rank", makers=(Wide(), *_MEASURED, AnnealedScouts()), shape="low rank"
             ),
             Recipe(name="mixture", makers=_MEASURED, shape="mixture", wide_share=0.0),
-            Recipe(name=MODES, makers=(*_MODES, Ridges(), AnnealedScouts()), shape="mixture"),
+            Recipe(name=MODES, makers=(*_MODES, Ridges(), AnnealedScouts()), shape="modes"),
             # What is simple given a few parameters needs no ridges, so that it is asked before.
-            Recipe(
-                name=AUTO, makers=(*_MODES, Given(), Ridges(), AnnealedScouts()), shape="mixture"
-            ),
+            Recipe(name=AUTO, makers=(*_MODES, Given(), Ridges(), AnnealedScouts()), shape="modes"),
             Recipe(name="pathfinder", makers=(Approximations(),)),
             Recipe(name="laplace", makers=(Approximations(way="laplace"),)),
             Recipe(name="advi", makers=(Approximations(way="advi"),)),
