@@ -16,12 +16,12 @@ import pytest
 from conftest import LONG, target_of
 from sampled import KINDS, sampled
 
+from stanct.bases.recipes import recipe
 from stanct.common.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.bracket import Bracket
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.samplers import auto
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.targets.function_target import FunctionDensity, FunctionTarget
 from stanct.targets.lending import Shelves
@@ -303,12 +303,11 @@ def test_nuts_keeps_the_draws_that_were_finished_before_a_loss(
 
 
 @LONG
-def test_auto_keeps_its_first_run_when_the_second_loses_its_workers(
-    target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_keeps_its_first_run_when_the_second_loses_its_workers(target) -> None:
     # With this seed, checks of the first run fail if it does not draw in two stages.
-    monkeypatch.setattr(auto, "_nested", lambda job, start: None)
+    base = recipe().without("given")
     settings = {"chains": 2, "draws": 60, "warmup": 150, "seed": 3, "progress": False}
+    settings["base"] = base
     first = sampled("auto", target, max_gradients=0, **settings)
     counting = Mortal(-1)
     assert_same(sampled("auto", target, max_gradients=0, executor=counting, **settings), first)

@@ -125,7 +125,7 @@ def test_what_the_embedded_engine_cannot_run_is_run(cmdstan: Home, tmp_path: Pat
         assert isinstance(run, stanct.EvidenceRun) and "cmdstan" in run.engine
         assert abs(run.evidence.log_z - exact) < 4 * run.evidence.std_error < 0.08
         assert abs(run.expect("p:1").value) < 4 * run.expect("p:1").std_error
-        assert abs(run.expect("q.2:2").value - 0.5) < 4 * run.expect("q.2:2").std_error < 0.1
+        assert abs(run.expect("q.2:2").value - 0.5) < 4 * run.expect("q.2:2").std_error < 0.16
         assert run.expect("g:1").value == run.expect("z.imag").value == run.expect("t").value
         assert np.allclose(run.expect("r").value, [[0.25, 0.75]])
     with pytest.raises(stanct.SamplingError, match=r"'laplace' .* cannot run .*base='pilot'"):
