@@ -474,14 +474,15 @@ def ran(script: str | Path, *folders: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", ["html", "statistics"])
 @pytest.mark.parametrize("beside_it", [False, True])
-def test_a_script_named_as_a_standard_module_is_an_error(
+def test_a_script_named_as_a_standard_module_runs_or_is_an_error(
     name: str, beside_it: bool, tmp_path: Path
 ) -> None:
-    """A thread of ours imported it, and waited for ever for what the script waited for."""
+    """Where the module is needed. No thread of ours waits for what the script waits for."""
     file = tmp_path / f"{name}.py"
     file.write_text("import stanct\nstanct.temper('parameters { real x; } model { }')\n")
     if beside_it:
         shutil.copy(file, tmp_path / "other.py")
         file = tmp_path / "other.py"
     done = ran(file)
-    assert done.returncode == 1 and "Error" in done.stderr and name in done.stderr, done.stderr
+    told = done.returncode == 1 and "Error" in done.stderr and name in done.stderr
+    assert told or (done.returncode == 0 and not done.stderr), done.stderr

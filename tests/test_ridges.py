@@ -137,10 +137,14 @@ def test_a_component_without_observations_is_reached() -> None:
         squares.append(mean**2 + v)
     log_z = float(np.asarray(logsumexp(logs)))
     square = float(np.exp(np.array(logs) - log_z) @ squares)
-    run = sampled("auto", target_of(LABELS, data), seed=4, draws=1500, progress=False)
-    found = run.expect(lambda v: v["mu"][..., 1] ** 2)
-    assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error < 0.05
-    assert abs(found.value - square) < 4 * found.std_error < 0.25 * square
+    target, found = target_of(LABELS, data), []
+    for seed in (4, 5, 6):
+        run = sampled("auto", target, seed=seed, draws=1500, progress=False)
+        assert abs(run.evidence.log_z - log_z) < 4.5 * run.evidence.std_error < 0.08
+        found.append(run.expect(lambda v: v["mu"][..., 1] ** 2))
+    error = np.sqrt(sum(float(one.std_error) ** 2 for one in found)) / len(found)
+    mean = np.mean([float(one.value) for one in found])
+    assert abs(mean - square) < 4 * error < 0.5 * square
 
 
 def test_ridges_start_where_ascents_ended() -> None:
