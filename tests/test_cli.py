@@ -176,7 +176,7 @@ def test_interrupt_reports_the_finished_draws(model: Path, tmp_path: Path) -> No
     assert process.stderr is not None
     # Off a terminal a line says every so many seconds how many draws are done.
     seen = []
-    while not seen or not re.match(r"joint: \d{3,} of \d+ draws", seen[-1]):
+    while not seen or not re.match(r"(joint|independence): [\d,]{3,} of [\d,]+ draws", seen[-1]):
         seen.append(process.stderr.readline())
         assert seen[-1], seen
     process.send_signal(signal.SIGINT)
