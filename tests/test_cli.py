@@ -206,7 +206,7 @@ def test_sigterm_without_draws_is_told(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-m", "stanct", "evidence", str(path), "--timing"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    time.sleep(6)  # until it evaluates the density
+    time.sleep(12)  # until it evaluates the density
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143 and "ended by SIGTERM. No draws were finished" in err
