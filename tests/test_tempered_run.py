@@ -82,7 +82,7 @@ def test_resample_has_the_posterior_s_mean(run: TemperedRun) -> None:
     assert draws["b"].shape == (4, 400, 2)
     assert draws["b"].mean(axis=(0, 1)) == pytest.approx(LINE.means["b"], abs=0.05)
     base = run.resample(400, beta=0.0, seed=1)["b"].mean(axis=(0, 1))
-    assert base == pytest.approx(run.base.mean, abs=0.1)
+    assert base == pytest.approx(run.base.mean, abs=0.3)
 
 
 def test_arviz(run: TemperedRun) -> None:
