@@ -16,7 +16,7 @@ release = version = stanct.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["examples", "stan_models", "*/examples", "*/stan_models"]
+exclude_patterns = ["*/README.md", "examples", "stan_models", "*/examples", "*/stan_models"]
 
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
