@@ -22,6 +22,8 @@ from targets import SKEWED
 import stanct
 from stanct.cli import commands
 from stanct.cli.main import main
+from stanct.common.names import METHOD_NAMES
+from stanct.runs import screen
 
 DATA = {"N": 2, "y": [0, 1]}
 
@@ -490,3 +492,7 @@ def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ):
         assert main(["plot", str(saved), *wrong]) == 1
         assert told in capsys.readouterr().err
+
+
+def test_the_screen_has_words_for_every_method() -> None:
+    assert {*METHOD_NAMES} - {"auto"} <= screen._DONE.keys()

@@ -16,6 +16,7 @@ import cmdstanpy
 import numpy as np
 import pytest
 from conftest import LONG, ROOT, target_of
+from cost import trajectory_seconds
 from generated import PROGRAMS
 from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
@@ -426,10 +427,10 @@ def model_target(name: str) -> ProgramTarget:
 def test_time_of_a_trajectory(engine: CmdStan) -> None:
     """It grows with the steps, not with the process."""
     recipe = target_of(LINE.source, LINE.data).density_recipe
-    short, long = (engine.trajectory_seconds(recipe, steps) for steps in (1, 400_000))
+    short, long = (trajectory_seconds(engine, recipe, steps) for steps in (1, 400_000))
     assert 0 < 3 * short < long
     with pytest.raises(EngineError, match="no such point"):
-        engine.trajectory_seconds(Recipe(NO_POINT, "{}"), 1)
+        trajectory_seconds(engine, Recipe(NO_POINT, "{}"), 1)
 
 
 @pytest.mark.cmdstan

@@ -145,7 +145,10 @@ class Clockwork:
         return 0.5 + steps * next(time for kind, time in kinds.items() if kind in recipe.source)
 
 
-def test_compiled_programs_are_timed_by_the_length_of_their_trajectories(tmp_path: Path) -> None:
+def test_compiled_programs_are_timed_by_the_length_of_their_trajectories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "trajectory_seconds", Clockwork.trajectory_seconds)
     (tmp_path / "normal.stan").write_text(NORMAL)
     (tmp_path / "normal.data.json").write_text('{"N": 2, "y": [0.5, 1]}')
     (case,) = find_cases(tmp_path, with_data=True)

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +30,7 @@ from worker import NoAnswerError, Worker
 
 from stanct import kernels
 from stanct.common.arrays import Array
-from stanct.common.errors import ProgramError, StanctError
+from stanct.common.errors import EngineError, ProgramError, StanctError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
 from stanct.kernels import SIGNATURE, make_extended, make_scratch
@@ -49,6 +52,8 @@ _SECONDS = 0.01
 # For trajectories, whose times include the start and the end of a process.
 _TRAJECTORY_REPETITIONS = 5
 _TRAJECTORY_SECONDS = 0.2
+# Step size of trajectories that are only timed.
+_STEP = 1e-9
 
 
 @dataclass(frozen=True)
@@ -196,17 +201,50 @@ def _compiled_times(engine: CmdStan, recipes: Sequence[Recipe]) -> list[float]:
     least = np.full((len(recipes), 2), np.inf)
     for _ in range(_TRAJECTORY_REPETITIONS):
         for k, (own, recipe, length) in enumerate(zip(engines, recipes, lengths, strict=True)):
-            seconds = [own.trajectory_seconds(recipe, steps) for steps in (length, 2 * length)]
+            seconds = [trajectory_seconds(own, recipe, steps) for steps in (length, 2 * length)]
             least[k] = np.minimum(least[k], seconds)
     return list(np.diff(least)[:, 0] / lengths)
 
 
 def _trajectory_length(engine: CmdStan, recipe: Recipe) -> int:
     """Return a number of steps that takes at least `_TRAJECTORY_SECONDS`."""
-    length, start = 1, engine.trajectory_seconds(recipe, 1)
-    while engine.trajectory_seconds(recipe, length) - start < _TRAJECTORY_SECONDS:
+    length, start = 1, trajectory_seconds(engine, recipe, 1)
+    while trajectory_seconds(engine, recipe, length) - start < _TRAJECTORY_SECONDS:
         length *= 4
     return length
+
+
+def trajectory_seconds(engine: CmdStan, recipe: Recipe, steps: int) -> float:
+    """Return the processor time, in seconds, of a process that takes one static trajectory.
+
+    The steps are so short that the trajectory stays at its start, the origin of the
+    unconstrained space. The times of two lengths differ by those of the gradients alone.
+
+    Raises
+    ------
+    EngineError
+        The program does not compile, or its density is not finite at the origin.
+    """
+    settings = [
+        *("sample", "num_samples=1", "num_warmup=0", "adapt", "engaged=0", "algorithm=hmc"),
+        *(f"stepsize={_STEP}", "engine=static", f"int_time={(steps + 0.5) * _STEP}"),
+    ]
+    executable = engine.compiled(recipe.source)
+    with tempfile.TemporaryDirectory(prefix="stanct-") as folder:
+        (Path(folder) / "data.json").write_text(recipe.data, encoding="utf-8")
+        tail = ["init=0", "data", "file=data.json", "random", "seed=1", "output", "refresh=0"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [executable, *settings, *tail],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise EngineError(f"CmdStan failed.\n{done.stdout}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure_all(

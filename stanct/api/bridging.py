@@ -50,9 +50,9 @@ FEWEST_DRAWS = 50
 """Fewest draws of each chain of which two halves can be made."""
 PER_DRAW = 50
 """Gradients that a draw of a fit has cost, about, with its share of the warmup."""
-LEAST_SHARE = 0.1
-# Draws at which gradients are compared with the draws, and in how many dimensions.
 SCORED, MOST_SCORED = 4000, 100
+"""Draws at which gradients are compared with the draws, and in how many dimensions at most."""
+LEAST_SHARE = 0.1
 """Smallest weight of a mode in the mixture from which a tempered run starts."""
 
 

@@ -40,10 +40,8 @@ from stanct.work.progress import Bar
 MUCH_DATA = 1_000_000
 # The purse of which makers take shares, in gradients.
 USUAL = 3_000_000
-# A proposal of a maker that is judged stays if this much more of the draws of the base then counts.
+# A proposal that is judged stays if the share of the base's draws that count grows by this.
 GAIN = 0.05
-
-
 # Where nothing was searched.
 NOTHING = Search((), (), 0, 0, 1.0, 0.0, 0)
 # A low-rank base is fitted to at least so many points.
@@ -83,7 +81,10 @@ class Stage:
 
 
 class Purse:
-    """The gradients that the search for a base may take, from which every maker is paid.
+    """The gradients meant for the base, out of which every maker is paid.
+
+    Ascents, ridges and two stages take a share. Pilots, particles and scouts are counted, and not
+    bounded by it.
 
     Attributes
     ----------

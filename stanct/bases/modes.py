@@ -46,8 +46,6 @@ from stanct.work.progress import Bar
 
 # Makes local fits from `STARTS` random starts.
 Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
-# Log densities that Pathfinder takes at each place on its way.
-ELBO_DRAWS = 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +174,7 @@ class Pathfinder(Maker):
         return Proposal(
             known={"approximate": tuple(found)},
             gradients=steps,
-            evaluations=points + ELBO_DRAWS * steps,
+            evaluations=points + embedded.JUDGED * steps,
             made=len(found),
             said=f"{len(found)} of {starts} starts led to approximations",
         )

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _DIGITS = 17
 # Time in seconds in which interrupted chains have to end.
 _PATIENCE = 1.0
-# Step size of trajectories that are only timed.
-_STEP = 1e-9
 
 
 @dataclass(frozen=True)
@@ -260,40 +258,6 @@ class CmdStan:
                 timeout=seconds_left(),
             )  # fmt: skip
             return _one_chain(fit.stan_variables())
-
-    def trajectory_seconds(self, recipe: Recipe, steps: int) -> float:
-        """Return the processor time, in seconds, of a process that takes one static trajectory.
-
-        The steps are so short that the trajectory stays at its start, the origin of the
-        unconstrained space. The times of two lengths differ by those of the gradients alone.
-
-        Raises
-        ------
-        EngineError
-            The program does not compile, or its density is not finite at the origin.
-        """
-        import resource  # exists on Unix only, and nothing else here needs it
-
-        settings = [
-            *("sample", "num_samples=1", "num_warmup=0", "adapt", "engaged=0", "algorithm=hmc"),
-            *(f"stepsize={_STEP}", "engine=static", f"int_time={(steps + 0.5) * _STEP}"),
-        ]
-        executable = self.compiled(recipe.source)
-        with tempfile.TemporaryDirectory(prefix="stanct-") as folder:
-            (Path(folder) / "data.json").write_text(recipe.data, encoding="utf-8")
-            tail = ["init=0", "data", "file=data.json", "random", "seed=1", "output", "refresh=0"]
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            done = subprocess.run(
-                [executable, *settings, *tail],
-                cwd=folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if done.returncode:
-            raise EngineError(f"CmdStan failed.\n{done.stdout}")
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     @contextlib.contextmanager
     def _run(

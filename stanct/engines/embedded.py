@@ -38,6 +38,8 @@ from stanct.stan.guards import guarded
 ParameterShapes = Mapping[str, tuple[int, ...]]
 
 NAME = "embedded"
+# Draws by which Pathfinder judges each step of its ascent, unless it is told otherwise.
+JUDGED = 10
 
 # NUTS statistics in the engine's order, under their CmdStan names.
 STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
@@ -248,7 +250,7 @@ def run_nuts(
 
 
 def pathfinder(
-    recipe: Recipe, *, seed: int, draws: int, radius: float, judged: int = 10
+    recipe: Recipe, *, seed: int, draws: int, radius: float, judged: int = JUDGED
 ) -> DrawBlock:
     """Draw by single-path Pathfinder from one random start; the draws form one chain.
 

@@ -1,4 +1,4 @@
-"""Effective sizes and R̂ of chains.
+"""Effective sizes and R̂ of chains, also under weights.
 
 They are those of Vehtari et al. (2021), with the numbers that ArviZ gives. ArviZ's own functions
 load xarray and most of SciPy, which takes as long as a small run.
@@ -6,7 +6,7 @@ load xarray and most of SciPy, which takes as long as a small run.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -15,6 +15,8 @@ from stanct.common.arrays import Array
 
 # Fewer draws of half a chain have no autocorrelations that could be told.
 _FEWEST = 4
+# Quantiles whose precision is that of the tails.
+TAILS = (0.05, 0.95)
 
 
 def effective_size(values: Array, *, method: Literal["mean", "bulk"] = "mean") -> float:
@@ -31,20 +33,64 @@ def effective_size(values: Array, *, method: Literal["mean", "bulk"] = "mean") -
     return size if np.isfinite(size) else float(values.size)
 
 
-def r_hat(values: Array) -> float:
+def r_hat(values: Array, weights: Array | None = None) -> float:
     """Rank-normalised split R̂ of a (chains, draws) array; NaN for a constant.
 
     It is the larger one of the values' own and of their distances from the median. The halves of a
-    single chain count as chains, and are split again.
+    single chain count as chains, and are split again. `weights` has the shape of the values; by
+    default all draws weigh the same.
     """
     values = np.asarray(values, float)
+    weights = np.ones_like(values) if weights is None else weights
     if len(values) == 1:
-        values = _halves(values)
+        values, weights = _halves(values), _halves(weights)
     if values.shape[1] < _FEWEST or not _varies(values):
         return float("nan")
-    halves = _halves(values)
-    folded = np.abs(halves - np.median(halves))
-    return float(max(_ratio(_normal_scores(halves)), _ratio(_normal_scores(folded))))
+    halves, weights = _halves(values), _halves(weights)
+    told = weights.sum(axis=1) > 0
+    halves, weights = halves[told], weights[told]
+    folded = np.abs(halves - _median(halves, weights))
+    return max(_ratio(_normal_scores(one, weights), weights) for one in (halves, folded))
+
+
+class Mixing(NamedTuple):
+    """How well the chains moved through one scalar.
+
+    Attributes
+    ----------
+    bulk
+        Independent draws of the density that would tell the mean of the ranks as precisely.
+    tail
+        Those that would tell the 5 % or the 95 % quantile, whichever is known less well.
+    r_hat
+        Rank-normalised split R̂; NaN for a constant. 1 means that the chains agree.
+    """
+
+    bulk: float
+    tail: float
+    r_hat: float
+
+
+def mixing(values: Array, weights: Array, copies: int = 1) -> Mixing:
+    """Effective sizes and R̂ of one scalar under weights. Of equal weights they are ArviZ's.
+
+    Parameters
+    ----------
+    values, weights : shape (chains, draws)
+        The weights have the mean 1.
+    copies
+        As in `stanct.estimates.averages.expectation`.
+    """
+    size = float(values.size)
+    if not values.size or not _varies(values) or not np.isfinite(values).all():
+        return Mixing(size, size, float("nan"))
+    order = values.ravel().argsort(kind="stable")
+    reached = weights.ravel()[order].cumsum() / weights.sum()
+    # The first values at which so much of the weight is reached.
+    ends = values.ravel()[order][np.searchsorted(reached, TAILS).clip(max=values.size - 1)]
+    tails = [_weighted_size((values <= end).astype(float), weights, copies) for end in ends]
+    bulk = _weighted_size(_normal_scores(values, weights), weights, copies)
+    return Mixing(bulk, min(tails), r_hat(values, weights))
 
 
 def _varies(values: Array) -> bool:
@@ -58,19 +104,47 @@ def _halves(values: Array) -> Array:
     return np.concatenate([values[:, :half], values[:, -half:]])
 
 
-def _normal_scores(values: Array) -> Array:
-    """Normal quantiles at the ranks of values (Blom 1958); equal values share their mean rank."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2
-    return ndtri((ranks - 0.375) / (values.size + 0.25))[places].reshape(values.shape)
+def _median(values: Array, weights: Array) -> float:
+    """The weighted median: where half of the weight is reached, in the middle of a gap there."""
+    order = values.ravel().argsort(kind="stable")
+    order = order[weights.ravel()[order] > 0]
+    reached = weights.ravel()[order].cumsum() / weights.sum()
+    k = int(np.searchsorted(reached, 0.5).clip(max=order.size - 1))
+    beyond = k + 1 if reached[k] == 0.5 and k + 1 < order.size else k
+    return float(values.ravel()[order][[k, beyond]].mean())
 
 
-def _ratio(values: Array) -> float:
-    """√(variance of all draws / variance within chains)."""
+def _normal_scores(values: Array, weights: Array | None = None) -> Array:
+    """Normal quantiles at the ranks of values (Blom 1958); equal values share their mean rank.
+
+    A weighted rank is the share of all weight below a value, and of half of that at it, times the
+    number of values, plus a half.
+    """
+    weights = np.ones_like(values) if weights is None else weights
+    _, places = np.unique(values, return_inverse=True)
+    at = np.bincount(places.ravel(), weights.ravel())
+    ranks = (at.cumsum() - at / 2) / at.sum() * values.size + 0.5
+    return ndtri((ranks - 0.375) / (values.size + 0.25))[places.ravel()].reshape(values.shape)
+
+
+def _ratio(values: Array, weights: Array) -> float:
+    """√(variance of all draws / variance within chains), under weights."""
     draws = values.shape[1]
-    between = draws * values.mean(axis=1).var(ddof=1)
-    within = values.var(axis=1, ddof=1).mean()
-    return float(np.sqrt((between / within + draws - 1) / draws))
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    means = (shares * values).sum(axis=1, keepdims=True)
+    within = (shares * np.square(values - means)).sum(axis=1).mean() * draws / (draws - 1)
+    if len(values) < 2 or within == 0:
+        return float("nan")
+    return float(np.sqrt((draws - 1) / draws + means.var(ddof=1) / within))
+
+
+def _weighted_size(values: Array, weights: Array, copies: int) -> float:
+    """Independent draws that would tell the mean of the values as precisely."""
+    off = values - np.average(values, weights=weights)
+    variance = float(np.average(np.square(off), weights=weights))
+    parts = (weights * off).reshape(len(values), -1, copies).mean(axis=2)
+    spread = float(parts.var())
+    return variance * effective_size(parts) / spread if spread > 0 else float(values.size)
 
 
 def _size(values: Array) -> float:

@@ -12,9 +12,8 @@ import numpy as np
 from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.common.errors import StanctError
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
-from stanct.estimates.mixing import effective_size
+from stanct.estimates.mixing import effective_size, mixing
 from stanct.estimates.naming import Names, label, listed, place_of, places_of, variable
-from stanct.estimates.ranks import mixing
 from stanct.estimates.tours import Tours
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = (
-    *("step", "form", "parts", "draws", "gradients", "evaluations", "log_z", "std_error", "found"),
-)
+_NUMBERS = "parts", "draws", "gradients", "evaluations", "log_z", "std_error"
+COLUMNS = ["step", "form", *_NUMBERS, "found"]
 
 
 @dataclass(frozen=True)
@@ -82,4 +81,4 @@ class Road:
         """
         import pandas as pd
 
-        return pd.DataFrame(self.rows(), columns=list(COLUMNS))
+        return pd.DataFrame(self.rows(), columns=COLUMNS)

@@ -31,6 +31,7 @@ _DONE = {
     "smc": "annealed and resampled particles from a fitted density to the posterior",
     "power_posterior": "sampled every power of the likelihood, from the prior, by NUTS",
     "adiabatic": "moved trajectories from a fitted density to the posterior and back",
+    "extended_hamiltonian": "moved parameters and a tempering variable together by NUTS",
     "tact": "moved parameters and temperature by thermostatted dynamics",
     "bridge": "compared the draws of the fit with those of a normal density fitted to them",
 }

@@ -95,6 +95,19 @@ class _Step(NamedTuple):
     start: FittedBase | None = None
     again: bool = False
 
+    def record(self, run: TemperedRun) -> dict[str, Any]:
+        """The step and its run for provenance, JSON values only."""
+        found = {
+            "method": self.method.name,
+            "draws": self.draws,
+            "because": self.because,
+            "gradients": run.gradients,
+            "made": run.draws,
+        }
+        stopped = run.provenance["stopping"]
+        enough = stopped["effective"] and stopped["reason"] == "reached"
+        return found | ({"enough": stopped} if enough else {})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Method[TemperedRun]):
@@ -162,18 +175,7 @@ class Auto(Method[TemperedRun]):
                     raise
                 run = _stopped(stop, kept, job)
                 break
-            steps.append(
-                {
-                    "method": step.method.name,
-                    "draws": step.draws,
-                    "because": step.because,
-                    "gradients": run.gradients,
-                    "made": run.draws,
-                }
-            )
-            stopped = run.provenance["stopping"]
-            if stopped["effective"] and stopped["reason"] == "reached":
-                steps[-1]["enough"] = stopped
+            steps.append(step.record(run))
             if run.provenance["interrupted"] or (run.ended_early and kept is None):
                 run = _longer(kept, run, job)
                 break  # who ends a run early does not wait for its checks
