@@ -15,6 +15,7 @@ from scipy.stats import ortho_group
 from targets import TWO_MODES
 
 from stanct import sample
+from stanct.bases import search as searching
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured
@@ -402,3 +403,18 @@ def test_a_search_without_an_end_is_given_up(dimension: int, places: int, astray
     )
     assert not found.fits and found.ascents == 0
     assert found.astray == astray if dimension > FEW else found.astray > astray
+
+
+def test_an_ascent_may_take_as_many_steps_as_there_are_dimensions() -> None:
+    """In 800 dimensions of very different widths, it is not there after five hundred."""
+    source = """
+    data { int D; vector[D] s; }
+    parameters { vector[D] x; }
+    model { x ~ normal(0, s); }
+    """
+    target = target_of(source, {"D": 800, "s": np.geomspace(1, 200, 800).tolist()})
+    counted = searching._Counted(target.density)
+    start = 5 * np.random.default_rng(1).normal(size=800)
+    _, value = counted.ascended(start, np.ones((1, 800)))
+    top = float(target.density.log_densities(np.zeros((1, 800)))[0])
+    assert searching.MOST_STEPS < counted.spent <= 801 and top - value < 1e-5
