@@ -63,7 +63,12 @@ def endless_along(
     users, inside = _as_written(target, inside[:: 1 + len(inside) // SOME])
     density, names = users.density, users.density.unconstrained_names
     scales = logarithms(users.program, names)
-    along, spent = endless_scales(density.log_density_gradients, inside, scales)
+    vectors: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        vectors.setdefault(name.partition(".")[0], []).append(place)
+    along, spent = endless_scales(
+        density.log_density_gradients, inside, scales, list(vectors.values())
+    )
     ledger.gradients += spent
     return [names[place] for place in along]
 

@@ -3,6 +3,8 @@
 Lines and rays cannot tell of a scale that other parameters follow: as τ goes to 0, so do effects
 with the prior normal(0, τ), and every straight line leaves them. Given τ, they are nearly Gaussian.
 The others are therefore moved to the top of the slice of each τ, and its curvature gives the mass.
+Where those others have no such top, as loadings and factors whose products alone are known, one
+vector of parameters follows, and the rest stays at a draw.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from stanct.path.curvature import Colouring, Gradients
 # it that is kept where there is no end. Those far away are for priors on wide scales.
 DISTANCES = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995, 32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
 NEAR = 17.0
+# The farthest logarithm, whose square is still a number. Slices go there where their mass has
+# changed by so many nats since `NEAR`.
+FARTHEST, STEADY = 350.0, 1e-3
 # In how many dimensions; Newton steps in a slice, and when one is so small that it was the last.
 MOST_DIMENSIONS, STEPS, SMALL = 300, 25, 1e-3
 # The step of differences, in deviations, and draws that tell which coordinates are coupled.
@@ -28,7 +33,9 @@ DIFFERENCE, PLACES = 1e-3, 3
 ROUNDED = 1e-4
 
 
-def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
+def endless_scales(
+    gradients: Gradients, x: Array, scales: Sequence[int], vectors: Sequence[Sequence[int]] = ()
+) -> tuple[list[int], int]:
     """The scales along which slices keep their mass for ever, and the gradients spent.
 
     Parameters
@@ -39,6 +46,8 @@ def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tup
         Unconstrained draws.
     scales
         Coordinates that are logarithms of scales.
+    vectors
+        Coordinates of each vector of parameters.
     """
     if not scales or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
@@ -59,27 +68,41 @@ def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tup
         dense = Colouring.dense(x.shape[1])
         second = dense.second_derivatives(counted, places, counted(places)[1], units, DIFFERENCE)
         coupled = np.logical_or.reduce(second != 0)
-        found = [k for k in scales if _Slices(counted, deviations, coupled, k).have_no_end(middle)]
+        some = [np.array(one) for one in vectors if len(one) > 1]
+
+        def has_no_end(scale: int) -> bool:
+            rest = np.delete(np.arange(middle.size), scale)
+            told = _Slices(counted, deviations, coupled, scale, rest).have_no_end(middle)
+            return told or any(
+                _Slices(counted, deviations, coupled, scale, one).have_no_end(places[0])
+                for one in some
+                if scale not in one
+            )
+
+        found = [k for k in scales if has_no_end(k)]
     return found, spent
 
 
 class _Slices:
-    """The slices of one scale."""
+    """The slices of one scale in some of the other coordinates, while the rest stays."""
 
-    def __init__(self, gradients: Gradients, deviations: Array, coupled: Array, scale: int) -> None:
+    def __init__(
+        self, gradients: Gradients, deviations: Array, coupled: Array, scale: int, moved: Array
+    ) -> None:
         self._gradients = gradients
         self._scale = scale
-        self._rest = np.delete(np.arange(deviations.size), scale)
-        self._deviations = deviations[self._rest]
-        self._colouring = Colouring.of(coupled[np.ix_(self._rest, self._rest)])
+        self._moved = moved
+        self._deviations = deviations[moved]
+        self._colouring = Colouring.of(coupled[np.ix_(moved, moved)])
 
-    def have_no_end(self, middle: Array) -> bool:
-        """Whether they keep their mass on one side of the middle."""
-        inside, _ = self._slice(middle[self._rest], middle[self._scale])
-        return any(self._go_on(inside, middle[self._scale], side) for side in (-1.0, 1.0))
+    def have_no_end(self, x: Array) -> bool:
+        """Whether they keep their mass on one side of a place."""
+        self._x = x
+        inside, _ = self._slice(x[self._moved], x[self._scale])
+        return any(self._go_on(inside, x[self._scale], side) for side in (-1.0, 1.0))
 
     def _go_on(self, inside: Array, middle: float, side: float) -> bool:
-        last = -math.inf
+        last = near = -math.inf
         for distance, share in DISTANCES.items():
             inside, mass = self._slice(inside, middle + side * distance)
             if math.isnan(mass):  # too few digits so far away
@@ -87,15 +110,20 @@ class _Slices:
             if mass == -math.inf or (share and mass < last + math.log(share)):
                 return False
             last = mass
-        return True
+            near = mass if distance <= NEAR else near
+        # Mass that still changes, as under gamma(0.001, 0.001), may have its end farther away.
+        far = last if abs(last - near) < STEADY else self._slice(inside, side * FARTHEST)[1]
+        return math.isnan(far) or far >= last
 
     def _slice(self, inside: Array, at: float) -> tuple[Array, float]:
         """The top of a slice, and its log mass by the curvature there; NaN without one."""
         units = self._deviations
 
         def gradients(points: Array) -> tuple[Array, Array]:
-            values, slopes = self._gradients(np.insert(points, self._scale, at, axis=1))
-            return values, slopes[:, self._rest]
+            x = np.repeat(self._x[None], len(points), axis=0)
+            x[:, self._moved], x[:, self._scale] = points, at
+            values, slopes = self._gradients(x)
+            return values, slopes[:, self._moved]
 
         for _ in range(STEPS):
             values, slopes = gradients(inside[None])
