@@ -10,7 +10,7 @@ from conftest import LONG, target_of
 
 import stanct
 from stanct.targets.integrable import Endless, endless, logarithms
-from stanct.targets.slices import endless_scales
+from stanct.targets.slices import endless_beside_one, endless_scales
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
 HIERARCHY = """
@@ -333,7 +333,7 @@ def test_a_variance_that_goes_to_zero_is_told_by_the_factors_that_follow(
         axis=1,
     )
     vectors = [range(3), range(3, 15), range(15, 18)]
-    found, spent = endless_scales(density.log_density_gradients, x, [15, 16, 17], vectors)
+    found, spent = endless_beside_one(density.log_density_gradients, x, [15, 16, 17], vectors)
     assert bool(found) == ("log" in prior) and spent < 600
     assert endless_scales(density.log_density_gradients, x, [15, 16, 17])[0] == []
 

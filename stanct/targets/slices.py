@@ -27,15 +27,15 @@ NEAR = 17.0
 FARTHEST, STEADY = 350.0, 1e-3
 # In how many dimensions; Newton steps in a slice, and when one is so small that it was the last.
 MOST_DIMENSIONS, STEPS, SMALL = 300, 25, 1e-3
+# No further vector follows after so many gradients.
+MOST_GRADIENTS = 5_000
 # The step of differences, in deviations, and draws that tell which coordinates are coupled.
 DIFFERENCE, PLACES = 1e-3, 3
 # Where log densities a step apart differ by more nats, they have too few digits to tell a mass.
 ROUNDED = 1e-4
 
 
-def endless_scales(
-    gradients: Gradients, x: Array, scales: Sequence[int], vectors: Sequence[Sequence[int]] = ()
-) -> tuple[list[int], int]:
+def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
     """The scales along which slices keep their mass for ever, and the gradients spent.
 
     Parameters
@@ -46,8 +46,6 @@ def endless_scales(
         Unconstrained draws.
     scales
         Coordinates that are logarithms of scales.
-    vectors
-        Coordinates of each vector of parameters.
     """
     if not scales or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
@@ -68,38 +66,56 @@ def endless_scales(
         dense = Colouring.dense(x.shape[1])
         second = dense.second_derivatives(counted, places, counted(places)[1], units, DIFFERENCE)
         coupled = np.logical_or.reduce(second != 0)
-        some = [np.array(one) for one in vectors if len(one) > 1]
+        found = [k for k in scales if _Slices(counted, deviations, coupled, k).have_no_end(middle)]
+    return found, spent
 
-        def has_no_end(scale: int) -> bool:
-            rest = np.delete(np.arange(middle.size), scale)
-            told = _Slices(counted, deviations, coupled, scale, rest).have_no_end(middle)
-            return told or any(
-                _Slices(counted, deviations, coupled, scale, one).have_no_end(places[0])
-                for one in some
-                if scale not in one
-            )
 
-        found = [k for k in scales if has_no_end(k)]
+def endless_beside_one(
+    gradients: Gradients, x: Array, scales: Sequence[int], vectors: Sequence[Sequence[int]]
+) -> tuple[list[int], int]:
+    """The scales along which slices keep their mass while one vector follows, and the gradients.
+
+    Parameters
+    ----------
+    gradients, x, scales
+        As in `endless_scales`. All else stays at the first of the draws.
+    vectors
+        Coordinates of each vector of parameters.
+    """
+    found, spent = [], 0
+    for scale in scales:
+        for vector in vectors:
+            useless = len(vector) < 2 or scale in vector or scale in found
+            if useless or spent > MOST_GRADIENTS:
+                continue
+            moved = [*vector, scale]
+
+            def among(points: Array, moved: list[int] = moved) -> tuple[Array, Array]:
+                places = np.repeat(x[:1], len(points), axis=0)
+                places[:, moved] = points
+                values, slopes = gradients(places)
+                return values, slopes[:, moved]
+
+            endless, cost = endless_scales(among, x[:, moved], [len(vector)])
+            found += [scale] * len(endless)
+            spent += cost
     return found, spent
 
 
 class _Slices:
-    """The slices of one scale in some of the other coordinates, while the rest stays."""
+    """The slices of one scale."""
 
-    def __init__(
-        self, gradients: Gradients, deviations: Array, coupled: Array, scale: int, moved: Array
-    ) -> None:
+    def __init__(self, gradients: Gradients, deviations: Array, coupled: Array, scale: int) -> None:
         self._gradients = gradients
         self._scale = scale
-        self._moved = moved
-        self._deviations = deviations[moved]
-        self._colouring = Colouring.of(coupled[np.ix_(moved, moved)])
+        self._rest = np.delete(np.arange(deviations.size), scale)
+        self._deviations = deviations[self._rest]
+        self._colouring = Colouring.of(coupled[np.ix_(self._rest, self._rest)])
 
-    def have_no_end(self, x: Array) -> bool:
-        """Whether they keep their mass on one side of a place."""
-        self._x = x
-        inside, _ = self._slice(x[self._moved], x[self._scale])
-        return any(self._go_on(inside, x[self._scale], side) for side in (-1.0, 1.0))
+    def have_no_end(self, middle: Array) -> bool:
+        """Whether they keep their mass on one side of the middle."""
+        inside, _ = self._slice(middle[self._rest], middle[self._scale])
+        return any(self._go_on(inside, middle[self._scale], side) for side in (-1.0, 1.0))
 
     def _go_on(self, inside: Array, middle: float, side: float) -> bool:
         last = near = -math.inf
@@ -120,10 +136,8 @@ class _Slices:
         units = self._deviations
 
         def gradients(points: Array) -> tuple[Array, Array]:
-            x = np.repeat(self._x[None], len(points), axis=0)
-            x[:, self._moved], x[:, self._scale] = points, at
-            values, slopes = self._gradients(x)
-            return values, slopes[:, self._moved]
+            values, slopes = self._gradients(np.insert(points, self._scale, at, axis=1))
+            return values, slopes[:, self._rest]
 
         for _ in range(STEPS):
             values, slopes = gradients(inside[None])
