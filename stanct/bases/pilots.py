@@ -20,7 +20,7 @@ from stanct.common.errors import EngineError
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.path.bridge import bridge_log_evidence
+from stanct.path.bridge import bridge_log_z
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.targets.program_target import ProgramTarget
 
@@ -126,8 +126,7 @@ def measured(
     apart = float(np.median(at_q) - np.median(at_points)) > 2 * FITS
     if apart or half_width(at_points) > FITS:
         return Measured(gradients=found.gradients)
-    nothing = np.zeros(len(at_points)), np.zeros(TRIAL)
-    missing = bridge_log_evidence(-at_points, nothing[0], -at_q, nothing[1])
+    missing = bridge_log_z(-at_points, -at_q)
     known_fit = replace(fit, log_evidence=fit.log_evidence + missing, points=found.points)
     return Measured(known_fit, None, found.gradients)
 
@@ -333,11 +332,9 @@ def bridged(
     mean, covariance = gaussian_moments(points)
     q = GaussianBase.from_covariance(mean, covariance)
     x = q.unwhiten(rng.standard_normal(points.shape))
-    log_density = target.density.log_densities(x)
-    log_evidence = bridge_log_evidence(
-        target.density.log_densities(points),
-        q.log_density(points),
-        log_density if counts is None else np.where(counts(x), log_density, -np.inf),
-        q.log_density(x),
+    log_ratio = target.density.log_densities(x) - q.log_density(x)
+    log_evidence = bridge_log_z(
+        target.density.log_densities(points) - q.log_density(points),
+        log_ratio if counts is None else np.where(counts(x), log_ratio, -np.inf),
     )
     return LocalFit(mean, covariance, log_evidence, points)

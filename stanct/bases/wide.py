@@ -33,7 +33,7 @@ from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.base import Base
-from stanct.path.bridge import bridge_log_evidence
+from stanct.path.bridge import bridge_log_z
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.targets.program_target import ProgramTarget
@@ -323,9 +323,5 @@ def _bridged(
 ) -> float:
     """Bridge estimate of log Z from points of the target and as many draws of the base."""
     x = base.unwhiten(base.draw(rng, len(points)))
-    return bridge_log_evidence(
-        target.density.log_densities(points),
-        base.log_density(points),
-        target.density.log_densities(x),
-        base.log_density(x),
-    )
+    own, at_base = (target.density.log_densities(at) - base.log_density(at) for at in (points, x))
+    return bridge_log_z(own, at_base)
