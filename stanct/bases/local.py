@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -37,9 +37,6 @@ LEAST_WEIGHT = 1e-9
 # search finds no step. One that ends takes at most 1,000 iterations of some 30 evaluations. Time in
 # seconds, and evaluations beyond it, that an ascent may take.
 LONGEST, MOST_EVALUATIONS = 15.0, 100_000
-
-# Coordinates along which gradients are taken at once for second derivatives.
-AT_ONCE = 100
 
 
 @dataclass(frozen=True)
@@ -196,26 +193,6 @@ def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:
     """The fit with those of its points at which the density is finite, or its mean if none is."""
     points = fit.points[np.isfinite(density.log_densities(fit.points))]
     return replace(fit, points=points if len(points) else fit.mean[None])
-
-
-def hessian(gradients_at: Callable[[Array], Array], point: Array) -> Array:
-    """Symmetric matrix of second derivatives from central differences of gradients.
-
-    Parameters
-    ----------
-    gradients_at
-        Gradients at points, both of shape (n, D).
-    """
-    steps = 1e-4 * np.maximum(1.0, np.abs(point))
-    result = np.empty((point.size, point.size))
-    for first in range(0, point.size, AT_ONCE):
-        rows = slice(first, first + AT_ONCE)
-        offsets = np.diag(steps)[rows]
-        count = len(offsets)
-        slopes = gradients_at(np.concatenate([point + offsets, point - offsets]))
-        with np.errstate(invalid="ignore"):  # where gradients are infinite
-            result[rows] = (slopes[:count] - slopes[count:]) / (2 * steps[rows, None])
-    return 0.5 * (result + result.T)
 
 
 def laplace_fit(

@@ -22,7 +22,7 @@ from stanct.bases.incremental import MOST_POINTS, incremental_mixture
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
-from stanct.path.curvature import Colouring, Gradients
+from stanct.path.curvature import STEP, Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
@@ -34,9 +34,8 @@ from stanct.targets.program_target import ProgramTarget
 MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
 # Gradients that a fit may cost.
 MOST_GRADIENTS = 520_000
-# Draws at which third derivatives are taken, and the step of their differences in standard
-# deviations.
-LOOKS, DIFFERENCE = 2, 1e-2
+# Draws at which third derivatives are taken.
+LOOKS = 2
 # Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
 # smaller variance, in nats², than the first number. Where they are not, the second one asks for
 # more outer coordinates.
@@ -177,11 +176,11 @@ def _squares(
     """Mean squared third derivatives in units of the points' spread, shape (D, D, D)."""
     spread = points.std(axis=0)
     squares = np.zeros(3 * spread.shape)
-    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
+    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(STEP * spread)])
     with np.errstate(over="ignore", invalid="ignore"):
         for place in points[rng.choice(len(points), LOOKS)]:
             second = _second_derivatives(gradients, place + steps, spread, colouring)
-            squares += np.square((second[1:] - second[0]) / DIFFERENCE) / LOOKS
+            squares += np.square((second[1:] - second[0]) / STEP) / LOOKS
     return squares
 
 
@@ -191,7 +190,7 @@ def _second_derivatives(
     """Second derivatives in units of `spread` at places of shape (m, D), shape (m, D, D)."""
     _, slopes = gradients(places)
     units = np.broadcast_to(spread, places.shape)
-    return colouring.second_derivatives(gradients, places, slopes, units, DIFFERENCE)
+    return colouring.second_derivatives(gradients, places, slopes, units)
 
 
 def _chosen(squares: Array, limit: float) -> Array | None:
