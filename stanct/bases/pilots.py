@@ -294,6 +294,24 @@ def _pilots(
     nuts: Nuts,
 ) -> tuple[list[LocalFit], int]:
     """Local fits with the moments of short NUTS chains, and the gradients spent."""
+    drawn, gradients = short_chains(target, starts, seed, rng, nuts)
+    return [LocalFit(*gaussian_moments(points), 0.0, points) for points in drawn], gradients
+
+
+def short_chains(
+    target: ProgramTarget,
+    starts: Sequence[Array],
+    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
+    nuts: Nuts,
+) -> tuple[list[Array], int]:
+    """Points of short NUTS chains, each of shape (n, D), and the gradients spent.
+
+    Raises
+    ------
+    EngineError
+        No chain could start, or none gave draws.
+    """
     block, gradients = embedded.run_nuts(
         target.density.recipe,
         np.array(starts),
@@ -302,15 +320,11 @@ def _pilots(
         draws=DRAWS,
         nuts=replace(nuts, target_accept=0.8),
     )
-    pilots = []
-    for chain in range(len(starts)):
-        points = target.unconstrain(block, chain, rng)
-        if len(points) > 1:
-            mean, covariance = gaussian_moments(points)
-            pilots.append(LocalFit(mean, covariance, 0.0, points))
-    if not pilots:
+    drawn = [target.unconstrain(block, chain, rng) for chain in range(len(starts))]
+    drawn = [points for points in drawn if len(points) > 1]
+    if not drawn:
         raise EngineError("No pilot chain gave points that the transform can invert.")
-    return pilots, gradients
+    return drawn, gradients
 
 
 def bridged(
