@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct.bases.incremental import MOST_POINTS, incremental_mixture
+from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
@@ -50,9 +51,8 @@ MOST_KNOWN, APART = 48, 0.7
 # Draws of the base that decide whether it is good enough, the least evenness of their weights, and
 # the largest one relative to their mean.
 TRIAL, EVEN, LARGEST = 500, 0.4, 10.0
-# Draws of the pilots whose weights are compared, and how many nats above log Z these may be.
-# Heavier ones tell of mass that the base misses.
-COMPARED, BEYOND = 60, 3.0
+# Draws of the pilots that the base has to explain.
+COMPARED = 60
 # Coordinates are coupled if a second derivative is larger, in units of the points' spread. All
 # others must be at least so many times as many as the outer ones, given which they are independent.
 COUPLED, TIMES = 1e-6, 2
@@ -302,7 +302,7 @@ class Fit(ABC):
     def _tried(self, base: NestedBase) -> NestedBase | None:
         """The base with the moments of its draws and its cost; None if it is not good enough.
 
-        It misses mass where draws of the pilots have larger weights than its own draws.
+        It misses mass where it does not explain draws of the pilots.
         """
         made = base.valued(self._rng, TRIAL)
         x = base.unwhiten(made.z)
@@ -311,10 +311,10 @@ class Fit(ABC):
         log_z = float(log_sum_exp(log_weights) - np.log(TRIAL))
         even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
         seen = self._points[self._rng.choice(len(self._points), COMPARED)]
-        log_seen = self.density.log_densities(seen) - base.log_density(seen)
+        missed = unexplained(self.density.log_densities(seen), base.log_density(seen), log_z)
         self._tried_gradients = round(made.gradients * (TRIAL + COMPARED) / TRIAL)
         self.evaluations += TRIAL + COMPARED
-        if not even or np.any(log_seen > log_z + BEYOND):
+        if not even or missed.any():
             return None
         whitening = self._whitening(x, np.exp(log_weights - log_weights.max()))
         return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)

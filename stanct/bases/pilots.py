@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes, explains
-from stanct.bases.score import half_width
+from stanct.bases.score import half_width, unexplained
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
@@ -37,8 +37,6 @@ NEGLIGIBLE = 7.0
 FITS = 0.7
 PARTICLES, STEPS = 48, 12
 TRIAL = 100
-# A point lies outside of all known modes where the target is this many nats above their Gaussians.
-STRAY = 6.0
 # A fit lies far below the known modes if its bound and the density at all its points are lower than
 # their mass by so many nats, and by so many more for each dimension.
 FAR_BELOW, FOR_EACH = 50.0, 2.0
@@ -117,10 +115,12 @@ def measured(
         )  # fmt: skip
     except EngineError:
         return Measured()
-    log_density = target.density.log_densities(found.points)
-    at_points = log_mass(known, found.points) - log_density
-    away = at_points < -STRAY
-    strays = np.concatenate([found.points[away], bulk])
+    log_density, at_points = (
+        target.density.log_densities(found.points),
+        log_mass(known, found.points),
+    )
+    strays = np.concatenate([found.points[unexplained(log_density, at_points)], bulk])
+    at_points -= log_density
     if len(strays):
         return Measured(None, _fit_of(strays, fit), found.gradients)
     apart = float(np.median(at_q) - np.median(at_points)) > 2 * FITS
@@ -154,7 +154,7 @@ def _bulk(
         x = q.unwhiten(z)
         log_density = target.density.log_densities(x)
         log_wide = q.log_density(q.mean + (x - q.mean) / width) - q.dimension * np.log(width)
-        outside = log_density - log_mass(known, x) > STRAY
+        outside = unexplained(log_density, log_mass(known, x))
         found.append(x[outside & (log_density - log_wide > total - WEIGHTY)])
     return np.concatenate(found)
 
@@ -188,7 +188,7 @@ def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> 
     low = known - FAR_BELOW - FOR_EACH * fit.mean.size
     if max(fit.log_evidence, float(log_density.max())) < low:
         return True
-    return bool(np.all(log_density - log_mass(near, fit.points) <= STRAY))
+    return not unexplained(log_density, log_mass(near, fit.points)).any()
 
 
 def most_pilots(dimension: int) -> int:

@@ -39,10 +39,11 @@ SLOW, FAST = 0.5, 3.0
 NEGLIGIBLE, MOST_PLACES = 13.0, 40
 # Parts need no exact tops.
 NEWTON = Newton(exact=0.01, longest=3.0)
-# A place is unexplained where the target is so many nats above the base. A ridge is worth its parts
-# if its unexplained places hold this much mass, each times its squared distance in units of `AT`
-# standard deviations where that is more than one. So is a place if it holds this much.
-UNEXPLAINED, WORTH, AT, WORTH_OF_PLACE = 1.5, 3e-3, 3.0, 1e-5
+# Parts join where draws of the base would have a larger log weight than the first number. A ridge
+# is worth its parts if these places hold this much mass, each times its squared
+# distance in units of `AT` standard deviations where that is more than one. So is a place if it
+# holds this much.
+HEAVY, WORTH, AT, WORTH_OF_PLACE = 1.5, 3e-3, 3.0, 1e-5
 # The weight of a part, relative to its mass, and the least. All parts together have no more than
 # the other parts of the base.
 GENEROUS, LEAST = 1.5, 0.002
@@ -163,7 +164,7 @@ def find_ridges(
     log_base = log_sum_exp(np.array([w + part.log_density(points) for w, part in parts]), axis=0)
     mass = np.array([place.mass for place in places])
     distance = np.array([place.distance for place in places])
-    missing = np.where(log_target - log_base > UNEXPLAINED, mass, 0.0)
+    missing = np.where(log_target - log_base > HEAVY, mass, 0.0)
     along = np.array([place.axis for place in places])
     matters = missing * np.maximum(np.square(distance / AT), 1.0)
     if matters.sum() < WORTH:
@@ -185,7 +186,7 @@ def _chosen(
     most = int(np.clip(MOST_NUMBERS / points.shape[1] ** 2, FEWEST_PARTS, MOST_PARTS))
     chosen: list[int] = []
     while len(chosen) < most:
-        left = np.where(log_target - log_base > UNEXPLAINED, missing, 0.0)
+        left = np.where(log_target - log_base > HEAVY, missing, 0.0)
         left[chosen] = 0.0
         best = int(np.argmax(left))
         if not left[best] > 0:
