@@ -23,7 +23,7 @@ from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
-from stanct.path.curvature import Colouring, Gradients
+from stanct.path.curvature import STEP, Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
@@ -35,9 +35,8 @@ from stanct.targets.program_target import ProgramTarget
 MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
 # Gradients that a fit may cost.
 MOST_GRADIENTS = 520_000
-# Draws at which second derivatives are taken. Pairs of directions for third derivatives, and the
-# step of their differences, in standard deviations.
-LOOKS, PAIRS, BESIDE = 2, 16, 1e-2
+# Draws at which third derivatives are taken.
+LOOKS = 2
 # Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
 # smaller variance, in nats², than the first number. Where they are not, the second one asks for
 # more outer coordinates.
@@ -131,17 +130,20 @@ def _given_gaussian(
 ) -> Nested:
     """A base of a mixture and Gaussians."""
     dimension = points.shape[1]
-    expected = (MOST_POINTS + TRIAL) * (dimension + 1)
+    expected = (LOOKS * dimension + MOST_POINTS + TRIAL) * (dimension + 1)
     if not 2 <= dimension <= MOST_DIMENSIONS or expected > effort * MOST_GRADIENTS:
         return Nested()
     rng = np.random.default_rng(seed)
     coupled = _couplings(density.log_density_gradients, points, rng)
-    found = Nested(gradients=2 * LOOKS * (dimension + 1))
-    places, spread = points[rng.choice(len(points), PAIRS)], points.std(axis=0)
+    colouring = Colouring.of(coupled)
+    squares = _squares(density.log_density_gradients, points, colouring, rng)
+    moves = 1 + int(colouring.colours.max())
+    found = Nested(gradients=LOOKS * (dimension + 1) * (3 + moves))
+    if not np.isfinite(squares).all():
+        return found
     tried: list[Array] = []
     for limit in CUBIC:
-        outer, spent = given_which(density.log_density_gradients, places, spread, limit, rng)
-        found = replace(found, gradients=found.gradients + spent)
+        outer = _chosen(squares, limit)
         if outer is None or any(np.array_equal(outer, other) for other in tried):
             continue
         tried.append(outer)
@@ -168,41 +170,49 @@ def _given_product(
     return found if outer is None else found.with_fit(_ProductFit(density, outer, points, rng))
 
 
-def given_which(
-    gradients: Gradients, places: Array, spread: Array, limit: float, rng: np.random.Generator
-) -> tuple[Array | None, int]:
-    """The coordinates given which a target is Gaussian, shape (D,), and the gradients spent.
+def _squares(
+    gradients: Gradients, points: Array, colouring: Colouring, rng: np.random.Generator
+) -> Array:
+    """Mean squared third derivatives in units of the points' spread, shape (D, D, D)."""
+    spread = points.std(axis=0)
+    squares = np.zeros(3 * spread.shape)
+    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(STEP * spread)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for place in points[rng.choice(len(points), LOOKS)]:
+            second = _second_derivatives(gradients, place + steps, spread, colouring)
+            squares += np.square((second[1:] - second[0]) / STEP) / LOOKS
+    return squares
 
-    Third derivatives along two random directions each are a gradient, whose squares add up to how
-    much of all third derivatives each coordinate takes part in. The one that takes most is held,
-    and so on, until what is left is below a limit. None if there are none or too many.
 
-    Parameters
-    ----------
-    places, spread : shapes (m, D) and (D,)
-        Where derivatives are taken, and the unit of each coordinate.
-    limit
-        The variance of cubic terms that a Gaussian may have, in nats².
+def _second_derivatives(
+    gradients: Gradients, places: Array, spread: Array, colouring: Colouring
+) -> Array:
+    """Second derivatives in units of `spread` at places of shape (m, D), shape (m, D, D)."""
+    _, slopes = gradients(places)
+    units = np.broadcast_to(spread, places.shape)
+    return colouring.second_derivatives(gradients, places, slopes, units)
+
+
+def _chosen(squares: Array, limit: float) -> Array | None:
+    """The coordinates without which little of the squared third derivatives is left, shape (D,).
+
+    They are taken one by one, always the one that takes most with it. None if there are none, too
+    many, or no others.
     """
-    inner, spent = np.ones(spread.size, bool), 0
+    turned = squares.transpose(1, 2, 0), squares.transpose(2, 0, 1)
+    symmetric = (squares + turned[0] + turned[1]) / 3
+    outer = np.zeros(len(squares), bool)
     while True:
-        share = np.zeros(spread.size)
-        for number in range(PAIRS):
-            one, other = BESIDE * spread * inner * rng.standard_normal((2, spread.size))
-            steps = np.array([one + other, one, other, 0 * one])
-            with np.errstate(over="ignore", invalid="ignore"):
-                values, slopes = gradients(places[number % len(places)] + steps)
-                third = (slopes[0] - slopes[1] - slopes[2] + slopes[3]) * spread / BESIDE**2
-            spent += len(steps)
-            if not (np.isfinite(values).all() and np.isfinite(third).all()):
-                return None, spent
-            share += np.square(third * inner) / PAIRS
+        left = symmetric[np.ix_(~outer, ~outer, ~outer)]
         # The variance of Σ T_ijk x_i x_j x_k / 6 under a standard normal, for the most part.
-        if share.sum() / 6 < limit:
-            return (None if inner.all() else ~inner), spent
-        if (~inner).sum() == min(MOST_OUTER, inner.size - 1):
-            return None, spent
-        inner[np.argmax(share)] = False
+        if left.sum() / 6 < limit:
+            return outer if outer.any() else None
+        if outer.sum() == min(MOST_OUTER, outer.size - 1):
+            return None
+        # All terms with an index i are three times those with i first, less those counted twice.
+        twice = np.einsum("iij->i", left) + np.einsum("iji->i", left) + np.einsum("jii->i", left)
+        own = 3 * left.sum(axis=(1, 2)) - twice + np.einsum("iii->i", left)
+        outer[np.flatnonzero(~outer)[np.argmax(own)]] = True
 
 
 def _couplings(gradients: Gradients, points: Array, rng: np.random.Generator) -> Array:
@@ -212,8 +222,8 @@ def _couplings(gradients: Gradients, points: Array, rng: np.random.Generator) ->
     """
     places, spread = points[rng.choice(len(points), 2 * LOOKS)], points.std(axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
-        units, dense = np.broadcast_to(spread, places.shape), Colouring.dense(spread.size)
-        second = np.abs(dense.second_derivatives(gradients, places, gradients(places)[1], units))
+        dense = Colouring.dense(spread.size)
+        second = np.abs(_second_derivatives(gradients, places, spread, dense))
     coupled = ~(second <= COUPLED)
     either = np.logical_or.reduce
     first, further = either(coupled[:LOOKS]), either(coupled[LOOKS:])

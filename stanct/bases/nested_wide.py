@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.bases.local import LocalFit
-from stanct.bases.nested import ALONG, CUBIC, PLACES, Fit, Nested, given_which
+from stanct.bases.nested import MOST_OUTER, Fit, Nested
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
@@ -25,12 +25,17 @@ from stanct.path.nested import NestedBase, NestedLowRank
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
+# Pairs of directions for third derivatives, and the step of their differences, in standard
+# deviations of the mode's Gaussian.
+PAIRS, DIFFERENCE = 16, 1e-2
+# The cubic terms of a Gaussian have no larger variance than this, in nats².
+CUBIC = 0.003
 # Sweeps of factor analysis, and how far a curvature along a direction of the frame is from that of
 # the coordinates. More directions would cost more than pilots.
 SWEEPS, TOLERANCE, MOST_DIRECTIONS = 3, 0.02, 60
-# The largest variance, in nats², of log densities about those of the Gaussians, on average.
-# Curvatures below the tolerance are left out of them.
-NEARLY = 0.05
+# The largest variance, in nats², of log densities about those of the Gaussians, on average over so
+# many places with so many draws each. Curvatures below the tolerance are left out of them.
+NEARLY, PLACES, ALONG = 0.05, 12, 20
 # Particles that cool from the mode's Gaussian to where its mass is, and the steps of each.
 PARTICLES, TEMPERATURES = 48, 12
 
@@ -48,10 +53,7 @@ def find_nested_wide(
     moves, rest = seed.spawn(2)
     rng = np.random.default_rng(rest)
     density = target.density
-    spread = np.sqrt(np.diag(mode.covariance))
-    outer, spent = given_which(
-        density.log_density_gradients, mode.mean[None], spread, CUBIC[-1], rng
-    )
+    outer, spent = _outer(density, mode, rng)
     found = Nested(gradients=spent)
     if outer is None:
         return found
@@ -69,6 +71,34 @@ def find_nested_wide(
         return found
     found = replace(found, gradients=spent + cooled.gradients)
     return found.with_fit(_NarrowedFit(density, outer, cooled.points, rng, frame))
+
+
+def _outer(density: Density, mode: LocalFit, rng: np.random.Generator) -> tuple[Array | None, int]:
+    """The coordinates given which the target is Gaussian, shape (D,), and the gradients spent.
+
+    Third derivatives along two random directions each are a gradient, whose squares add up to how
+    much of all third derivatives each coordinate takes part in. The one that takes most is held,
+    and so on. None if there are none or too many.
+    """
+    spread = np.sqrt(np.diag(mode.covariance))
+    inner, spent = np.ones(spread.size, bool), 0
+    while True:
+        share = np.zeros(spread.size)
+        for _ in range(PAIRS):
+            one, other = DIFFERENCE * spread * inner * rng.standard_normal((2, spread.size))
+            steps = np.array([one + other, one, other, 0 * one])
+            with np.errstate(over="ignore", invalid="ignore"):
+                values, slopes = density.log_density_gradients(mode.mean + steps)
+                third = (slopes[0] - slopes[1] - slopes[2] + slopes[3]) * spread / DIFFERENCE**2
+            spent += len(steps)
+            if not (np.isfinite(values).all() and np.isfinite(third).all()):
+                return None, spent
+            share += np.square(third * inner) / PAIRS
+        if share.sum() / 6 < CUBIC:
+            return (None if inner.all() else ~inner), spent
+        if (~inner).sum() == MOST_OUTER:
+            return None, spent
+        inner[np.argmax(share)] = False
 
 
 class _NarrowedFit(Fit):
