@@ -284,9 +284,7 @@ def test_parameters_that_differ(full: str, base: str, message: str) -> None:
 def test_what_cannot_be_joined() -> None:
     plain = "data { int K; vector[K] y; } parameters { vector[K] a; } model { y ~ normal(a, 1); }"
     other = plain.replace("vector[K] y", "array[K] real y")
-    with pytest.raises(
-        stanct.ProgramError, match="of the data `y` is declared in another"
-    ):
+    with pytest.raises(stanct.ProgramError, match="of the data `y` is declared in another"):
         stanct.temper(plain, base=other)
     model = stanct.temper(plain, base=other, base_data={"K": 2, "y": [0.5, 1]})
     assert "base_y" in str(model.stan_code())
