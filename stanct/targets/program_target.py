@@ -425,7 +425,7 @@ def _placed(program: Program, message: str) -> ProgramError:
     column = len(lines[line - 1].encode()[: int(place["column"])].decode(errors="ignore"))
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
     words = " ".join(_STANC_EXCERPT.sub(" ", message[place.end() :]).split())
-    if new := in_new_words("\n".join(lines[line - 1 :]), words):
+    if new := in_new_words(program.expanded, offset, words):
         return program.syntax.source.error(offset, new)
     words = shortened(words, 600)
     return program.syntax.source.error(offset, f"Stan does not accept this: {words}")
