@@ -232,8 +232,7 @@ def _add_base(parser: argparse.ArgumentParser) -> None:
         choices=BASES,
         default="auto",
         help="how the base is fitted; auto is pilot for all methods but tact; mixture is for "
-        "simulated_tempering, parallel_tempering and ais; advi is for joint and pseudo_extended "
-        "with CmdStan (default: %(default)s)",
+        "simulated_tempering, parallel_tempering and ais (default: %(default)s)",
     )
     parser.add_argument(
         "--inits",
