@@ -137,6 +137,7 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",
+        "of": evidence.of,
         "log_z": with_error(evidence.log_z, evidence.std_error) + where,
         # Below all digits both ends would be the number itself.
         "low": "" if is_below_digits(evidence.std_error) else _fixed(low, places),
