@@ -21,7 +21,7 @@ from generated import PROGRAMS
 from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
-from stanct.api.model import temper
+from stanct.api.tempering import temper
 from stanct.bases.fits import explored, fit_base
 from stanct.bases.recipes import RECIPES
 from stanct.cli.main import main

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from stanct.api.model import recorded_target
 from stanct.api.sampling import sample
+from stanct.api.tempering import recorded_target
 from stanct.common.errors import CheckpointError, SamplingError, StanctError, TooLittleTimeError
 from stanct.runs.run import Run
 from stanct.work.checkpoint import recorded_call

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stanct.bases.known import FitSeeds, Hints, Survey
+from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
 from stanct.bases.starts import STARTS, attempts
-from stanct.bases.wide import MOST_DENSE
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES

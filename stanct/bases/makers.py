@@ -8,15 +8,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.known import Survey
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested import Nested, find_nested
 from stanct.bases.ridges import find_ridges
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.bases.starts import reach_of
 from stanct.bases.tails import find_tails
-from stanct.bases.wide import MOST_DENSE, RADII, STARTS, WideFit, fit_wide
-from stanct.common.settings import Flag, Real, Whole
+from stanct.common.settings import Real, Whole
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
@@ -204,65 +202,3 @@ class AnnealedScouts(Maker):
                 settled = done > unseen and np.all(np.diag(covariance) < (1 + noise) * before)
                 if settled or not looks:
                     return Scouts(scouts.points, scouts.log_z, gradients)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wide(Maker):
-    """A base for more parameters than a dense one is for; see `stanct.bases.wide`.
-
-    Attributes
-    ----------
-    curved
-        Whether the Gaussian of the only mode's curvature is welcome.
-    given
-        Whether a base in two stages is looked for.
-    kept
-        Draws of pilots that are kept, at most.
-    """
-
-    name: ClassVar[str] = "wide"
-    judged: ClassVar[bool] = False
-
-    curved: Annotated[bool, Flag()] = False
-    given: Annotated[bool, Flag()] = True
-    kept: Annotated[int, Whole(1)] = 400
-
-    def applies(self, state: State) -> bool:
-        return state.target.density.dimension > MOST_DENSE and not state.target.by_cmdstan
-
-    def make(self, state: State) -> Proposal:
-        state.bar.expect(STARTS)
-        found = fit_wide(
-            state.target,
-            chains=state.chains,
-            seed=state.seeds.wide,
-            nuts=state.nuts,
-            bar=state.bar,
-            places=state.hints.places,
-            curved=self.curved,
-            given=self.given,
-        )
-        return Proposal(
-            instead=(found.base, found.log_evidence),
-            known={
-                "nested": found.nested,
-                "points": None if found.points is None else found.points[:: self._step(found)],
-                "survey": Survey(
-                    found.place,
-                    found.spread,
-                    found.log_evidence + np.log(found.weight),
-                    found.unseen,
-                    found.starts,
-                    max(RADII),
-                    finest=1.0,
-                    complete=len(found.place) == 1,
-                ),
-            },
-            gradients=found.gradients,
-            evaluations=found.evaluations,
-            made=len(found.place),
-            said=found.said,
-        )
-
-    def _step(self, found: WideFit) -> int:
-        return max(0 if found.points is None else len(found.points) // self.kept, 1)

@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct.bases.incremental import MOST_POINTS, incremental_mixture
+from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
-from stanct.path.curvature import Colouring, Gradients
+from stanct.path.curvature import STEP, Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
@@ -34,9 +35,8 @@ from stanct.targets.program_target import ProgramTarget
 MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
 # Gradients that a fit may cost.
 MOST_GRADIENTS = 520_000
-# Draws at which third derivatives are taken, and the step of their differences in standard
-# deviations.
-LOOKS, DIFFERENCE = 2, 1e-2
+# Draws at which third derivatives are taken.
+LOOKS = 2
 # Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
 # smaller variance, in nats², than the first number. Where they are not, the second one asks for
 # more outer coordinates.
@@ -50,9 +50,8 @@ MOST_KNOWN, APART = 48, 0.7
 # Draws of the base that decide whether it is good enough, the least evenness of their weights, and
 # the largest one relative to their mean.
 TRIAL, EVEN, LARGEST = 500, 0.4, 10.0
-# Draws of the pilots whose weights are compared, and how many nats above log Z these may be.
-# Heavier ones tell of mass that the base misses.
-COMPARED, BEYOND = 60, 3.0
+# Draws of the pilots that the base has to explain.
+COMPARED = 60
 # Coordinates are coupled if a second derivative is larger, in units of the points' spread. All
 # others must be at least so many times as many as the outer ones, given which they are independent.
 COUPLED, TIMES = 1e-6, 2
@@ -177,11 +176,11 @@ def _squares(
     """Mean squared third derivatives in units of the points' spread, shape (D, D, D)."""
     spread = points.std(axis=0)
     squares = np.zeros(3 * spread.shape)
-    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
+    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(STEP * spread)])
     with np.errstate(over="ignore", invalid="ignore"):
         for place in points[rng.choice(len(points), LOOKS)]:
             second = _second_derivatives(gradients, place + steps, spread, colouring)
-            squares += np.square((second[1:] - second[0]) / DIFFERENCE) / LOOKS
+            squares += np.square((second[1:] - second[0]) / STEP) / LOOKS
     return squares
 
 
@@ -191,7 +190,7 @@ def _second_derivatives(
     """Second derivatives in units of `spread` at places of shape (m, D), shape (m, D, D)."""
     _, slopes = gradients(places)
     units = np.broadcast_to(spread, places.shape)
-    return colouring.second_derivatives(gradients, places, slopes, units, DIFFERENCE)
+    return colouring.second_derivatives(gradients, places, slopes, units)
 
 
 def _chosen(squares: Array, limit: float) -> Array | None:
@@ -313,7 +312,7 @@ class Fit(ABC):
     def _tried(self, base: NestedBase) -> NestedBase | None:
         """The base with the moments of its draws and its cost; None if it is not good enough.
 
-        It misses mass where draws of the pilots have larger weights than its own draws.
+        It misses mass where it does not explain draws of the pilots.
         """
         made = base.valued(self._rng, TRIAL)
         x = base.unwhiten(made.z)
@@ -322,10 +321,10 @@ class Fit(ABC):
         log_z = float(log_sum_exp(log_weights) - np.log(TRIAL))
         even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
         seen = self._points[self._rng.choice(len(self._points), COMPARED)]
-        log_seen = self.density.log_densities(seen) - base.log_density(seen)
+        missed = unexplained(self.density.log_densities(seen), base.log_density(seen), log_z)
         self._tried_gradients = round(made.gradients * (TRIAL + COMPARED) / TRIAL)
         self.evaluations += TRIAL + COMPARED
-        if not even or np.any(log_seen > log_z + BEYOND):
+        if not even or missed.any():
             return None
         whitening = self._whitening(x, np.exp(log_weights - log_weights.max()))
         return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)

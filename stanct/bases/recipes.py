@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stanct.bases.loop import Recipe
-from stanct.bases.makers import AnnealedScouts, Given, Ridges, Tails, Wide
+from stanct.bases.makers import AnnealedScouts, Given, Ridges, Tails
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
+from stanct.bases.wide import Wide
 from stanct.common.names import MODES
 from stanct.common.settings import refuse_unknown
 

@@ -14,7 +14,7 @@ Ridges cost some D gradients a place, and are followed from up to `MOST_STARTS` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,7 +23,9 @@ import numpy as np
 from stanct.bases.local import LocalFit
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
-from stanct.path.gaussian import LOG_2PI, GaussianBase
+from stanct.path.conditional import Newton, Slices
+from stanct.path.curvature import Colouring, Gradients
+from stanct.path.gaussian import GaussianBase
 
 MOST_STARTS, MOST_DIMENSIONS = 12, 30
 # No axis is begun after so many gradients.
@@ -35,25 +37,18 @@ FIRST, GROWTH, SHRINKS, SHORTEST = 0.6, 1.6, 0.5, 0.1
 SLOW, FAST = 0.5, 3.0
 # A side ends where its mass is lower by so many nats than at its largest, or after so many places.
 NEGLIGIBLE, MOST_PLACES = 13.0, 40
-# Newton's method: iterations; the expected gain, in nats, below which it has arrived; the longest
-# step, in the larger one of the mode's and the slice's standard deviations; halvings of a step; and
-# the gain, relative to the one before, above which the curvature is taken anew.
-MOST_STEPS, ARRIVED, LONGEST, HALVINGS, SLOWER = 8, 0.02, 3.0, 5, 0.25
-# Points at which second derivatives are differences of gradients, in standard deviations, and the
-# smallest one at a top.
-DIFFERENCE, FLATTEST = 1e-3, 1e-5
-# A place is unexplained where the target is so many nats above the base. A ridge is worth its parts
-# if its unexplained places hold this much mass, each times its squared distance in units of `AT`
-# standard deviations where that is more than one. So is a place if it holds this much.
-UNEXPLAINED, WORTH, AT, WORTH_OF_PLACE = 1.5, 3e-3, 3.0, 1e-5
+# Parts need no exact tops.
+NEWTON = Newton(exact=0.01, longest=3.0)
+# Parts join where draws of the base would have a larger log weight than the first number. A ridge
+# is worth its parts if these places hold this much mass, each times its squared
+# distance in units of `AT` standard deviations where that is more than one. So is a place if it
+# holds this much.
+HEAVY, WORTH, AT, WORTH_OF_PLACE = 1.5, 3e-3, 3.0, 1e-5
 # The weight of a part, relative to its mass, and the least. All parts together have no more than
 # the other parts of the base.
 GENEROUS, LEAST = 1.5, 0.002
 # The most parts, and the most numbers in all their roots, which each gradient of the base reads.
 MOST_PARTS, FEWEST_PARTS, MOST_NUMBERS = 40, 8, 8000
-
-# Log densities at points of shape (n, D), and their gradients.
-Gradients = Callable[[Array], tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ class Ridges:
 
 
 class _Top(NamedTuple):
-    """The top of a slice, in standard deviations of the mode.
+    """The top of a slice.
 
     Attributes
     ----------
@@ -85,16 +80,13 @@ class _Top(NamedTuple):
         Log density of the target there.
     covariance : shape (D, D)
         Inverse curvature of the slice, zero along the axis.
-    tangent : shape (D,)
-        How the top moves with the coordinate, which itself moves by one.
     log_mass
-        Log of the slice's mass by Laplace's method, in units of the mode's standard deviations.
+        Log of the slice's mass by Laplace's method.
     """
 
     point: Array
     log_density: float
     covariance: Array
-    tangent: Array
     log_mass: float
 
 
@@ -172,7 +164,7 @@ def find_ridges(
     log_base = log_sum_exp(np.array([w + part.log_density(points) for w, part in parts]), axis=0)
     mass = np.array([place.mass for place in places])
     distance = np.array([place.distance for place in places])
-    missing = np.where(log_target - log_base > UNEXPLAINED, mass, 0.0)
+    missing = np.where(log_target - log_base > HEAVY, mass, 0.0)
     along = np.array([place.axis for place in places])
     matters = missing * np.maximum(np.square(distance / AT), 1.0)
     if matters.sum() < WORTH:
@@ -194,7 +186,7 @@ def _chosen(
     most = int(np.clip(MOST_NUMBERS / points.shape[1] ** 2, FEWEST_PARTS, MOST_PARTS))
     chosen: list[int] = []
     while len(chosen) < most:
-        left = np.where(log_target - log_base > UNEXPLAINED, missing, 0.0)
+        left = np.where(log_target - log_base > HEAVY, missing, 0.0)
         left[chosen] = 0.0
         best = int(np.argmax(left))
         if not left[best] > 0:
@@ -214,10 +206,7 @@ def _weights(places: Sequence[_Place], chosen: Sequence[int], missing: Array) ->
 
 
 class _Slices:
-    """Slices through a target at fixed values of one coordinate, around a mode.
-
-    Points are in standard deviations of the mode's Gaussian, from its mean.
-    """
+    """Slices through a target at fixed values of one coordinate, around a mode."""
 
     def __init__(self, gradients: Gradients, fit: LocalFit) -> None:
         self._gradients, self._mean = gradients, fit.mean
@@ -232,44 +221,33 @@ class _Slices:
         total
             Log of all known mass.
         """
-        middle = self._top(np.zeros(self._mean.size), axis)
+        middle = self._top(self._mean, axis)
         if middle is None:
             return []
         below, above = self._side(middle, axis, -1), self._side(middle, axis, 1)
         tops = [*below[::-1], middle, *above]
         if len(tops) < 2:
             return []
-        steps = np.abs(np.gradient([top.point[axis] for top in tops]))
-        unit = float(np.log(self._spread).sum()) - total
+        steps = np.gradient([top.point for top in tops], axis=0)
         return [
             _Place(
                 axis,
                 part,
                 top.log_density,
-                float(np.exp(min(top.log_mass + unit + np.log(step), 0.0))),
-                abs(float(top.point[axis])),
+                float(np.exp(min(top.log_mass - total + np.log(abs(step[axis])), 0.0))),
+                float(abs(top.point - self._mean)[axis] / self._spread[axis]),
             )
             for top, step in zip(tops, steps, strict=True)
-            if (part := self._part(top, step)) is not None
+            if (part := _part(top, step)) is not None
         ]
-
-    def _part(self, top: _Top, step: float) -> GaussianBase | None:
-        """A Gaussian along and across a ridge; None where it is flat up to rounding."""
-        covariance = top.covariance + step**2 * np.outer(top.tangent, top.tangent)
-        scale = np.outer(self._spread, self._spread)
-        try:
-            return GaussianBase.from_covariance(
-                self._mean + self._spread * top.point, covariance * scale
-            )
-        except SamplingError:
-            return None
 
     def _side(self, middle: _Top, axis: int, sign: int) -> list[_Top]:
         """Tops on one side of the mode, nearest first."""
         found: list[_Top] = []
+        tangent = np.eye(self._mean.size)[axis]
         last, largest, step = middle, middle.log_mass, FIRST
         while len(found) < MOST_PLACES:
-            top = self._top(last.point + sign * step * last.tangent, axis)
+            top = self._top(last.point + sign * step * self._spread[axis] * tangent, axis)
             if top is None or (abs(top.log_mass - last.log_mass) > FAST and step > SHORTEST):
                 step *= SHRINKS
                 if step < SHORTEST and top is None:
@@ -281,68 +259,30 @@ class _Slices:
                 break
             if abs(top.log_mass - last.log_mass) < SLOW:
                 step *= GROWTH
-            last = top
+            moved = top.point - last.point
+            last, tangent = top, moved / moved[axis]
         return found
 
     def _top(self, point: Array, axis: int) -> _Top | None:
         """The top of the slice through a point by Newton's method; None if it does not arrive."""
-        rest = np.arange(point.size) != axis
-        value, slope = self._at(point)
-        precision: Array | None = None
-        before = np.inf
-        for _ in range(MOST_STEPS):
-            if precision is None:
-                precision = self._precision(point, slope)
-            if not (np.isfinite(value) and np.all(np.isfinite(precision))):
-                return None
-            across = precision[np.ix_(rest, rest)]
-            values, vectors = np.linalg.eigh(across)
-            covariance = (vectors / np.maximum(np.abs(values), FLATTEST)) @ vectors.T
-            step = covariance @ slope[rest]
-            gain = float(slope[rest] @ step)
-            if gain < ARRIVED:
-                return _top_of(point, axis, value, precision) if values[0] > FLATTEST else None
-            widest = max(1.0, float(np.sqrt(covariance.diagonal().max())))
-            fraction = min(1.0, LONGEST * widest / float(np.abs(step).max()))
-            for _ in range(HALVINGS):
-                further = point.copy()
-                further[rest] += fraction * step
-                reached, slope_there = self._at(further)
-                if reached > value:
-                    break
-                fraction /= 2
-            else:
-                return None
-            point, value, slope = further, reached, slope_there
-            if gain > SLOWER * before:
-                precision = None
-            before = gain
+        outer = np.arange(point.size) == axis
+        slices = Slices(self._gradients, outer)
+        spread, dense = self._spread[~outer], Colouring.dense(point.size - 1)
+        ((_, given),) = slices.gaussians(
+            point[outer][None], point[~outer][None], spread[None], dense, NEWTON
+        )
+        self.spent += slices.spent
+        if not given.is_top[0]:
+            return None
+        (top,) = slices.joined(point[outer], given.mean)
+        covariance, root = np.zeros((point.size, point.size)), np.linalg.inv(given.factor[0])
+        covariance[np.ix_(~outer, ~outer)] = root.T @ root
+        return _Top(top, float(given.log_top[0]), covariance, float(given.log_mass[0]))
+
+
+def _part(top: _Top, step: Array) -> GaussianBase | None:
+    """A Gaussian along and across a ridge; None where it is flat up to rounding."""
+    try:
+        return GaussianBase.from_covariance(top.point, top.covariance + np.outer(step, step))
+    except SamplingError:
         return None
-
-    def _at(self, point: Array) -> tuple[float, Array]:
-        values, slopes = self._all_at(point[None])
-        return float(values[0]), slopes[0]
-
-    def _all_at(self, points: Array) -> tuple[Array, Array]:
-        self.spent += len(points)
-        values, gradients = self._gradients(self._mean + self._spread * points)
-        return values, self._spread * gradients
-
-    def _precision(self, point: Array, slope: Array) -> Array:
-        """Minus the second derivatives, from forward differences, shape (D, D)."""
-        _, beside = self._all_at(point + DIFFERENCE * np.eye(point.size))
-        with np.errstate(invalid="ignore"):  # where gradients are infinite
-            rows = (slope - beside) / DIFFERENCE
-        return 0.5 * (rows + rows.T)
-
-
-def _top_of(point: Array, axis: int, value: float, precision: Array) -> _Top:
-    rest = np.arange(point.size) != axis
-    across = np.linalg.inv(precision[np.ix_(rest, rest)])
-    covariance = np.zeros_like(precision)
-    covariance[np.ix_(rest, rest)] = across
-    tangent = np.zeros(point.size)
-    tangent[axis] = 1.0
-    tangent[rest] = -across @ precision[rest, axis]
-    log_mass = value + 0.5 * (rest.sum() * LOG_2PI + np.linalg.slogdet(across)[1])
-    return _Top(point, value, covariance, tangent, float(log_mass))

@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 
 from stanct.bases.local import LocalFit
 from stanct.bases.pilots import log_mass
+from stanct.bases.score import unexplained
 from stanct.common.arrays import Array
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.protocols import SampledDensity
@@ -34,8 +35,6 @@ HEAVY = 1e-4
 # A shell gets a component if it holds this much. Its standard deviation is this many times the
 # shell's inner edge, and its weight this many times the shell's mass, and never less than `LEAST`.
 WORTH, WIDTH, GENEROUS, LEAST = 1e-5, 1.6, 1.5, 0.005
-# Known modes explain a point where their Gaussians are no more than this many nats below it.
-EXPLAINED = 6.0
 # Before a line is followed: no tail holds `HEAVY` whose log density at this distance is lower than
 # the centre's by so much.
 LOOK, DROP = 12.0, 14.0
@@ -148,17 +147,17 @@ class _Lines:
         places = np.concatenate([DISTANCES, -DISTANCES])[None, :, None] * steps[:, None, :]
         offsets = places.reshape(-1, steps.shape[1])
         values = self._at(offsets)
-        explained = values - log_mass(self._modes, self._centre + offsets) <= EXPLAINED
+        explained = ~unexplained(values, log_mass(self._modes, self._centre + offsets))
         values = values.reshape(-1, DISTANCES.size) + (volume - 1) * np.log(DISTANCES)
         # What lies before a mode farther out is a saddle, and no tail.
         known = explained.reshape(values.shape) & (values > values.max() - DROP)
         before = np.flip(np.logical_or.accumulate(np.flip(known, axis=1), axis=1), axis=1)
-        unexplained = ~(explained.reshape(values.shape) | before)
+        beyond = ~(explained.reshape(values.shape) | before)
         heights = np.exp(values - values.max())
         middle = np.sqrt(DISTANCES[1:] * DISTANCES[:-1])
         shells = np.searchsorted(EDGES, middle, side="right")
         total = _trapezia(heights.mean(axis=0)).sum()
-        tail = _trapezia((heights * unexplained).mean(axis=0))
+        tail = _trapezia((heights * beyond).mean(axis=0))
         return np.bincount(shells, tail, EDGES.size + 1)[1:] / total
 
     def _at(self, offsets: Array) -> Array:

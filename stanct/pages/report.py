@@ -119,6 +119,7 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",
+        "of": evidence.of,
         "log_z": with_error(evidence.log_z, evidence.std_error) + where,
         "low": _fixed(low, places),
         "high": _fixed(high, places),

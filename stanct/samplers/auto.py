@@ -20,10 +20,10 @@ import numpy as np
 
 from stanct.bases.fits import FittedBase
 from stanct.bases.known import Survey
+from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import effort_of
 from stanct.bases.recipes import AUTO, RECIPES
 from stanct.bases.score import SCORED, Score
-from stanct.bases.wide import MOST_DENSE
 from stanct.common.arrays import log_sum_exp
 from stanct.common.deadline import out_of_time
 from stanct.common.errors import LostExecutorError
