@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from stanct.bases import ridges
 from stanct.bases.local import LocalFit, mixture_of
+from stanct.bases.loop import Proposal
 from stanct.bases.ridges import Ridges, find_ridges
 from stanct.bases.weights import KEPT, reweighted
 from stanct.path.gaussian import GaussianBase
@@ -44,7 +45,7 @@ def fit_of(mean: list[float], covariance: np.ndarray, log_evidence: float = 0.0)
     return LocalFit(place, covariance, log_evidence, place[None])
 
 
-def found(source: str, *fits: LocalFit, **data: object) -> Ridges:
+def found(source: str, *fits: LocalFit, **data: object) -> Proposal:
     density = target_of(source, data).density
     return find_ridges(density.log_density_gradients, density.unconstrained_names, fits)
 
@@ -103,7 +104,9 @@ def test_weights_of_a_mixture_come_from_its_draws() -> None:
 def test_slices_of_a_funnel_have_its_mass() -> None:
     """Given v, the funnel is Gaussian, so that Laplace's method is exact and v's law comes out."""
     density = target_of(FUNNEL).density
-    slices = ridges._Slices(density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])))
+    slices = ridges._Slices(
+        density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])), Ridges()
+    )
     places = slices.places(0, 0.0)
     at = np.array([place.part.mean[0] for place in places])
     mass = np.array([place.mass for place in places])
@@ -209,6 +212,28 @@ def test_a_ridge_is_followed_beyond_a_valley() -> None:
     looked = found(source, fit_of([0, 0, 0], np.diag([0.01, 1, 1])))
     beyond = [weight for weight, part in looked.parts if part.mean[0] > 4]
     assert 0.8 * mass[1] < sum(beyond) < 4 * mass[1]
+
+
+@pytest.mark.parametrize(
+    ("mass", "at", "width", "some"),
+    [(4e-4, 12, 2.5, True), (4e-4, 4, 1, False), (4e-3, 4, 1, True), (1e-5, 12, 2.5, False)],
+)
+def test_mass_far_away_matters_by_its_squared_distance(
+    mass: float, at: float, width: float, some: bool
+) -> None:
+    """It moves a second moment by its mass times the squared distance."""
+    source = """
+    data { real mass; real at; real width; }
+    parameters { real u; real v; }
+    model {
+      target += log_mix(mass, normal_lpdf(u | at, width), normal_lpdf(u | 0, 1));
+      v ~ normal(0, 1);
+    }
+    """
+    looked = found(source, fit_of([0, 0], np.eye(2)), mass=mass, at=at, width=width)
+    assert bool(looked.parts) == some
+    if some:
+        assert looked.along == ("u",)
 
 
 @pytest.mark.parametrize(("dimension", "some"), [(1, False), (2, True), (31, False)])

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from stanct.bases.local import LocalFit, best_of_each_mode, encloses
-from stanct.bases.pilots import NEGLIGIBLE
+from stanct.bases.pilots import FAINT
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.path.gaussian import GaussianBase
@@ -48,7 +48,7 @@ def variational_fits(
     modes = best_of_each_mode(starts)
     for start in modes:
         centre = replace(start, points=start.mean[None])
-        negligible = start.log_evidence < modes[0].log_evidence - NEGLIGIBLE
+        negligible = start.log_evidence < modes[0].log_evidence - FAINT
         if tried == most or negligible or any(encloses(one, centre) for one in found):
             continue
         tried += 1
