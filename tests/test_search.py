@@ -15,7 +15,7 @@ from scipy.stats import ortho_group
 from targets import TWO_MODES
 
 from stanct import sample
-from stanct.bases import search as searching
+from stanct.bases.ascents import MOST_GRADIENTS, MOST_STEPS, Counted, Optimum
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit, explains, laplace_fit
 from stanct.bases.pilots import measured
@@ -24,10 +24,7 @@ from stanct.bases.search import (
     FEW,
     FEWEST_TO_TELL,
     MOST_DIMENSIONS,
-    MOST_GRADIENTS,
     Search,
-    _Counted,
-    _Mode,
     _scanned,
     _stays_large,
     search,
@@ -354,8 +351,8 @@ def test_steps_and_starts_within_reach(seed: int) -> None:
 
 def test_modes_without_width_are_not_scanned() -> None:
     """Two spikes far apart have no Gaussian around them, in double precision."""
-    spikes = [_Mode(np.array([x, 0.0]), 0.0, np.diag([1e40, 1e40])) for x in (-1e-3, 1e-3)]
-    counted = _Counted(FunctionDensity(lambda x: (0.0, x), 2))
+    spikes = [Optimum(np.array([x, 0.0]), 0.0, np.diag([1e40, 1e40])) for x in (-1e-3, 1e-3)]
+    counted = Counted(FunctionDensity(lambda x: (0.0, x), 2))
     assert not _scanned(counted, spikes, np.random.default_rng(1))
 
 
@@ -413,8 +410,8 @@ def test_an_ascent_may_take_as_many_steps_as_there_are_dimensions() -> None:
     model { x ~ normal(0, s); }
     """
     target = target_of(source, {"D": 800, "s": np.geomspace(1, 200, 800).tolist()})
-    counted = searching._Counted(target.density)
+    counted = Counted(target.density)
     start = 5 * np.random.default_rng(1).normal(size=800)
     _, value = counted.ascended(start, np.ones((1, 800)))
     top = float(target.density.log_densities(np.zeros((1, 800)))[0])
-    assert searching.MOST_STEPS < counted.spent <= 801 and top - value < 1e-5
+    assert MOST_STEPS < counted.spent <= 801 and top - value < 1e-5
