@@ -75,6 +75,8 @@ class Modes:
         How narrow a spike inside a mode the search would have found; see `Search`.
     complete
         Whether every mode that was found has a fit or lies within one, and `unseen` is small.
+    unseen_of_any, again, particles
+        As in `Survey`.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -84,6 +86,9 @@ class Modes:
     radius: float = 0.0
     finest: float = 1.0
     complete: bool = False
+    unseen_of_any: float = 1.0
+    again: int | None = None
+    particles: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Survey:
     log_evidence : shape (K,)
         Their log masses, natural log, with errors of about a tenth.
     unseen
-        Estimated probability that one more start finds a new mode (Good 1953).
+        Estimated probability that one more start finds a new mode (Good 1953) that counts.
     starts, radius
         Number of starts behind that probability, and the largest radius at which they began.
     finest
@@ -105,6 +110,13 @@ class Survey:
         the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
     complete
         Whether every mode that was found was measured, and `unseen` is small.
+    unseen_of_any
+        Estimated probability that one more start ends at a new mode, however light.
+    again
+        Where modes are many, and that probability is large in few dimensions, how many starts led
+        to the best mode or to others as good; otherwise None.
+    particles
+        Number of annealed particles that looked for mass outside of all known modes.
     """
 
     place: Array
@@ -115,6 +127,9 @@ class Survey:
     radius: float
     finest: float
     complete: bool
+    unseen_of_any: float = 1.0
+    again: int | None = None
+    particles: int = 0
 
     @classmethod
     def of(cls, modes: Modes) -> Survey:
@@ -128,6 +143,9 @@ class Survey:
             modes.radius,
             modes.finest,
             modes.complete,
+            modes.unseen_of_any,
+            modes.again,
+            modes.particles,
         )
 
     def record(self) -> dict[str, Any]:
@@ -141,4 +159,7 @@ class Survey:
             "radius": self.radius,
             "finest": self.finest,
             "complete": self.complete,
+            "unseen_of_any": self.unseen_of_any,
+            "again": self.again,
+            "particles": self.particles,
         }

@@ -24,7 +24,7 @@ from stanct.bases.local import (
     inside,
     is_flat,
 )
-from stanct.bases.loop import Maker, Proposal, State
+from stanct.bases.loop import USUAL, Maker, Proposal, State
 from stanct.bases.pilots import (
     NEGLIGIBLE,
     TRIAL,
@@ -54,8 +54,8 @@ class Ascents(Maker):
 
     Attributes
     ----------
-    share
-        Share of the purse that it may take.
+    share, rough
+        Shares of the purse that it may take, and that it may take where most modes are seen once.
     scan, outskirts
         Whether draws of the modes look for spikes, and draws far out for light modes.
     """
@@ -64,6 +64,7 @@ class Ascents(Maker):
     judged: ClassVar[bool] = False
 
     share: Annotated[float, Real(0, 1)] = 0.01
+    rough: Annotated[float, Real(0, 1)] = 0.1
     scan: Annotated[bool, Flag()] = True
     outskirts: Annotated[bool, Flag()] = True
 
@@ -81,6 +82,7 @@ class Ascents(Maker):
             reach=max(hints.radius or 0.0, reach_of(state.target)),
             places=hints.places,
             effort=state.purse.effort(self.share),
+            most_rough=int(self.rough * USUAL),
             scan=self.scan,
             outskirts=self.outskirts,
         )
@@ -104,12 +106,18 @@ class Curvature(Maker):
     thousands
         Where an ascent in more than twelve dimensions is more likely than this to find a new mode,
         there are thousands, and none is measured, because no base is made of them.
+    share
+        Share of the purse after which no further mode is measured.
+    fitting
+        Modes beyond as many as get pilots are measured while this share of those before them fits.
     """
 
     name: ClassVar[str] = "curvature"
     judged: ClassVar[bool] = False
 
     thousands: Annotated[float, Real(0, 1)] = 0.5
+    share: Annotated[float, Real(0, 1)] = 0.1
+    fitting: Annotated[float, Real(0, 1)] = 0.5
 
     def applies(self, state: State) -> bool:
         return state.instead is None
@@ -117,10 +125,16 @@ class Curvature(Maker):
     def make(self, state: State) -> Proposal:
         target, looked = state.target, state.search
         near, others, gradients = list[LocalFit](), list[LocalFit](), 0
-        tried = looked.fits[: most_pilots(target.density.dimension)]
+        few = most_pilots(target.density.dimension)
         if looked.has_thousands(self.thousands):
-            return Proposal(known={"others": tried}, said="thousands of modes")
-        for fit, child in zip(tried, state.seeds.particles.spawn(len(tried)), strict=True):
+            return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
+        most = USUAL * self.share * state.purse.effort(self.share)
+        children = state.seeds.particles.spawn(len(looked.fits))
+        tried = 0
+        for fit, child in zip(looked.fits, children, strict=True):
+            if tried >= few and (len(near) < self.fitting * tried or gradients > most):
+                break
+            tried += 1
             found = measured(target, fit, child, threads=state.nuts.threads, known=looked.fits)
             gradients += found.gradients
             if found.fit is None:
@@ -130,9 +144,9 @@ class Curvature(Maker):
         return Proposal(
             known={"near": tuple(near), "others": tuple(others)},
             gradients=gradients,
-            evaluations=TRIAL * len(tried),
+            evaluations=TRIAL * tried,
             made=len(near),
-            said=f"{len(near)} of {len(tried)} modes are Gaussian",
+            said=f"{len(near)} of {tried} modes are Gaussian",
         )
 
 
@@ -295,6 +309,8 @@ class Pilots(Maker):
             looked.radius,
             looked.finest,
             likely and all_measured,
+            looked.unseen,
+            looked.again,
         )
 
 

@@ -97,7 +97,8 @@ class Search:
     dimension
         Dimension of the space.
     again
-        How many ascents ended at the best mode, or at others as good.
+        Where most modes were seen once, how many ascents ended at the best, or at others as good;
+        otherwise None.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -111,7 +112,7 @@ class Search:
     finest: float = 1.0
     ends: int = 0
     dimension: int = 0
-    again: int = 0
+    again: int | None = None
 
     @property
     def steps(self) -> int:
@@ -133,7 +134,7 @@ def search(
     scan: bool = True,
     outskirts: bool = True,
     effort: float = 1.0,
-    rough: int = ROUGH,
+    most_rough: int = ROUGH,
 ) -> Search:
     """Search for the modes of a density.
 
@@ -150,7 +151,7 @@ def search(
         Whether the modes are scanned for spikes, and their surroundings for further modes.
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
-    rough
+    most_rough
         Gradients that may be spent, before that share is taken, where most modes were seen once.
     """
     dimension = density.dimension
@@ -162,11 +163,12 @@ def search(
     ascents = _Batches(density, rng, radii, effort, reach)
     counted, modes = ascents.counted, ascents.modes
     _searched(ascents, dimension, places)
-    _searched_on(ascents, dimension, np.random.default_rng(further[1]), int(rough * effort))
+    if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
+        _searched_on(ascents, np.random.default_rng(further[1]), int(most_rough * effort))
     found = Search(
         *_fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
-        again=found_again(modes),
+        again=found_again(modes) if rough else None,
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
@@ -281,7 +283,7 @@ def _searched(ascents: _Batches, dimension: int, places: Sequence[Array]) -> Non
             break
 
 
-def _searched_on(ascents: _Batches, dimension: int, rng: np.random.Generator, most: int) -> None:
+def _searched_on(ascents: _Batches, rng: np.random.Generator, most: int) -> None:
     """Go on where the target is rough, until the best mode was found again and again.
 
     Parameters
@@ -290,8 +292,6 @@ def _searched_on(ascents: _Batches, dimension: int, rng: np.random.Generator, mo
         Gradients that the search may have spent then.
     """
     counted, rounds = ascents.counted, 0
-    if dimension > FEW or ascents.unseen <= UNSEEN or not is_rough(ascents.modes):
-        return
     counted.most = max(counted.most, most)
     while not ascents.is_over():
         found = found_again(ascents.modes) >= AGAIN and rounds >= FEWEST_ROUNDS
