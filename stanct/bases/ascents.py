@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.kernels import SIGNATURE
 from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
 from stanct.path.gaussian import LOG_2PI
@@ -194,3 +195,17 @@ def _newton(counted: Counted, place: Array) -> tuple[Array, float, Array, Array]
 
 def laplace(mode: Optimum, rng: np.random.Generator) -> LocalFit:
     return laplace_fit(mode.place, mode.value, mode.precision, rng)
+
+
+def log_heights(modes: Sequence[Optimum], points: Array) -> Array:
+    """Log of the sum of the modes' Gaussians at points, each as high as its mode, shape (n,)."""
+    return np.asarray(log_sum_exp(each_height(modes, points), axis=0))
+
+
+def each_height(modes: Sequence[Optimum], points: Array) -> Array:
+    """Log heights of the modes' Gaussians at points, shape (K, n)."""
+    squares = [
+        np.square(solve_triangular(mode.root, (points - mode.place).T, lower=True)).sum(axis=0)
+        for mode in modes
+    ]
+    return np.array([mode.value for mode in modes])[:, None] - 0.5 * np.array(squares)

@@ -28,11 +28,12 @@ class FitSeeds(NamedTuple):
     nested: np.random.SeedSequence
     wide: np.random.SeedSequence
     own: np.random.SeedSequence
+    look: np.random.SeedSequence
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts, *later = seed.spawn(12)
+        starts, chains, points, more_starts, *later = seed.spawn(13)
         pilots, more_pilots, scouts = chains.spawn(3)
         return cls(starts, more_starts, points, pilots, more_pilots, scouts, *later)
 

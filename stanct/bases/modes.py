@@ -291,7 +291,8 @@ class Pilots(Maker):
         # machines with 28 units, mixtures of all that were found lacked up to two thirds of the
         # mass.
         likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
-        likely = likely and not looked.has_thousands(self.thousands)
+        # Particles find modes by their mass. Where they find no new one, none of much mass is left.
+        likely = (likely or looked.settled) and not looked.has_thousands(self.thousands)
         all_measured = (
             len(known) <= most_pilots(dimension)
             or _outside([fit for fit, _ in known], fits) < self.left_out
@@ -311,6 +312,7 @@ class Pilots(Maker):
             likely and all_measured,
             looked.unseen,
             looked.again,
+            looked.particles,
         )
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb, laplace
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, laplace, log_heights
 from stanct.bases.local import LocalFit
 from stanct.bases.outskirts import outskirts as points_outside
 from stanct.bases.outskirts import standing_out
@@ -99,6 +99,11 @@ class Search:
     again
         Where most modes were seen once, how many ascents ended at the best, or at others as good;
         otherwise None.
+    optima
+        Where ascents ended, also what is not kept.
+    particles, settled
+        Annealed particles that looked for further modes, and whether the last look found none, and
+        nearly all that was known.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -113,6 +118,9 @@ class Search:
     ends: int = 0
     dimension: int = 0
     again: int | None = None
+    optima: tuple[Optimum, ...] = field(default=(), repr=False, compare=False)
+    particles: int = 0
+    settled: bool = False
 
     @property
     def steps(self) -> int:
@@ -122,6 +130,10 @@ class Search:
     def has_thousands(self, share: float) -> bool:
         """Whether in many dimensions a larger share of the ascents ended at a mode of its own."""
         return self.dimension > FEW and bool(self.ascents) and self.unseen > share
+
+
+# Where nothing was searched.
+NOTHING = Search((), (), 0, 0, 1.0, 0.0, 0)
 
 
 def search(
@@ -156,7 +168,7 @@ def search(
     """
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
-        return Search((), (), 0, 0, 1.0, 0.0, 0)
+        return NOTHING
     rng, further = np.random.default_rng(seed), seed.spawn(2)
     radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
     radii += [radius] if radius else []
@@ -166,9 +178,9 @@ def search(
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), int(most_rough * effort))
     found = Search(
-        *_fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
+        *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
-        again=found_again(modes) if rough else None,
+        again=found_again(modes) if rough else None, optima=tuple(modes),
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
@@ -180,11 +192,11 @@ def search(
             break
     if outskirts and FEW_TO_SCAN < dimension <= FEW:
         _looked_around(counted, modes, np.random.default_rng(further[0]))
-    fits, seen = _fits_of(modes, rng)
+    fits, seen = fits_of(modes, rng)
     near = [rounds * counted.scans * SHARES[0] * part / len(fits) for part in BY_WIDTH]
     return replace(
         found, fits=fits, seen=seen, gradients=counted.spent, evaluations=counted.evaluated,
-        finest=finest_ratio(dimension, NEAR, near),
+        finest=finest_ratio(dimension, NEAR, near), optima=tuple(modes),
     )  # fmt: skip
 
 
@@ -208,7 +220,7 @@ def ascents_from(
         if not climb(counted, start, modes, modes[0].root if modes else spread[None]):
             return Search((), (), ascents, 1, 1.0, 0.0, counted.spent)
         ascents += 1
-    fits, seen = _fits_of(modes, rng)
+    fits, seen = fits_of(modes, rng)
     unseen = sum(mode.seen == 1 for mode in modes) / ascents
     return Search(fits, seen, ascents, 0, unseen, 0.0, counted.spent, ends=len(modes))
 
@@ -314,7 +326,7 @@ def _stays_large(unseen: float, ascents: int, times: float) -> bool:
     return max(least, 0.0) ** times > UNSEEN
 
 
-def _fits_of(
+def fits_of(
     modes: Sequence[Optimum], rng: np.random.Generator
 ) -> tuple[tuple[LocalFit, ...], tuple[int, ...]]:
     """Laplace approximations of the modes that count, best first, and how often each was seen."""
@@ -349,8 +361,7 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     ]
     log_q = log_sum_exp(np.array(terms), axis=0)  # up to a constant
     log_density = counted.log_densities(x)
-    of_modes = [mode.value - 0.5 * square for mode, square in zip(known, squares, strict=False)]
-    excess = log_density - log_sum_exp(np.array(of_modes), axis=0)
+    excess = log_density - log_heights(known, x)
     outside = excess > EXCESS
     # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
     for rank in (log_density - log_q, excess):
