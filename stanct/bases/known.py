@@ -76,7 +76,7 @@ class Modes:
         How narrow a spike inside a mode the search would have found; see `Search`.
     complete
         Whether every mode that was found has a fit or lies within one, and `unseen` is small.
-    unseen_of_any, again, particles
+    unseen_of_any, again, particles, settled
         As in `Survey`.
     """
 
@@ -90,6 +90,7 @@ class Modes:
     unseen_of_any: float = 1.0
     again: int | None = None
     particles: int = 0
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,9 @@ class Survey:
         to the best mode or to others as good; otherwise None.
     particles
         Number of annealed particles that looked for mass outside of all known modes.
+    settled
+        Whether the last of them found no new mode, and nearly all of the known mass; None where
+        there were none.
     """
 
     place: Array
@@ -131,6 +135,7 @@ class Survey:
     unseen_of_any: float = 1.0
     again: int | None = None
     particles: int = 0
+    settled: bool | None = None
 
     @classmethod
     def of(cls, modes: Modes) -> Survey:
@@ -147,6 +152,7 @@ class Survey:
             modes.unseen_of_any,
             modes.again,
             modes.particles,
+            modes.settled,
         )
 
     def record(self) -> dict[str, Any]:
@@ -163,4 +169,5 @@ class Survey:
             "unseen_of_any": self.unseen_of_any,
             "again": self.again,
             "particles": self.particles,
+            "settled": self.settled,
         }

@@ -27,7 +27,6 @@ from stanct.bases.local import (
 from stanct.bases.loop import USUAL, Maker, Proposal, State
 from stanct.bases.pilots import (
     NEGLIGIBLE,
-    TRIAL,
     Piloted,
     annealed,
     measured,
@@ -124,7 +123,8 @@ class Curvature(Maker):
 
     def make(self, state: State) -> Proposal:
         target, looked = state.target, state.search
-        near, others, gradients = list[LocalFit](), list[LocalFit](), 0
+        near, others = list[LocalFit](), list[LocalFit]()
+        gradients = evaluations = 0
         few = most_pilots(target.density.dimension)
         if looked.has_thousands(self.thousands):
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
@@ -136,7 +136,9 @@ class Curvature(Maker):
                 break
             tried += 1
             found = measured(target, fit, child, threads=state.nuts.threads, known=looked.fits)
-            gradients += found.gradients
+            gradients, evaluations = gradients + found.gradients, evaluations + found.evaluations
+            if found.around is not None and found.fit is not None:
+                near.append(found.around)
             if found.fit is None:
                 others += [fit, *([found.strays] if found.strays else [])]
             else:
@@ -144,7 +146,7 @@ class Curvature(Maker):
         return Proposal(
             known={"near": tuple(near), "others": tuple(others)},
             gradients=gradients,
-            evaluations=TRIAL * tried,
+            evaluations=evaluations,
             made=len(near),
             said=f"{len(near)} of {tried} modes are Gaussian",
         )
@@ -292,7 +294,9 @@ class Pilots(Maker):
         # mass.
         likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
         # Particles find modes by their mass. Where they find no new one, none of much mass is left.
-        likely = (likely or looked.settled) and not looked.has_thousands(self.thousands)
+        likely = (
+            likely if looked.settled is None else looked.settled
+        ) and not looked.has_thousands(self.thousands)
         all_measured = (
             len(known) <= most_pilots(dimension)
             or _outside([fit for fit, _ in known], fits) < self.left_out
@@ -313,6 +317,7 @@ class Pilots(Maker):
             looked.unseen,
             looked.again,
             looked.particles,
+            looked.settled,
         )
 
 

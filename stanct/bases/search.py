@@ -36,7 +36,8 @@ from stanct.targets.protocols import SampledDensity
 # Half the widths of the cubes in which ascents start. Stan's own is 2.
 RADII = (2.0, 6.0, 15.0, 40.0, 100.0)
 # Ascents in a batch, and the most batches. Further batches follow while ends are new. A narrow mode
-# has a small basin. A search therefore has many ascents in few dimensions, where they are short.
+# has a small basin. A search therefore has many ascents in few dimensions, where they are short,
+# and where several modes are known.
 BATCH, MOST_BATCHES = 30, 40
 FEWEST_IN_FEW_DIMENSIONS, FEWEST, FEW = 24, 2, 12
 # The search ends where none of the first so many ascents in more dimensions ends at a mode, as in
@@ -58,11 +59,15 @@ MOST_DIMENSIONS = 250
 # narrower than its surroundings, has one of 100,000 draws. Ascents start at the best draws where
 # the density exceeds that of the modes by so many nats: a spike ten times narrower turns the
 # gradient toward itself where it adds no more than a fiftieth. Rounds follow while they find new
-# modes. On a ridge, where there is no end of modes, nothing is scanned.
-NEAR, BEYOND, AROUND_ORIGIN = (1.0, 1.5, 2.5), (1.0, 2.5, 5.0), (3.0, 8.0, 20.0)
-STARTS, EXCESS, MOST_SCANNED = 12, 0.02, 50
+# modes. On a ridge, where there is no end of modes, nothing is scanned. Draws nearer than a mode's
+# own see a spike beside its centre: the density exceeds the mode's a dozen of its widths away. An
+# excess near the centre has to be larger, because skewed modes have some.
+NEAR = (1.0, 1.5, 2.5, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
+BEYOND, AROUND_ORIGIN = (1.0, 2.5, 5.0), (3.0, 8.0, 20.0)
+STARTS, EXCESS, BESIDE, MOST_SCANNED = 12, 0.02, 2.0, 50
 # Shares of the draws in the modes, around them and around the origin, and those of the widths.
-SHARES, BY_WIDTH = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
+SHARES, BY_WIDTH = (0.8, 0.133, 0.067), (0.5, 0.3, 0.2)
+BY_NEAR = (0.29, 0.175, 0.115, 0.14, 0.14, 0.07, 0.035, 0.035)
 # The fewest and the most rounds. In up to three dimensions one suffices.
 FEW_TO_SCAN, FEWEST_ROUNDS, MOST_ROUNDS = 3, 3, 6
 # Above this dimension, too few draws come near a spike.
@@ -103,7 +108,7 @@ class Search:
         Where ascents ended, also what is not kept.
     particles, settled
         Annealed particles that looked for further modes, and whether the last look found none, and
-        nearly all that was known.
+        nearly all that was known; None where there was no look.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -120,7 +125,7 @@ class Search:
     again: int | None = None
     optima: tuple[Optimum, ...] = field(default=(), repr=False, compare=False)
     particles: int = 0
-    settled: bool = False
+    settled: bool | None = None
 
     @property
     def steps(self) -> int:
@@ -193,7 +198,7 @@ def search(
     if outskirts and FEW_TO_SCAN < dimension <= FEW:
         _looked_around(counted, modes, np.random.default_rng(further[0]))
     fits, seen = fits_of(modes, rng)
-    near = [rounds * counted.scans * SHARES[0] * part / len(fits) for part in BY_WIDTH]
+    near = [rounds * counted.scans * SHARES[0] * part / len(fits) for part in BY_NEAR]
     return replace(
         found, fits=fits, seen=seen, gradients=counted.spent, evaluations=counted.evaluated,
         finest=finest_ratio(dimension, NEAR, near), optima=tuple(modes),
@@ -284,7 +289,8 @@ def _searched(ascents: _Batches, dimension: int, places: Sequence[Array]) -> Non
     counted = ascents.counted
     for batch in range(MOST_BATCHES):
         ascents.made(() if batch else places)
-        fewest = FEWEST_IN_FEW_DIMENSIONS if dimension <= FEW else FEWEST
+        several = dimension <= FEW or len(those_that_count(ascents.modes)) > 1
+        fewest = FEWEST_IN_FEW_DIMENSIONS if several else FEWEST
         if (batch + 1 >= fewest and ascents.unseen < UNSEEN) or ascents.is_over():
             break
         done = ascents.arrived + ascents.astray
@@ -346,12 +352,12 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     centres = [GaussianBase(mode.place, mode.root) for mode in known]
     centres += [everywhere, GaussianBase(np.zeros(dimension), np.eye(dimension))]
     shares = [*[SHARES[0] / len(known)] * len(known), *SHARES[1:]]
+    all_widths = [*[NEAR] * len(known), BEYOND, around]
     parts = [
-        (k, width, int(counted.scans * share * part * len(BY_WIDTH) / len(widths)))
-        for k, (share, widths) in enumerate(
-            zip(shares, [*[NEAR] * len(known), BEYOND, around], strict=True)
-        )
-        for width, part in zip(widths, BY_WIDTH, strict=False)
+        (k, width, int(counted.scans * share * part / sum(by_width[: len(widths)])))
+        for k, (share, widths) in enumerate(zip(shares, all_widths, strict=True))
+        for by_width in (BY_NEAR if widths is NEAR else BY_WIDTH,)
+        for width, part in zip(widths, by_width, strict=False)
     ]
     x = np.concatenate([centres[k].unwhiten(w * centres[k].draw(rng, n)) for k, w, n in parts])
     squares = [np.square(one.whiten(x)).sum(axis=1) for one in centres]
@@ -362,11 +368,13 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     log_q = log_sum_exp(np.array(terms), axis=0)  # up to a constant
     log_density = counted.log_densities(x)
     excess = log_density - log_heights(known, x)
-    outside = excess > EXCESS
-    # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
-    for rank in (log_density - log_q, excess):
-        for best in np.argsort(-np.where(outside, rank, -np.inf))[:STARTS]:
-            if outside[best]:
+    inward = np.concatenate([np.full(n, width < 1) for _, width, n in parts])
+    # Large weights find spikes in the modes, large excesses the surroundings of modes far off, and
+    # large ones near a centre spikes beside it.
+    outside, beside = excess > EXCESS, inward & (excess > BESIDE)
+    for rank, of in ((log_density - log_q, outside), (excess, outside), (excess, beside)):
+        for best in np.argsort(-np.where(of, rank, -np.inf))[:STARTS]:
+            if of[best]:
                 climb(counted, x[best], modes)
     return any(mode not in known for mode in those_that_count(modes))
 

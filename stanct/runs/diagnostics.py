@@ -428,7 +428,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
     return tuple(checks)
 
 
-def unsettled_check(again: int, starts: int, unseen: float) -> Check:
+def rough_check(again: int, starts: int, unseen: float) -> Check:
     """The failed check of a search among very many modes that hardly found the best one again."""
     return check(
         "modes",
@@ -440,6 +440,20 @@ def unsettled_check(again: int, starts: int, unseen: float) -> Check:
         "may be missing.",
         "Name places near the modes that you expect (inits=), let the search spend more "
         '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
+    )
+
+
+def unsettled_check(particles: int, known: int) -> Check:
+    """The failed check of a search whose last annealed particles still found mass elsewhere."""
+    return check(
+        "modes",
+        0,
+        1,
+        False,
+        f"The last of {particles} annealed particles still found new modes, or missed much of the "
+        f"mass of those that are known; {known} known. Others may be missing.",
+        "Name places near the modes that you expect (inits=), or let the search spend more "
+        '(base=stanct.recipe().changing("particles", share=0.5)).',
     )
 
 

@@ -11,7 +11,14 @@ from stanct.common.arrays import Array
 from stanct.estimates.modes import mode_columns
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
-from stanct.runs.diagnostics import FOUND_AGAIN, WORTH, Check, modes_check, unsettled_check
+from stanct.runs.diagnostics import (
+    FOUND_AGAIN,
+    WORTH,
+    Check,
+    modes_check,
+    rough_check,
+    unsettled_check,
+)
 
 AGAIN = (
     "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
@@ -69,9 +76,12 @@ def surveyed_checks(
     """Check that a run has lost no mode that its pilots measured, and that a search had an end."""
     if modes is None:
         return ()
-    again = None if survey is None else survey.get("again")
-    if survey is not None and again is not None and again < FOUND_AGAIN:
-        return (unsettled_check(again, survey["starts"], survey["unseen_of_any"]),)
+    known = survey or {}
+    again = known.get("again")
+    if again is not None and again < FOUND_AGAIN:
+        return (rough_check(again, known["starts"], known["unseen_of_any"]),)
+    if known.get("settled") is False:
+        return (unsettled_check(known["particles"], len(modes["weight"])),)
     return (modes_check(modes, remedy),)
 
 
