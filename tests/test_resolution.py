@@ -11,7 +11,7 @@ from conftest import LONG, Scanned
 
 from stanct.bases.ascents import SCANS
 from stanct.bases.resolution import MISSED, chance_of_a_miss, finest_ratio
-from stanct.bases.search import BY_NEAR, NEAR, SHARES, search
+from stanct.bases.search import BY_WIDTH, NEAR, SHARES, search
 
 
 def spike_at(place: np.ndarray, ratio: float):
@@ -64,7 +64,7 @@ def test_the_chance_is_that_of_draws(
 
 
 def test_finer_with_more_draws_and_fewer_dimensions() -> None:
-    one, many = ([n * part for part in BY_NEAR] for n in (SHARES[0] * SCANS, 3 * SCANS))
+    one, many = ([n * part for part in BY_WIDTH] for n in (SHARES[0] * SCANS, 3 * SCANS))
     ratios = [finest_ratio(d, NEAR, one) for d in (2, 4, 6, 8)]
     finer = [finest_ratio(d, NEAR, many) for d in (2, 4, 6, 8)]
     assert ratios == sorted(ratios, reverse=True)

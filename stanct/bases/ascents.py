@@ -31,7 +31,7 @@ SAME_END, HIGHER = 1.0, 1.0
 # standard deviations of the curvature, is larger than this.
 ARRIVED = 0.1
 # Gradients of a search, its draws in a scan, and the fewest of them, however little it may spend.
-MOST_GRADIENTS, SCANS, FEWEST_SCANS = 30_000, 45_000, 1_500
+MOST_GRADIENTS, SCANS, FEWEST_SCANS = 30_000, 30_000, 1_500
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
 

@@ -59,15 +59,16 @@ MOST_DIMENSIONS = 250
 # narrower than its surroundings, has one of 100,000 draws. Ascents start at the best draws where
 # the density exceeds that of the modes by so many nats: a spike ten times narrower turns the
 # gradient toward itself where it adds no more than a fiftieth. Rounds follow while they find new
-# modes. On a ridge, where there is no end of modes, nothing is scanned. Draws nearer than a mode's
-# own see a spike beside its centre: the density exceeds the mode's a dozen of its widths away. An
-# excess near the centre has to be larger, because skewed modes have some.
-NEAR = (1.0, 1.5, 2.5, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
-BEYOND, AROUND_ORIGIN = (1.0, 2.5, 5.0), (3.0, 8.0, 20.0)
-STARTS, EXCESS, BESIDE, MOST_SCANNED = 12, 0.02, 2.0, 50
+# modes. On a ridge, where there is no end of modes, nothing is scanned.
+NEAR, BEYOND, AROUND_ORIGIN = (1.0, 1.5, 2.5), (1.0, 2.5, 5.0), (3.0, 8.0, 20.0)
+STARTS, EXCESS, MOST_SCANNED = 12, 0.02, 50
 # Shares of the draws in the modes, around them and around the origin, and those of the widths.
-SHARES, BY_WIDTH = (0.8, 0.133, 0.067), (0.5, 0.3, 0.2)
-BY_NEAR = (0.29, 0.175, 0.115, 0.14, 0.14, 0.07, 0.035, 0.035)
+SHARES, BY_WIDTH = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
+# Twice the draws of a scan lie nearer to the centres of modes than their own, at these widths and
+# in these shares. They see a spike beside a centre from a dozen of its widths away. The excess has
+# to be larger there, because skewed modes have some.
+WITHIN, BY_WITHIN = (1 / 2, 0.35, 1 / 4, 0.18, 1 / 8, 1 / 16, 1 / 32), (3, 4, 5, 4, 2, 1, 1)
+TIMES, BESIDE = 2, 2.0
 # The fewest and the most rounds. In up to three dimensions one suffices.
 FEW_TO_SCAN, FEWEST_ROUNDS, MOST_ROUNDS = 3, 3, 6
 # Above this dimension, too few draws come near a spike.
@@ -174,7 +175,7 @@ def search(
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
         return NOTHING
-    rng, further = np.random.default_rng(seed), seed.spawn(2)
+    rng, further = np.random.default_rng(seed), seed.spawn(3)
     radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
     radii += [radius] if radius else []
     ascents = _Batches(density, rng, radii, effort, reach)
@@ -190,6 +191,8 @@ def search(
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
     rounds = 0
+    if len(those_that_count(modes)) <= MOST_SCANNED:
+        _looked_within(counted, modes, np.random.default_rng(further[2]))
     while rounds < MOST_ROUNDS and len(those_that_count(modes)) <= MOST_SCANNED:
         rounds += 1
         new = _scanned(counted, modes, rng)
@@ -198,10 +201,12 @@ def search(
     if outskirts and FEW_TO_SCAN < dimension <= FEW:
         _looked_around(counted, modes, np.random.default_rng(further[0]))
     fits, seen = fits_of(modes, rng)
-    near = [rounds * counted.scans * SHARES[0] * part / len(fits) for part in BY_NEAR]
+    near = rounds * SHARES[0] * np.array(BY_WIDTH)
+    within = TIMES * np.array(BY_WITHIN) / sum(BY_WITHIN)
+    each = counted.scans / len(fits) * np.concatenate([near, within])
     return replace(
         found, fits=fits, seen=seen, gradients=counted.spent, evaluations=counted.evaluated,
-        finest=finest_ratio(dimension, NEAR, near), optima=tuple(modes),
+        finest=finest_ratio(dimension, NEAR + WITHIN, list(each)), optima=tuple(modes),
     )  # fmt: skip
 
 
@@ -352,12 +357,12 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     centres = [GaussianBase(mode.place, mode.root) for mode in known]
     centres += [everywhere, GaussianBase(np.zeros(dimension), np.eye(dimension))]
     shares = [*[SHARES[0] / len(known)] * len(known), *SHARES[1:]]
-    all_widths = [*[NEAR] * len(known), BEYOND, around]
     parts = [
-        (k, width, int(counted.scans * share * part / sum(by_width[: len(widths)])))
-        for k, (share, widths) in enumerate(zip(shares, all_widths, strict=True))
-        for by_width in (BY_NEAR if widths is NEAR else BY_WIDTH,)
-        for width, part in zip(widths, by_width, strict=False)
+        (k, width, int(counted.scans * share * part * len(BY_WIDTH) / len(widths)))
+        for k, (share, widths) in enumerate(
+            zip(shares, [*[NEAR] * len(known), BEYOND, around], strict=True)
+        )
+        for width, part in zip(widths, BY_WIDTH, strict=False)
     ]
     x = np.concatenate([centres[k].unwhiten(w * centres[k].draw(rng, n)) for k, w, n in parts])
     squares = [np.square(one.whiten(x)).sum(axis=1) for one in centres]
@@ -368,15 +373,34 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     log_q = log_sum_exp(np.array(terms), axis=0)  # up to a constant
     log_density = counted.log_densities(x)
     excess = log_density - log_heights(known, x)
-    inward = np.concatenate([np.full(n, width < 1) for _, width, n in parts])
-    # Large weights find spikes in the modes, large excesses the surroundings of modes far off, and
-    # large ones near a centre spikes beside it.
-    outside, beside = excess > EXCESS, inward & (excess > BESIDE)
-    for rank, of in ((log_density - log_q, outside), (excess, outside), (excess, beside)):
-        for best in np.argsort(-np.where(of, rank, -np.inf))[:STARTS]:
-            if of[best]:
-                climb(counted, x[best], modes)
+    outside = excess > EXCESS
+    # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
+    for rank in (log_density - log_q, excess):
+        _climbed(counted, x, np.where(outside, rank, -np.inf), modes)
     return any(mode not in known for mode in those_that_count(modes))
+
+
+def _looked_within(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -> None:
+    """Look for spikes beside the centres of the modes that count."""
+    known = those_that_count(modes)
+    share = TIMES * counted.scans / sum(BY_WITHIN) / len(known)
+    centres = [GaussianBase(mode.place, mode.root) for mode in known]
+    x = np.concatenate(
+        [
+            one.unwhiten(width * one.draw(rng, int(share * part)))
+            for one in centres
+            for width, part in zip(WITHIN, BY_WITHIN, strict=True)
+        ]
+    )
+    excess = counted.log_densities(x) - log_heights(known, x)
+    _climbed(counted, x, np.where(excess > BESIDE, excess, -np.inf), modes)
+
+
+def _climbed(counted: Counted, points: Array, rank: Array, modes: list[Optimum]) -> None:
+    """Ascend from the points of highest rank; −inf is none."""
+    for best in np.argsort(-rank)[:STARTS]:
+        if rank[best] > -np.inf:
+            climb(counted, points[best], modes)
 
 
 def _looked_around(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -> None:
