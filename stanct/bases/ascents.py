@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
+from stanct.bases.local import LocalFit, laplace_fit, positive_covariance
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.kernels import SIGNATURE
 from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
+from stanct.path.curvature import hessian
 from stanct.path.gaussian import LOG_2PI
 from stanct.targets.protocols import SampledDensity
 from stanct.work.interrupts import Pace
@@ -100,7 +101,7 @@ class Counted:
     def precision(self, place: Array) -> Array:
         """Minus the second derivatives at a place."""
         self.spent += 2 * place.size
-        return -hessian(lambda x: self._density.log_density_gradients(x)[1], place)
+        return -hessian(self._density.log_density_gradients, place)
 
     def ascended(self, start: Array, root: Array) -> tuple[Array, float]:
         """The end of an ascent by L-BFGS, and its log density; −inf where the start is rejected.

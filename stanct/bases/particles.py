@@ -9,6 +9,7 @@ import numpy as np
 
 from stanct.bases.ascents import Counted, Optimum, climb, each_height, log_heights
 from stanct.bases.rough import those_that_count
+from stanct.bases.score import unexplained
 from stanct.bases.search import NOTHING, Search, fits_of
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.path.gaussian import GaussianBase
@@ -17,9 +18,6 @@ from stanct.targets.protocols import SampledDensity
 # Particles start with this many times the variance of the ends. While they are hot, modes draw them
 # by the density of the start, which is then alike at all.
 WIDER = 4.0
-# A particle is not explained by the modes if the density exceeds that of their Gaussians by more
-# nats.
-STRAY = 6.0
 
 
 def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
@@ -57,7 +55,7 @@ def with_ends_of(
     values = counted.log_densities(points)
     for start, value in zip(points, values, strict=True):
         # What one ascent finds may explain the next particle.
-        if value - log_heights(modes, start[None])[0] > STRAY:
+        if unexplained(value, log_heights(modes, start[None])[0]):
             climb(counted, start, modes, modes[0].root)
     for one in modes:  # what is counted there is ascents from anywhere
         one.seen = ascents.get(id(one), 0)

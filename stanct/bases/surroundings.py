@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stanct.bases.local import LocalFit
+from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, log_sum_exp
 from stanct.path.gaussian import GaussianBase
 
 # Draws are so many times as wide as the mode, so many of each.
 WIDTHS, DRAWS = tuple(2.0 ** (k / 2) for k in range(2, 11)), 40
-# A draw tells of mass outside of all known modes where the target is so many nats above their
-# Gaussians, and if its weight is no further below all known mass than this, in nats.
-STRAY, WEIGHTY = 6.0, 6.0
+# A draw tells of mass outside of all known modes only if its weight is no further below all known
+# mass than this, in nats.
+WEIGHTY = 6.0
 # The bulk's Gaussian is fitted in so many rounds of draws of it, this much wider, so many for each
 # dimension and at least. It holds if this share of the last draws counts.
 ROUNDS, WIDER, FOR_EACH, FEWEST, EVEN = 6, 1.1, 50, 500, 0.3
@@ -50,8 +51,7 @@ class Surroundings:
 
 def log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
     """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
-    bases = [GaussianBase.from_covariance(fit.mean, fit.covariance) for fit in fits]
-    terms = [fit.log_evidence + q.log_density(x) for fit, q in zip(fits, bases, strict=True)]
+    terms = [fit.log_evidence + fit.gaussian.log_density(x) for fit in fits]
     return np.asarray(log_sum_exp(np.array(terms), axis=0))
 
 
@@ -96,7 +96,7 @@ def surroundings(
     mass = float(log_sum_exp(log_weights) - np.log(count))
     found = LocalFit(mean, covariance, mass, x[rng.choice(count, 100, p=share)])
     left = [x for x in strays if len(x)]
-    still = [x[log_densities(x) - log_mass([*known, found], x) > STRAY] for x in left]
+    still = [x[unexplained(log_densities(x), log_mass([*known, found], x))] for x in left]
     evaluations += sum(map(len, left))
     return Surroundings(np.concatenate(still), found, evaluations)
 
@@ -116,4 +116,4 @@ def _left_over(
     """Whether draws are outside of all known modes, and log weights of what these leave there."""
     log_density, explained = log_densities(x), log_mass(known, x)
     left = np.where(log_density - explained > APART, log_density, -np.inf)
-    return log_density - explained > STRAY, left - q.log_density(x)
+    return unexplained(log_density, explained), left - q.log_density(x)
