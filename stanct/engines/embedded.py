@@ -34,6 +34,7 @@ from stanct.common.errors import EngineError
 from stanct.engines.plain_names import plainly_named
 from stanct.engines.tape import on_tape, stanli
 from stanct.stan.guards import guarded
+from stanct.stan.stand_ins import with_stand_ins
 
 ParameterShapes = Mapping[str, tuple[int, ...]]
 
@@ -163,11 +164,11 @@ def runnable(source: str) -> str:
     The generated text stays as the user reads it, and CmdStan needs none of it.
     """
     mir = compile_program(source)  # says what is wrong with the text itself
-    with_guards = guarded(source)
-    if with_guards == source:
+    changed = with_stand_ins(guarded(source))
+    if changed == source:
         return mir
     try:
-        return compile_program(with_guards)
+        return compile_program(changed)
     except CompilerMessageError:
         return mir
 

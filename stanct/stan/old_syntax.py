@@ -6,7 +6,9 @@ import re
 
 from stanct.stan.distributions import SUFFIX
 
-_UNDECLARED = re.compile(r'identifier "(\w+)"')
+_UNDECLARED = re.compile(r'identifier "\w+"')
+_UNKNOWN = re.compile(r'when looking for distribution "(\w+)"')
+_CALL = re.compile(r"(\w+)\s*\(")
 # Functions that have another name, or are an expression of their arguments.
 _RENAMED = {
     "cov_exp_quad": "gp_exp_quad_cov",
@@ -20,29 +22,37 @@ _RENAMED = {
 _ENDS = (("_ccdf_log", "_lccdf"), ("_cdf_log", "_lcdf"), ("_log", ""))
 
 
-def in_new_words(text: str, message: str) -> str | None:
-    """A sentence on what replaces a name that Stan no longer has; None where that is not known.
+def in_new_words(text: str, at: int, message: str) -> str | None:
+    """A sentence on what replaces what Stan no longer has; None where that is not known.
 
     Parameters
     ----------
     text
-        The program from the line of the fault on.
+        The whole program.
+    at
+        Offset of the fault.
     message
-        stanc's message, which names what it does not know.
+        stanc's message.
     """
-    named = _UNDECLARED.search(message)
-    called = named and re.search(rf"\b{named[1]}\s*\(", text)
-    if not named or not called:
+    if '"lp__" clashes' in message:
+        return "Stan removed `lp__`: write `target += …` to add to it, and `target()` to read it."
+    if (named := _UNKNOWN.search(message)) and re.search(rf"\b{named[1]}_log\s*\(", text):
+        name = named[1]
+        return f"`{name}_log` is no distribution: name it `{name}_lpdf`, or `_lpmf` of integers."
+    called = _CALL.match(text, at)
+    if called is None:
         return None
-    arguments, end = _arguments(text, called.end())
-    new = _replaced(named[1], arguments)
+    name, (arguments, end) = called[1], _arguments(text, called.end())
+    if "require a vertical bar" in message:
+        return f"A bar has to be behind the first argument: write `{_barred(name, arguments)}`."
     # `increment_log_prob(f(x));` is a statement, and its argument may be of an old name, too.
-    around = re.search(r"\bincrement_log_prob\s*\(\s*$", text[: called.start()])
+    around = re.search(r"\bincrement_log_prob\s*\(\s*$", text[:at])
+    new = _replaced(name, arguments) if _UNDECLARED.search(message) else None
     if new is None:
         return None
     if around and text[end:].lstrip().startswith(")"):
         new = f"target += {new}"
-    return f"Stan removed `{named[1]}`: write `{new}`."
+    return f"Stan removed `{name}`: write `{new}`."
 
 
 def _replaced(name: str, arguments: list[str]) -> str | None:
@@ -60,10 +70,12 @@ def _replaced(name: str, arguments: list[str]) -> str | None:
     for old, new in _ENDS:
         stem = name.removesuffix(old)
         if stem != name and stem in SUFFIX and arguments:
-            end = new or SUFFIX[stem]
-            rest = f" | {', '.join(arguments[1:])}" if len(arguments) > 1 else " |"
-            return f"{stem}{end}({arguments[0]}{rest})"
+            return _barred(f"{stem}{new or SUFFIX[stem]}", arguments)
     return None
+
+
+def _barred(name: str, arguments: list[str]) -> str:
+    return f"{name}({' | '.join([arguments[0], ', '.join(arguments[1:])]).rstrip()})"
 
 
 def _arguments(text: str, begin: int) -> tuple[list[str], int]:

@@ -267,12 +267,14 @@ class Syntax:
         first = self._next
         returns, name = (None, first + 1) if self.word(first) == "void" else self._read_type(first)
         opening = name + 1
+        self._refuse_sizes(name)
         if not self._is_name(name) or self.word(opening) != "(":
             raise self._unexpected(name, "Expected a function definition")
         arguments: list[tuple[TypeSpec, int]] = []
         for argument in self.split(Range(opening + 1, self.partner[opening])):
             type_first = argument.first + (self.word(argument.first) == "data")
             spec, stop = self._read_type(type_first)
+            self._refuse_sizes(stop)
             if stop + 1 != argument.stop or not self._is_name(stop):
                 raise self._unexpected(stop, "Expected the name of an argument")
             arguments.append((spec, stop))
@@ -430,10 +432,11 @@ class Syntax:
                     return Assign(tokens, left, value)
         if self._is_name(first) and self.word(first + 1) == "(":
             return Call(tokens, word)
-        if self.word(first + 1) == "<" and self.word(first + 2) == "-":
-            raise self.source.error(
-                self.start(first + 1), "`<-` is no longer an assignment.", "Write `=` instead."
-            )
+        for token in self.outermost(Range(first, semicolon)):
+            if self.word(token) == "<" and self.word(token + 1) == "-":
+                new = "`target += …`, without `lp__` on the right" if word == "lp__" else "`=`"
+                told = "`<-` is no longer an assignment."
+                raise self.source.error(self.start(token), told, f"Write {new} instead.")
         raise self._unexpected(first, "Expected a statement")
 
     def _read_declaration(self, tokens: Range) -> Declare:
@@ -444,11 +447,14 @@ class Syntax:
             if not self._is_name(name) or name >= part.stop:
                 raise self._unexpected(name, "Expected the name of a variable")
             if self.word(name + 1) == "[" and name + 1 < part.stop:
-                sizes = self.text(Range(name + 1, self.partner[name + 1] + 1))
+                stop = self.partner[name + 1] + 1
+                sizes = self.text(Range(name + 1, stop))
+                value = f" {self.text(Range(stop, part.stop))}" if stop < part.stop else ""
+                new = f"array{sizes} {self.text(spec.base_range)} {self.word(name)}{value};"
                 raise self.source.error(
                     self.start(name + 1),
                     f"`{self.word(name)}{sizes}` uses the array syntax that Stan 2.33 removed.",
-                    f"Write `array{sizes} {self.text(spec.base_range)} {self.word(name)};`.",
+                    f"Write `{new}`.",
                 )
             if name + 1 == part.stop:
                 names.append((name, None))
@@ -490,12 +496,19 @@ class Syntax:
 
     def _unexpected(self, token: int, expectation: str) -> Exception:
         found = f"`{self.word(token)}`" if token < len(self.tokens) else "the end of the program"
-        remedy = None
-        if self.word(token) == "[" and (end := self.partner.get(token)):
-            sizes = "".join(map(self.word, range(token + 1, end)))
-            new = f"array[{sizes}] {self.word(token - 1)} {self.word(end + 1)}"
-            remedy = f"Stan writes arrays before the type: `{new}`."
-        return self.source.error(self.start(token), f"{expectation}, found {found}.", remedy)
+        return self.source.error(self.start(token), f"{expectation}, found {found}.")
+
+    def _refuse_sizes(self, stop: int) -> None:
+        """Refuse a type of a function with sizes behind it, such as `vector[]`, before `stop`."""
+        closing = stop - 1 if self.word(stop) != "[" else self.partner[stop]
+        if self.word(closing) == "]":
+            opening = next(one for one, other in self.partner.items() if other == closing)
+            sizes = "".join(map(self.word, range(opening + 1, closing)))
+            new = f"{self.word(opening - 1)} {self.word(closing + 1)}"
+            told = f"`{self.word(opening - 1)}[{sizes}]` is no type of a function."
+            if not sizes.strip(","):
+                new = f"array[{sizes}] {new}"
+            raise self.source.error(self.start(opening), told, f"Write `{new}`.")
 
     def _missing_semicolon(self, first: int, stop: int) -> Exception:
         last = self.tokens[max(stop - 1, first)]

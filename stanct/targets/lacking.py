@@ -12,6 +12,7 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.stan.program import Program
 from stanct.stan.shapes import ELEMENTWISE
+from stanct.stan.stand_ins import stand_ins
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
@@ -122,7 +123,8 @@ def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | Non
         if (block := program.blocks.get(name)) is not None
         for token in range(block.opening, block.closing)
     ]
-    first = _innermost(message)
+    replaced = [name for name in stand_ins() if f"_{name}_" in message]
+    first = [replaced, *_innermost(message)]
     parts = [word(t) for t in everywhere if _NAMELESS.search(message) and _is_tuple(program, t)]
     groups = [*first, [re.escape(part) for part in parts[:1]], _meant(program, message)]
     # Some messages name nothing: the first of all that the engine lacks is then the best guess.

@@ -1,0 +1,93 @@
+"""Functions of Stan that the embedded engine lacks, written in those that it has.
+
+Each file of `templates/stand_ins` has the definitions of one function, under its own name. They go
+into the text that the engine gets, under names that the program does not use. No line of the
+program moves to another. CmdStan has the functions themselves, and gets the program as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from stanct.common.errors import ProgramError
+from stanct.common.resources import resource_folder
+from stanct.stan.source import SourceText
+from stanct.stan.syntax import Range, Syntax
+
+_FOLDER, _ENDING = "stand_ins", ".stanfunctions"
+_WORD = re.compile(r"[A-Za-z]\w*")
+_HEAD = re.compile(r"^(?=\S)[^({]*?\b(\w+)\(([^)]*)\) \{$", re.MULTILINE)
+
+
+@functools.cache
+def stand_ins() -> tuple[str, ...]:
+    """The names of the functions that have a stand-in, in order."""
+    folder = resource_folder("templates") / _FOLDER
+    return tuple(sorted(file.name.removesuffix(_ENDING) for file in folder.iterdir()))
+
+
+@functools.lru_cache(maxsize=64)
+def with_stand_ins(source: str) -> str:
+    """Return the program with a stand-in for each function that the embedded engine lacks.
+
+    Parameters
+    ----------
+    source
+        Stan code, includes resolved.
+    """
+    words = set(_WORD.findall(source))
+    if words.isdisjoint(stand_ins()):
+        return source
+    try:
+        syntax = Syntax(SourceText.expand(source, "program"))
+    except ProgramError:
+        return source  # stanc says what is wrong
+    prefix = "stanct_"
+    while any(word.startswith(prefix) for word in words):
+        prefix += "s_"
+    functions = syntax.blocks.get("functions")
+    own = {syntax.word(one.name) for one in functions.functions} if functions else set[str]()
+    calls = [
+        (token, name)
+        for token, (_, name, _, _) in enumerate(syntax.tokens)
+        if name in stand_ins() and name not in own and _is_call(syntax, token, name)
+    ]
+    if not calls:
+        return source
+    defined = " ".join(_definitions(name, prefix) for name in sorted({name for _, name in calls}))
+    note = f" /* Stand-ins for what the embedded engine lacks. */ {defined} "
+    start, text = (0, f"functions {{{note}}} ")
+    if functions:
+        start, text = syntax.tokens[functions.opening].end, note
+    parts, done = [source[:start], text], start
+    for token, _ in calls:
+        parts += (source[done : syntax.start(token)], prefix)
+        done = syntax.start(token)
+    return "".join([*parts, source[done:]])
+
+
+def _is_call(syntax: Syntax, token: int, name: str) -> bool:
+    """Whether a word calls its function with as many arguments as a stand-in has."""
+    opening = token + 1
+    if syntax.word(opening) != "(":
+        return False
+    count = len(syntax.split(Range(opening + 1, syntax.partner[opening])))
+    return count in {head.count(",") + 1 - _commas(head) for _, head in _HEAD.findall(_text(name))}
+
+
+def _commas(head: str) -> int:
+    """Commas inside of the types of arguments, as in `array[,] real x`."""
+    return sum(sizes.count(",") for sizes in re.findall(r"\[[,]*\]", head))
+
+
+def _definitions(name: str, prefix: str) -> str:
+    """The definitions of a function under another name, in one line."""
+    text = re.sub(rf"\b{name}\(", f"{prefix}{name}(", _text(name))
+    return " ".join(text.split())
+
+
+@functools.cache
+def _text(name: str) -> str:
+    file = resource_folder("templates") / _FOLDER / f"{name}{_ENDING}"
+    return file.read_text(encoding="utf-8")
