@@ -270,6 +270,9 @@ def _without_collection() -> Iterator[None]:
 class _Shared(CPUDispatcher):
     """A function that loops of several libraries call by its name."""
 
+    _cache: Any
+    targetctx: Any
+
     def symbol(self, kinds: Iterable[Any]) -> str:
         """Return the name of the machine code for types of arguments."""
         digest = hashlib.sha256(str(tuple(kinds)).encode()).hexdigest()[:32]
@@ -323,8 +326,8 @@ def shared(*, reordered: bool = False) -> Callable[[Callable[..., Any]], Any]:
 
         own = inspect.signature(function).parameters.values()
         first = inspect.Parameter("_typing", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        call.__signature__ = inspect.Signature([first, *own])  # pyright: ignore
-        caller = intrinsic(call)
+        call.__signature__ = inspect.Signature([first, *own])
+        caller: Any = intrinsic(call)
         caller.loop, caller.inlined = loop, inlined(function)
         return caller
 
