@@ -214,6 +214,28 @@ def test_a_ridge_is_followed_beyond_a_valley() -> None:
     assert 0.8 * mass[1] < sum(beyond) < 4 * mass[1]
 
 
+@pytest.mark.parametrize(
+    ("mass", "at", "width", "some"),
+    [(4e-4, 12, 2.5, True), (4e-4, 4, 1, False), (4e-3, 4, 1, True), (1e-5, 12, 2.5, False)],
+)
+def test_mass_far_away_matters_by_its_squared_distance(
+    mass: float, at: float, width: float, some: bool
+) -> None:
+    """It moves a second moment by its mass times the squared distance."""
+    source = """
+    data { real mass; real at; real width; }
+    parameters { real u; real v; }
+    model {
+      target += log_mix(mass, normal_lpdf(u | at, width), normal_lpdf(u | 0, 1));
+      v ~ normal(0, 1);
+    }
+    """
+    looked = found(source, fit_of([0, 0], np.eye(2)), mass=mass, at=at, width=width)
+    assert bool(looked.parts) == some
+    if some:
+        assert looked.along == ("u",)
+
+
 @pytest.mark.parametrize(("dimension", "some"), [(1, False), (2, True), (31, False)])
 def test_dimensions(dimension: int, some: bool) -> None:
     source = "data { int n; } parameters { vector[n] x; } model { x ~ student_t(3, 0, 1); }"

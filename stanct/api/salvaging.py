@@ -26,7 +26,7 @@ def salvage(checkpoint: str | os.PathLike[str]) -> Run:
     Returns
     -------
     Run
-        The run. Its check ``"max_seconds"`` says how many of the draws there are.
+        The run. Its check ``"interrupted"`` says how many of the draws there are.
 
     Raises
     ------

@@ -117,7 +117,7 @@ def _ascended(
         noise = rng.standard_normal((BATCH, size))
         values, slopes = density.log_density_gradients(unit.unwhiten(place[0] + noise @ scale.T))
         # −∇ log q is S⁻ᵀ ε; the part of the gradient that has mean zero is left out.
-        slopes = slopes @ unit.scale + solve_triangular(scale, noise.T, lower=True, trans="T").T
+        slopes = slopes @ unit.scale + solve_triangular(scale, noise.T, lower=True, trans=1).T
         slopes = np.where(np.isfinite(values)[:, None], slopes, 0.0)
         gradient = np.concatenate([slopes.mean(axis=0)[None], slopes.T @ noise / BATCH * shape])
         gradient[1 + diagonal, diagonal] *= np.diag(scale)

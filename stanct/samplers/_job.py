@@ -205,7 +205,9 @@ class Job:
         """The base in the form that NUTS takes: a generated program wants a dense one."""
         return base if self.engine is None else base.dense()
 
-    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> FittedBase:
+    def start(
+        self, *, bootstrap: int = 0, sampled: bool = False, refuse: bool = True
+    ) -> FittedBase:
         """Fit the requested base, or take the given one, and count the cost.
 
         Parameters
@@ -214,6 +216,8 @@ class Job:
             Number of rounds that will refit the base.
         sampled
             Whether the method draws from its base at β = 0, which makes a mixture possible.
+        refuse
+            Whether a log density of which squares overflow is refused here.
 
         Raises
         ------
@@ -231,7 +235,8 @@ class Job:
             self.ledger.found["survey"] = found.survey.record()
         if found.tails:
             self.ledger.found["tails"] = list(found.tails)
-        refuse_huge(self.target, found.base)
+        if refuse:
+            refuse_huge(self.target, found.base)
         self.lap("base")
         return found
 

@@ -3,6 +3,8 @@
 Lines and rays cannot tell of a scale that other parameters follow: as τ goes to 0, so do effects
 with the prior normal(0, τ), and every straight line leaves them. Given τ, they are nearly Gaussian.
 The others are therefore moved to the top of the slice of each τ, and its curvature gives the mass.
+Where those others have no such top, as loadings and factors whose products alone are known, one
+vector of parameters follows, and the rest stays at a draw.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ from stanct.path.curvature import STEP, Colouring, Gradients
 # it that is kept where there is no end. Those far away are for priors on wide scales.
 DISTANCES = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995, 32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
 NEAR = 17.0
+# The farthest logarithm, whose square is still a number. Slices go there where their mass has
+# changed by so many nats since `NEAR`.
+FARTHEST, STEADY = 350.0, 1e-3
+# No further vector follows after so many gradients.
+MOST_GRADIENTS = 5_000
 # In how many dimensions, and draws that tell which coordinates are coupled.
 MOST_DIMENSIONS, PLACES = 300, 3
 # Where log densities a step apart differ by more nats, they have too few digits to tell a mass.
@@ -63,6 +70,38 @@ def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tup
     return found, spent
 
 
+def endless_beside_one(
+    gradients: Gradients, x: Array, scales: Sequence[int], vectors: Sequence[Sequence[int]]
+) -> tuple[list[int], int]:
+    """The scales along which slices keep their mass while one vector follows, and the gradients.
+
+    Parameters
+    ----------
+    gradients, x, scales
+        As in `endless_scales`. All else stays at the first of the draws.
+    vectors
+        Coordinates of each vector of parameters.
+    """
+    found, spent = [], 0
+    for scale in scales:
+        for vector in vectors:
+            useless = len(vector) < 2 or scale in vector or scale in found
+            if useless or spent > MOST_GRADIENTS:
+                continue
+            moved = [*vector, scale]
+
+            def among(points: Array, moved: list[int] = moved) -> tuple[Array, Array]:
+                places = np.repeat(x[:1], len(points), axis=0)
+                places[:, moved] = points
+                values, slopes = gradients(places)
+                return values, slopes[:, moved]
+
+            endless, cost = endless_scales(among, x[:, moved], [len(vector)])
+            found += [scale] * len(endless)
+            spent += cost
+    return found, spent
+
+
 class _Scale:
     """The slices of one scale."""
 
@@ -80,7 +119,7 @@ class _Scale:
         return any(self._go_on(inside, side) for side in (-1.0, 1.0))
 
     def _go_on(self, inside: Array, side: float) -> bool:
-        last = -math.inf
+        last = near = -math.inf
         for distance, share in DISTANCES.items():
             inside, mass = self._slice(inside, self._middle + side * distance)
             if math.isnan(mass):  # too few digits so far away
@@ -88,7 +127,10 @@ class _Scale:
             if mass == -math.inf or (share and mass < last + math.log(share)):
                 return False
             last = mass
-        return True
+            near = mass if distance <= NEAR else near
+        # Mass that still changes, as under gamma(0.001, 0.001), may have its end farther away.
+        far = last if abs(last - near) < STEADY else self._slice(inside, side * FARTHEST)[1]
+        return math.isnan(far) or far >= last
 
     def _slice(self, inside: Array, at: float) -> tuple[Array, float]:
         """The top of a slice, and its log mass by the curvature there; NaN without one."""
