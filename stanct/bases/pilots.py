@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes, explains
+from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes
 from stanct.bases.score import half_width, unexplained
 from stanct.bases.scouts import annealed_scouts
 from stanct.bases.surroundings import log_mass, surroundings
@@ -157,8 +157,6 @@ def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> 
     """
     if not near:
         return False
-    if any(explains(one, fit) for one in near):
-        return True
     log_density = target.density.log_densities(fit.points)
     known = float(log_sum_exp(np.array([one.log_evidence for one in near])))
     low = known - FAR_BELOW - FOR_EACH * fit.mean.size
