@@ -2,9 +2,10 @@ from .api.bridging import bridge
 from .api.calibration import calibrate
 from .api.importing import import_run
 from .api.many import Simulated, sample_many
-from .api.model import TemperedModel, temper
+from .api.model import TemperedModel
 from .api.salvaging import salvage
 from .api.sampling import sample
+from .api.tempering import temper
 from .bases.loop import Maker, Proposal, Recipe, State
 from .bases.recipes import recipe
 from .common.errors import (

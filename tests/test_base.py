@@ -13,14 +13,14 @@ from stanct.bases.known import Modes
 from stanct.bases.local import (
     LocalFit,
     distinct_modes,
-    hessian,
     moment_match,
     positive_covariance,
 )
 from stanct.bases.recipes import RECIPES
 from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Nuts
-from stanct.path.bridge import bridge_log_evidence
+from stanct.path.bridge import bridge_log_z
+from stanct.path.curvature import hessian
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.targets.program_target import ProgramTarget
 
@@ -59,16 +59,14 @@ def test_distinct_modes_joins_by_distance_in_sds() -> None:
     assert distinct_modes([fit(0, 1.0), fit(0.9, 3.0), fit(4.0, 2.0)]) == [[1, 0], [2]]
 
 
-def test_bridge_log_evidence(rng: np.random.Generator) -> None:
+def test_the_bridge_gives_log_z(rng: np.random.Generator) -> None:
     draws = rng.normal(1.0, 0.5, 4000)
     x = rng.normal(0.5, 1.0, 4000)
-    found = bridge_log_evidence(
-        norm.logpdf(draws, 1.0, 0.5) + 9.0,
-        norm.logpdf(draws, 0.5, 1.0),
-        norm.logpdf(x, 1.0, 0.5) + 9.0,
-        norm.logpdf(x, 0.5, 1.0),
-    )
-    assert found == pytest.approx(9.0, abs=0.06)
+    ratios = [norm.logpdf(at, 1.0, 0.5) + 9.0 - norm.logpdf(at, 0.5, 1.0) for at in (draws, x)]
+    assert bridge_log_z(*ratios) == pytest.approx(9.0, abs=0.06)
+    half = np.where(x > 1, ratios[1], -np.inf)
+    assert bridge_log_z(ratios[0][draws > 1], half) == pytest.approx(9 + np.log(0.5), abs=0.06)
+    assert bridge_log_z(ratios[0], np.full(9, -np.inf)) == np.median(ratios[0])
 
 
 def test_gaussian_moments_shrink_correlations_only(rng: np.random.Generator) -> None:
@@ -93,7 +91,7 @@ def test_weighted_moments(rng: np.random.Generator) -> None:
 
 def test_hessian_and_its_inverse() -> None:
     precision = np.linalg.inv(COVARIANCE)
-    found = hessian(lambda x: (x - MEAN) @ precision, MEAN + 0.1)
+    found = hessian(lambda x: (np.zeros(len(x)), (x - MEAN) @ precision), MEAN + 0.1)
     assert found == pytest.approx(precision, rel=1e-6)
     assert positive_covariance(found) == pytest.approx(COVARIANCE, rel=1e-5)
     lifted = positive_covariance(np.diag([1.0, -1.0]))

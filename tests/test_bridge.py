@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from analytic import gaussian
 from conftest import LONG, ROOT
-from scipy.special import gammaln
+from scipy.special import expit, gammaln
 from targets import CUT, LINE, SKEWED, TWO_MODES, Exact
 
 import stanct
@@ -453,6 +453,35 @@ def test_draws_of_another_density_are_told(name: str, seed: int) -> None:
     assert stanct.bridge(model, None, {"x": x}, seed=seed).warnings == ()
     run = stanct.bridge(model, None, {"x": SPOILED[name](x)}, seed=seed)
     assert {"score", "r_hat"} & {*run.warnings}
+
+
+LOGISTIC = """
+data { int n; matrix[n, 3] x; array[n] int y; }
+parameters { vector[3] b; }
+model { b ~ normal(0, 2); y ~ bernoulli_logit(x * b); }
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_mean_field_normal_of_a_logistic_regression_is_told(seed: int) -> None:
+    """Of a thousand rows, whose posterior is nearly a normal with correlations of .7."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((1000, 3)) + 1.5 * rng.standard_normal((1000, 1))
+    y = rng.random(1000) < expit(x @ [0.5, -0.3, 0.2])
+    data = {"n": 1000, "x": x, "y": y.astype(int)}
+    model = model_of(LOGISTIC)
+    b = np.zeros(3)
+    for _ in range(20):  # Newton's method
+        p = expit(x @ b)
+        precision = x.T @ (x * (p * (1 - p))[:, None]) + np.eye(3) / 4
+        b = b + np.linalg.solve(precision, x.T @ (y - p) - b / 4)
+    root = np.linalg.cholesky(np.linalg.inv(precision))
+    noise = rng.standard_normal((4, 1000, 3))
+    right = stanct.bridge(model, data, {"b": b + noise @ root.T}, seed=seed)
+    assert "score" not in right.warnings
+    field = {"b": b + noise / np.sqrt(np.diag(precision))}
+    wrong = stanct.bridge(model, data, field, seed=seed)
+    assert "score" in wrong.warnings
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

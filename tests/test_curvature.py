@@ -75,19 +75,19 @@ def test_each_element_is_read_where_nothing_else_moves_it(pattern: Array, most: 
 
         points = units * np.random.default_rng(seed).normal(size=(2, len(units)))
         found = colouring.second_derivatives(
-            gradients, points, gradients(points)[1], np.tile(units, (2, 1)), 0.1
+            gradients, points, gradients(points)[1], np.tile(units, (2, 1))
         )
         exact = np.broadcast_to(matrix * np.outer(units, units), found.shape)
-        np.testing.assert_allclose(found, exact, atol=1e-12)
+        np.testing.assert_allclose(found, exact, atol=1e-10)
 
 
 def test_no_second_derivatives_where_the_density_is_not_finite() -> None:
     def gradients(points: Array) -> tuple[Array, Array]:
         return np.where(points[:, 0] > 0, -np.inf, 0.0), np.zeros_like(points)
 
-    points = np.array([[-1.0, 0.0], [-0.05, 0.0]])
+    points = np.array([[-1.0, 0.0], [-0.0005, 0.0]])
     found = Colouring.dense(2).second_derivatives(
-        gradients, points, np.zeros_like(points), np.ones_like(points), 0.1
+        gradients, points, np.zeros_like(points), np.ones_like(points)
     )
     assert np.isfinite(found[0]).all()
     assert not np.isfinite(found[1]).all()

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stanct.api.model import temper
+from stanct.api.tempering import temper
 from stanct.common.errors import DataError, ProgramError
 from stanct.stan.program import Program
 from stanct.targets.data import read_data

@@ -108,6 +108,18 @@ def test_bridge_in_short(tmp_path: Path) -> None:
         assert int(covered) >= 1 and passed == "2"
 
 
+def test_wrong_fits_in_short(tmp_path: Path) -> None:
+    """A right fit and one with narrow covariances: the exit status tells of silent errors."""
+    out = run("bridge/wrong.py", "--only", "normal", "--fits", "1", cwd=tmp_path)
+    assert out.endswith("all {'right': 1, 'wrong': 1}\n")
+
+
+def test_posteriors_without_an_integral_in_short(tmp_path: Path) -> None:
+    names = ("softmax", "Heywood", "logistic, flat", "weibull(0.01) alone")
+    out = run("truth/posteriors.py", "--only", *names, cwd=tmp_path)
+    assert "improper: 2 of 2 named rightly" in out and "\nproper: 2 of 2 named rightly" in out
+
+
 def test_peers_in_short(tmp_path: Path) -> None:
     """Two tools that need nothing else: NUTS misses modes, and its error bar says nothing of it."""
     out = command(

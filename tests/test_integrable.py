@@ -10,7 +10,7 @@ from conftest import LONG, target_of
 
 import stanct
 from stanct.targets.integrable import Endless, endless, logarithms
-from stanct.targets.slices import endless_scales
+from stanct.targets.slices import endless_beside_one, endless_scales
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
 HIERARCHY = """
@@ -250,6 +250,92 @@ def test_priors_over_all_numbers_have_an_end(prior: str) -> None:
         x = scale * np.random.default_rng(8).uniform(-2.5, 2.5, (400, 1))
         weights = density.log_densities(x)
         assert endless(density, ["p"], x, weights).along == ()
+
+
+@pytest.mark.parametrize("prior", ["gamma(0.001, 0.001)", "inv_gamma(0.001, 0.001)",
+                                   "weibull(0.01, 1)", "lognormal(0, 100)"])  # fmt: skip
+def test_slices_reach_the_end_of_slow_priors(prior: str) -> None:
+    """Where draws lie, their mass changes by a thousandth from one logarithm to the next."""
+    density = target_of(
+        f"parameters {{ real<lower=0> p; real b; }} model {{ p ~ {prior}; b ~ normal(0, 1); }}"
+    ).density
+    places = np.array([[-320.0, 0.0], [-60.0, 0.0], [60.0, 0.0], [320.0, 0.0]])
+    for middle in places[density.log_densities(places) > -10]:
+        x = np.random.default_rng(1).standard_normal((200, 2)) + middle
+        assert endless_scales(density.log_density_gradients, x, [0])[0] == []
+
+
+def test_a_density_without_digits_tells_nothing() -> None:
+    """From a point where it is −10²³ a line leads on, and no fall is seen beside that number."""
+    density = target_of(
+        "parameters { real<lower=0, upper=1> p; real b; } model { 1e11 ~ normal(b, 0.5); }"
+    ).density
+    x = np.random.default_rng(1).standard_normal((400, 2))
+    assert endless(density, ["p", "b"], x, np.zeros(400)).along == ()
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("prior", ["gamma(0.001, 0.001)", "inv_gamma(0.001, 0.001)"])
+def test_a_slope_of_a_gaussian_is_no_tail(prior: str, seed: int) -> None:
+    """Rays to far draws move b too, and reach the end of numbers where its density still rises."""
+    source = f"parameters {{ real<lower=0> p; real b; }} model {{ p ~ {prior}; b ~ normal(0, 1); }}"
+    density = target_of(source).density
+    rng = np.random.default_rng(seed)
+    sign = -1.0 if prior.startswith("gamma") else 1.0
+    x = np.stack([sign * rng.uniform(20, 700, 400), rng.standard_normal(400)], axis=1)
+    weights = density.log_densities(x)
+    assert endless(density, ["p", "b"], x, weights, logs=[0]).along == ()
+
+
+@pytest.mark.parametrize("prior", ["", "nu ~ gamma(2, 0.1);", "nu ~ lognormal(30, 3);"])
+def test_what_rises_until_its_digits_are_lost_has_no_end(prior: str) -> None:
+    """Student's t with 10^14 degrees of freedom, whose density is noise there."""
+    source = f"""
+    data {{ int n; vector[n] y; }} parameters {{ real m; real<lower=0> nu; }}
+    model {{ m ~ normal(0, 1); {prior} y ~ student_t(nu, m, 1); }}
+    """
+    y = np.random.default_rng(1).standard_normal(30).round(2)
+    density = target_of(source, {"n": 30, "y": y.tolist()}).density
+    nu = np.linspace(33.5, 34.5, 2001)
+    noisy = density.log_densities(np.stack([np.zeros_like(nu), nu], axis=1))
+    x = np.array([[0.0, nu[np.argmax(noisy)]]] * 3)
+    found = endless(density, ["m", "nu"], x, np.zeros(3), logs=[1]).along
+    assert found == (() if prior else ("nu",))
+
+
+FACTOR = """
+data { int n; matrix[n, 3] y; }
+parameters { vector[3] l; vector[n] f; vector<lower=0>[3] s; }
+model {
+  l ~ normal(0, 1); f ~ normal(0, 1); PRIOR
+  for (j in 1:3) y[:, j] ~ normal(l[j] * f, s[j]);
+}
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("prior", ["target += -sum(log(s));", "s ~ exponential(1);",
+                                   "s ~ inv_gamma(0.001, 0.001);"])  # fmt: skip
+def test_a_variance_that_goes_to_zero_is_told_by_the_factors_that_follow(
+    prior: str, seed: int
+) -> None:
+    """A Heywood case: as s[j] → 0, f follows y[:, j] / l[j] for every l[j]."""
+    rng = np.random.default_rng(seed)
+    f = rng.standard_normal(12)
+    y = np.outer(f, [1.0, 0.8, 1.2]) + 0.5 * rng.standard_normal((12, 3))
+    density = target_of(FACTOR.replace("PRIOR", prior), {"n": 12, "y": y.tolist()}).density
+    x = np.concatenate(
+        [
+            np.full((200, 3), 1.0) + 0.2 * rng.standard_normal((200, 3)),
+            f + 0.3 * rng.standard_normal((200, 12)),
+            -0.7 + 0.3 * rng.standard_normal((200, 3)),
+        ],
+        axis=1,
+    )
+    vectors = [range(3), range(3, 15), range(15, 18)]
+    found, spent = endless_beside_one(density.log_density_gradients, x, [15, 16, 17], vectors)
+    assert bool(found) == ("log" in prior) and spent < 600
+    assert endless_scales(density.log_density_gradients, x, [15, 16, 17])[0] == []
 
 
 def test_many_dimensions_are_left_alone() -> None:

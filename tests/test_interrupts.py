@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from conftest import LONG, ROOT, target_of
@@ -26,6 +27,7 @@ from stanct.bases.scouts import annealed_scouts
 from stanct.common.deadline import OutOfTime, deadline
 from stanct.common.errors import TooLittleTimeError
 from stanct.engines import cmdstan
+from stanct.engines.embedded import compile_program
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import auto, independence
@@ -118,6 +120,21 @@ def test_sigterm_writes_the_checkpoint(target, tmp_path: Path) -> None:
     with executing(target, "test", {}, seed=1, checkpoint=tmp_path, progress=False) as run:
         again = run.blocks("count", lambda lane, size: lane[0], [[0]], [5, 6, 7])
     assert again == ([[5, 6, 2]], False)
+
+
+@pytest.mark.parametrize("wait", [0.05, 0.2, 0.5])
+def test_sigterm_in_a_compiler_ends_the_run(target, wait: float) -> None:
+    """It is no RuntimeError of the compiler, wherever in it the signal comes."""
+    begun = time.monotonic()
+    with (
+        pytest.raises(SystemExit, match="143"),
+        executing(target, "test", {}, seed=1, progress=False),
+    ):
+        threading.Timer(wait, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        while time.monotonic() - begun < SECONDS:
+            numba.njit(lambda x: x + 1.0)(1.0)
+            compile_program(f"parameters {{ real x; }} model {{ x ~ normal({time.time()}, 1); }}")
+    assert time.monotonic() - begun < SECONDS
 
 
 def test_a_handler_of_the_users_stays(target) -> None:

@@ -184,7 +184,7 @@ def test_interrupt_before_any_draw(seed: int, monkeypatch: pytest.MonkeyPatch) -
         ({"target_accept": 1.0}, "target_accept must be a number between 0 and 1"),
         (
             {"base": "variational"},
-            "base must be .*'advi' or a base .* your own, not 'variational'",
+            "base must be .*'modes' or a base .* your own, not 'variational'",
         ),
         ({"base": GaussianBase(np.zeros(3), np.eye(3))}, "3 dimensions, the program 2"),
         ({"log_zeta": 1.0}, "log_zeta belongs to a base of your own"),

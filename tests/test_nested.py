@@ -115,6 +115,48 @@ def test_only_a_few_coordinates_may_couple_the_others() -> None:
     assert nested._cover(few) is None  # pyright: ignore[reportPrivateUsage]
 
 
+# Given tau, x is Gaussian. Two of its elements are correlated where tau is positive.
+SOMETIMES = """
+parameters { real tau; vector[3] x; }
+model {
+  real r = tau > 0 ? 0.9 * (1 - exp(-4 * square(tau))) : 0;
+  tau ~ normal(0, 0.4);
+  x[1] ~ normal(0, exp(tau));
+  x[2] ~ normal(r * x[1], exp(tau) * sqrt(1 - square(r)));
+  x[3] ~ normal(0, exp(tau));
+}
+"""
+
+
+def test_couplings_that_some_places_alone_have_count() -> None:
+    """Where one of four places tells of them, curvature is taken in all directions."""
+    target = stanct.temper(SOMETIMES).target()
+    rng = np.random.default_rng(0)
+    tau = rng.normal(0, 0.4, 300)
+    points = np.column_stack([tau, np.exp(tau)[:, None] * rng.standard_normal((300, 3))])
+    seeds = np.random.SeedSequence(2).spawn(24)
+    # With these, the first looks are where no two are correlated, and one of the others is not.
+    for number in (16, 20, 22):
+        found = nested.find_nested(target, points, seeds[number])
+        assert found.base is not None and found.form == "Gaussian"
+        assert abs(found.log_z) < 0.05
+
+
+def test_the_scale_is_held_and_not_what_it_scales() -> None:
+    """Both effects have cubic terms with the scale, and it is the one that takes most with it."""
+    target = stanct.temper(
+        "parameters { real tau; vector[2] x; }"
+        "model { tau ~ normal(0, 0.5); x ~ normal(0, exp(tau)); }"
+    ).target()
+    rng = np.random.default_rng(0)
+    tau = rng.normal(0, 0.5, 300)
+    points = np.column_stack([tau, np.exp(tau)[:, None] * rng.standard_normal((300, 2))])
+    for seed in np.random.SeedSequence(3).spawn(3):
+        found = nested.find_nested(target, points, seed)
+        assert found.base is not None and "tau" in found.outer and found.form == "Gaussian"
+        assert abs(found.log_z) < 0.05
+
+
 def test_finds_the_parameters_given_which_the_states_are_gaussian(fitted: Any) -> None:
     target, found, log_z = fitted
     assert found.outer == ("phi", "sg", "tau")

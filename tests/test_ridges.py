@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from stanct.bases import ridges
 from stanct.bases.local import LocalFit, mixture_of
+from stanct.bases.loop import Proposal
 from stanct.bases.ridges import Ridges, find_ridges
 from stanct.bases.weights import KEPT, reweighted
 from stanct.path.gaussian import GaussianBase
@@ -44,7 +45,7 @@ def fit_of(mean: list[float], covariance: np.ndarray, log_evidence: float = 0.0)
     return LocalFit(place, covariance, log_evidence, place[None])
 
 
-def found(source: str, *fits: LocalFit, **data: object) -> Ridges:
+def found(source: str, *fits: LocalFit, **data: object) -> Proposal:
     density = target_of(source, data).density
     return find_ridges(density.log_density_gradients, density.unconstrained_names, fits)
 
@@ -103,7 +104,9 @@ def test_weights_of_a_mixture_come_from_its_draws() -> None:
 def test_slices_of_a_funnel_have_its_mass() -> None:
     """Given v, the funnel is Gaussian, so that Laplace's method is exact and v's law comes out."""
     density = target_of(FUNNEL).density
-    slices = ridges._Slices(density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])))
+    slices = ridges._Slices(
+        density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])), Ridges()
+    )
     places = slices.places(0, 0.0)
     at = np.array([place.part.mean[0] for place in places])
     mass = np.array([place.mass for place in places])
@@ -138,7 +141,7 @@ def test_a_component_without_observations_is_reached() -> None:
     log_z = float(np.asarray(logsumexp(logs)))
     square = float(np.exp(np.array(logs) - log_z) @ squares)
     target, found = target_of(LABELS, data), []
-    for seed in (4, 5, 6):
+    for seed in range(4, 9):
         run = sampled("auto", target, seed=seed, draws=1500, progress=False)
         assert abs(run.evidence.log_z - log_z) < 4.5 * run.evidence.std_error < 0.08
         found.append(run.expect(lambda v: v["mu"][..., 1] ** 2))
@@ -168,11 +171,10 @@ def test_ridges_start_where_ascents_ended() -> None:
 
 
 def test_a_place_that_is_flat_up_to_rounding_is_left_out() -> None:
-    slices = ridges._Slices(lambda x: (x[:, 0], x), fit_of([0, 0], np.eye(2)))
-    flat = ridges._Top(np.zeros(2), 0.0, np.zeros((2, 2)), np.array([1.0, 0]), 0.0)
-    assert slices._part(flat, 1.0) is None
+    flat = ridges._Top(np.zeros(2), 0.0, np.zeros((2, 2)), 0.0)
+    assert ridges._part(flat, np.array([1.0, 0])) is None
     wide = flat._replace(covariance=np.diag([0, 4.0]))
-    part = slices._part(wide, 3.0)
+    part = ridges._part(wide, np.array([3.0, 0]))
     assert part is not None and np.allclose(part.covariance, np.diag([9, 4]))
 
 
@@ -210,6 +212,28 @@ def test_a_ridge_is_followed_beyond_a_valley() -> None:
     looked = found(source, fit_of([0, 0, 0], np.diag([0.01, 1, 1])))
     beyond = [weight for weight, part in looked.parts if part.mean[0] > 4]
     assert 0.8 * mass[1] < sum(beyond) < 4 * mass[1]
+
+
+@pytest.mark.parametrize(
+    ("mass", "at", "width", "some"),
+    [(4e-4, 12, 2.5, True), (4e-4, 4, 1, False), (4e-3, 4, 1, True), (1e-5, 12, 2.5, False)],
+)
+def test_mass_far_away_matters_by_its_squared_distance(
+    mass: float, at: float, width: float, some: bool
+) -> None:
+    """It moves a second moment by its mass times the squared distance."""
+    source = """
+    data { real mass; real at; real width; }
+    parameters { real u; real v; }
+    model {
+      target += log_mix(mass, normal_lpdf(u | at, width), normal_lpdf(u | 0, 1));
+      v ~ normal(0, 1);
+    }
+    """
+    looked = found(source, fit_of([0, 0], np.eye(2)), mass=mass, at=at, width=width)
+    assert bool(looked.parts) == some
+    if some:
+        assert looked.along == ("u",)
 
 
 @pytest.mark.parametrize(("dimension", "some"), [(1, False), (2, True), (31, False)])

@@ -81,6 +81,7 @@ def test_the_draws_of_a_killed_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert found.method == "gibbs" and found.method_settings["transitions"] == 30
     assert 0 < found.evidence.std_error < 1 and "my_beta" not in found.variables
     (check,) = [check for check in found.diagnostics if check.name == "interrupted"]
+    assert "max_seconds" not in {one.name for one in found.diagnostics}  # nobody set a limit
     assert check.message == f"{found.draws} of 3000 draws a chain were kept in the checkpoint."
     # The draws of the run that nobody killed begin with these.
     given = {**LONG, "draws": found.draws, "progress": False}

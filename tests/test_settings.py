@@ -311,7 +311,7 @@ WAYS = pytest.mark.parametrize("way", [by_sample, by_model])
             "joint",
             {},
             {"base": None},
-            "'advi' or a base or a fit of your own, not None",
+            "'modes' or a base or a fit of your own, not None",
             "base='auto'",
         ),
     ],

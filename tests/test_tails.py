@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import LONG, target_of
 from sampled import sampled
 from scipy.stats import kstest
 
+import stanct
 from stanct.bases.local import LocalFit
 from stanct.bases.tails import ALL, find_tails
 from stanct.common.arrays import Array
@@ -34,7 +37,7 @@ def found_in(source: str, base: GaussianBase, **data: float) -> tuple[str, ...]:
     density = target_of(source, data).density
     fit = LocalFit(base.mean, base.covariance, 0.0, base.mean[None])
     tails = find_tails(density, density.unconstrained_names, [fit], np.random.SeedSequence(1))
-    assert bool(tails.wide) == bool(tails.along)
+    assert bool(tails.parts) == bool(tails.along)
     return tails.along
 
 
@@ -102,6 +105,28 @@ def test_a_saddle_between_modes_is_no_tail() -> None:
     assert find_tails(density, ["x"], fits[:1], seed).along == ("x",)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "parameters { vector[2] x; } model { target += -2 * sum(square(square(x) - 4)); }",
+        """
+        parameters { vector[3] x; }
+        model {
+          target += log_sum_exp([
+            log(0.5) + normal_lpdf(x | [0, 0, 0], 0.7),
+            log(0.3) + normal_lpdf(x | [5, 4, -3], 1.6),
+            log(0.2) + normal_lpdf(x | [-4, 5, 2], 1.1)
+          ]);
+        }
+        """,
+    ],
+    ids=["wells", "normals"],
+)
+def test_wells_and_mixtures_of_normals_have_no_heavy_tails(source: str) -> None:
+    run: Any = stanct.temper(source).sample(seed=1, progress=False, engine="embedded")
+    assert "tails" not in run.provenance and run.warnings == ()
+
+
 def test_draws_of_a_mixture_are_standard_normal_when_standardised(rng) -> None:
     wide = GaussianBase(np.array([1.0, 0]), np.array([[30.0, 0], [4, 2]]))
     base = MixtureBase.of([0.7, 0.3], [GaussianBase(np.array([-1.0, 3]), np.eye(2)), wide])
@@ -129,4 +154,4 @@ def test_nothing_is_asked_beyond_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     asked.clear()
     tails = find_tails(density, ("x",), [fit], np.random.SeedSequence(1), reach=6.0)
     assert 4 < max(asked) <= 6
-    assert not np.isnan([weight for weight, _ in tails.wide]).any()
+    assert not np.isnan([weight for weight, _ in tails.parts]).any()

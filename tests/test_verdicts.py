@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ import stanct
 from stanct.cli.main import main
 from stanct.common.errors import StanctError
 from stanct.common.names import UNRELIABLE
-from stanct.pages.report import searched
+from stanct.pages.report import remedies, searched
 from stanct.runs.diagnostics import modes_check
 from stanct.runs.normalised import lacking, program_checks
 from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable, no_log_z
@@ -95,6 +96,17 @@ def omitted(value: float | None, kind: str = "half_prior", improper: bool = Fals
     names = {"parameters": ["s"], "path": "a.stan", "line": 2, "sentence": "It lacks a constant."}
     mend = {"correction": None, "remedy": None}
     return {"kind": kind, **names, **mend, "value": value, "improper": improper}
+
+
+def test_a_run_says_what_a_half_circle_lacks() -> None:
+    """A von Mises prior on [0, π] has half of its mass there."""
+    source = "parameters { real<lower=0, upper=pi()> a; }\nmodel {\n  a ~ von_mises(0, 2);\n}\n"
+    run: Any = stanct.sample(target_of(source, None, "circle"), seed=1, progress=False)
+    assert run.warnings == ("normalised",)
+    (found,) = failures(run.diagnostics)
+    assert (found.name, found.value) == ("normalised", pytest.approx(np.log(2), abs=1e-9))
+    assert "circle.stan:3: The prior of `a`" in found.message and "T[0, pi()]" in found.remedy
+    assert abs(run.evidence.log_z + np.log(2)) < 4 * run.evidence.std_error < 0.1
 
 
 def test_constants_below_the_error_do_not_matter() -> None:
@@ -240,6 +252,19 @@ def test_an_improper_posterior_has_no_means() -> None:
         "The density has no posterior" in page and page.count("Give `m`, `s` a proper prior.") == 3
     )
     assert "Posterior summary" not in page and "Posterior summary" in run.report()
+    # Pictures of log Z and of the draws have numbers too.
+    for title in ("Running log Z", "Free-energy curve", "Draws of a few parameters"):
+        assert title not in page and title in run.report()
+    assert f"log Z = {run.bare_evidence.log_z:.1f}" not in page.replace("−", "-")
+
+
+def test_what_an_improper_posterior_fails_besides_needs_no_remedy() -> None:
+    checks = tuple(
+        check(name, 2, 1, False, "", f"Mend {name}.")
+        for name in ("round_trips", "proper_prior", "improper")
+    )
+    assert remedies(checks) == ["Mend improper."]
+    assert remedies(checks[:2]) == ["Mend proper_prior.", "Mend round_trips."]
 
 
 def test_an_error_below_all_digits_says_where_was_looked() -> None:
@@ -248,7 +273,10 @@ def test_an_error_below_all_digits_says_where_was_looked() -> None:
     starts = run.provenance["survey"]["starts"]
     words = f"log Z = 0.000000 ± below 1e-6 where {starts} ascents and the base looked"
     assert starts > 0 and run.evidence.in_words.replace("-0", "0") == words
-    assert words.partition("±")[2] in run.report()
+    page = run.report()
+    assert words.partition("±")[2] in page and "<p>95 % interval" not in page
+    table = page.partition("Estimates of log Z")[2].partition("</table>")[0]
+    assert "below 1e-6" in table and not re.search(r"e−(0[789]|1\d)<", table)
     settings: Any = {"base": run.base, "seed": 1, "progress": False, "draws": 200}
     given: Any = stanct.sample(target, "independence", **settings)
     assert given.evidence.in_words.endswith("± below 1e-6 where the base lies")
@@ -260,12 +288,17 @@ def test_what_was_not_searched_is_said() -> None:
     survey = {**run.provenance["survey"], "starts": 0, "radius": 0.0, "unseen": 0.29}
     blind = replace(run, provenance={**run.provenance, "survey": survey})
     assert blind.facts()["starts of the search"] == 0
-    assert blind.facts()["chance that another start finds a new mode"] == 0.29
-    assert "No ascent looked for modes" in blind.report() and "is 29.0%" in searched(blind)
+    assert blind.facts()["chance that another approximation lies apart"] == 0.29
+    assert "No ascent told of modes" in blind.report() and "chance of 29.0%" in searched(blind)
+    assert "Along necks and ridges that is common, and tells of no mode." in searched(blind)
     survey |= {"unseen": 1.0}
     assert "is not known" in searched(
         replace(blind, provenance={**run.provenance, "survey": survey})
     )
+    survey |= {"starts": 61, "unseen": 0.02, "unseen_of_any": 0.4}
+    many = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
+    assert "1 mode with at least a thousandth of the largest mass" in many
+    assert "another such mode is 2.0%, and that it ends at a new one, however light, 40.0%." in many
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()

@@ -160,8 +160,8 @@ def test_chains_that_mix_slowly_are_no_modes() -> None:
     def two(x: np.ndarray) -> np.ndarray:
         return np.logaddexp(*[-0.5 * np.square(x - place).sum(axis=1) for place in places])
 
-    assert len(wide._apart(drawn, one)) == 1
-    assert len(wide._apart(drawn, two)) == 2
+    assert len(wide.modes_of(drawn, one, 2.0)) == 1
+    assert len(wide.modes_of(drawn, two, 2.0)) == 2
 
 
 @pytest.mark.parametrize("whole", [30, 3000])

@@ -47,7 +47,7 @@ def _regression() -> Posterior:
         model { b ~ std_normal(); y ~ normal(b[1] + b[2] * x, 0.5); }
         """,
         {"N": 5, "x": x.tolist(), "y": y.tolist()},
-        float(multivariate_normal(np.zeros(5), covariance).logpdf(y)),
+        float(multivariate_normal.logpdf(y, np.zeros(5), covariance)),  # pyright: ignore[reportArgumentType]
         "sum(dnorm(x, log = TRUE)) + sum(dnorm(data$y, x[1] + x[2] * data$x, 0.5, log = TRUE))",
     )
 

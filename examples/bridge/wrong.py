@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fits import fit_of
 from posteriors import POSTERIORS
-from run import fit_of
 
 import stanct
 

@@ -1,7 +1,7 @@
 """Posteriors without an integral, and proper ones with extreme scales: which does a run name?
 
-Every program of `IMPROPER` must fail the check `improper`, and none of `PROPER` may. Ten and more
-of the first are small forms of what people met in public, by the issues that they name.
+Every program of `IMPROPER` must fail the check `improper`, and none of `PROPER` may. Twelve of the
+first are small forms of what people met in public, at the addresses that they name.
 
     python posteriors.py [--only NAME ...] [--seed 1]
 """
@@ -27,6 +27,8 @@ class Case:
     ----------
     parameters, model
         The bodies of these blocks. The data block follows from the values.
+    source
+        The address at which somebody met such a posterior.
     """
 
     parameters: str
@@ -80,15 +82,18 @@ _TUMOURS = {"y": [0, 1, 2, 5, 4, 0, 3], "n": [20, 19, 22, 25, 20, 18, 23]}
 
 IMPROPER = {
     # Separated.
-    "separated": Case(_LINE, _LOGIT, _APART, "bambinos/bambi#320"),
+    "separated": Case(_LINE, _LOGIT, _APART, "https://github.com/bambinos/bambi/issues/320"),
     "separated by a copy": Case(
-        _LINE, _LOGIT, {"x": [0.0] * 4 + [1.0] * 4, "y": [0] * 4 + [1] * 4}, "choxos/mlumr#32"
+        _LINE,
+        _LOGIT,
+        {"x": [0.0] * 4 + [1.0] * 4, "y": [0] * 4 + [1] * 4},
+        "https://avehtari.github.io/Bayesian-Workflow/problems/problems.html",
     ),
     "separated in part": Case(
         _LINE,
         _LOGIT,
         {"x": [-1.0] * 6 + [1.0] * 4, "y": [0, 1, 0, 1, 1, 0, 1, 1, 1, 1]},
-        "statsmodels/statsmodels#1705",
+        "https://github.com/statsmodels/statsmodels/issues/1705",
     ),
     "separated probit": Case(_LINE, "y ~ bernoulli(Phi_approx(a + b * x));", _APART),
     "separated ordinal": Case(
@@ -111,19 +116,22 @@ IMPROPER = {
     ),
     # Oblique.
     "two intercepts": Case(
-        "real a; real b; real<lower=0> s;", "y ~ normal(a + b, s);", _SIX, "stan-ja/stan-ja#65"
+        "real a; real b; real<lower=0> s;",
+        "y ~ normal(a + b, s);",
+        _SIX,
+        "https://github.com/stan-ja/stan-ja/pull/65",
     ),
     "effects of two factors": Case(
         "vector[4] a; vector[3] b;",
         "y ~ bernoulli_logit(a[j] + b[k]);",
         {**_ITEMS, "y": [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]},
-        "pyro-ppl/numpyro#154",
+        "https://github.com/pyro-ppl/numpyro/issues/154",
     ),
     "items and people": Case(
         "vector[4] a; vector[3] b; real m;",
         "b ~ normal(0, 1); y ~ bernoulli_logit(m + a[j] - b[k]);",
         _ITEMS,
-        "stan-dev/example-models#5",
+        "https://github.com/stan-dev/example-models/issues/5",
     ),
     "softmax": Case("vector[3] a;", "y ~ multinomial(softmax(a));", {"y": [3, 5, 2]}),
     "collinear": Case(
@@ -135,7 +143,7 @@ IMPROPER = {
         "real m; vector[6] u;",
         "target += -0.5 * dot_self(u[1:5] - u[2:6]); y ~ normal(m + u, 1);",
         _SIX,
-        "pymc-devs/pymc#6831",
+        "https://github.com/pymc-devs/pymc/pull/6831",
     ),
     "product": Case("real a; real b;", "y ~ normal(a * b, 1);", _SIX),
     # Hierarchical with flat scales.
@@ -161,13 +169,13 @@ IMPROPER = {
         "tau[1] ~ exponential(1); target += -log(tau[2]); a ~ normal(0, tau[1]); "
         "b ~ normal(0, tau[2]); y ~ normal(a[j] + b[k], 1);",
         {**_ITEMS, "y": _normal(12)},
-        "abmantz/lrgs#6",
+        "https://github.com/abmantz/lrgs/pull/6",
     ),
     "scale of a group of one": Case(
         "vector<lower=0>[3] s; vector[3] m;",
         "m ~ normal(0, 5); y ~ normal(m[g], s[g]);",
         {"y": _normal(7), "g": [1, 1, 1, 2, 2, 2, 3]},
-        "wwiecek/baggr#58",
+        "https://github.com/wwiecek/baggr/issues/58",
     ),
     "tumours": Case(
         "real mu; real<lower=0> tau; vector[7] theta;",
@@ -223,7 +231,7 @@ IMPROPER = {
         "real mu; sum_to_zero_vector[6] z; real<lower=0> tau;",
         "mu ~ normal(0, 5); tau ~ exponential(1); z ~ normal(0, tau); y ~ normal(mu + z, 1);",
         _SIX,
-        "paul-buerkner/brms#1853",
+        "https://github.com/paul-buerkner/brms/issues/1853",
     ),
     "sum to zero, flat": Case(
         "real mu; sum_to_zero_vector[6] z; real<lower=0> tau;",
@@ -235,13 +243,13 @@ IMPROPER = {
         "real a; real b; real<lower=0> s;",
         "y ~ normal(a + b * x, s);",
         {"x": np.zeros(0), "y": np.zeros(0)},
-        "stan-dev/stan#1555",
+        "https://github.com/stan-dev/stan/issues/1555",
     ),
     "dummy": Case(
         "real mu; real<lower=0> dummy;",
         "y ~ normal(mu, 1);",
         {"y": _normal(100)},
-        "cbergmeir/Rlgt#2",
+        "https://github.com/cbergmeir/Rlgt/pull/2",
     ),
     "degrees of freedom": Case(
         "real m; real<lower=0> nu;",
@@ -296,6 +304,39 @@ PROPER = {
         "real<lower=0> p; real b;", "p ~ gamma(0.001, 0.001); b ~ normal(0, 1);"),
     "scale, inv_gamma(0.01)": Case(_EIGHT, f"tau ~ inv_gamma(0.01, 0.01); {_CENTRED}", _SCHOOLS),
     "scale, cauchy of 1e6": Case(_EIGHT, f"tau ~ cauchy(0, 1e6); {_CENTRED}", _SCHOOLS),
+    "scale, inv_gamma(0.001)": Case(_EIGHT, f"tau ~ inv_gamma(0.001, 0.001); {_CENTRED}", _SCHOOLS),
+    "variance, inv_gamma(0.001)": Case(
+        "real mu; real<lower=0> v; vector[8] theta;",
+        "mu ~ normal(0, 1e6); v ~ inv_gamma(0.001, 0.001); theta ~ normal(mu, sqrt(v)); "
+        "y ~ normal(theta, s);", _SCHOOLS,
+    ),
+    "scale, uniform to 1e12": Case(
+        "real mu; real<lower=0, upper=1e12> tau; vector[8] theta;",
+        f"tau ~ uniform(0, 1e12); {_CENTRED}", _SCHOOLS,
+    ),
+    "scale, student(1) of 1e9": Case(_EIGHT, f"tau ~ student_t(1, 0, 1e9); {_CENTRED}", _SCHOOLS),
+    "scale, exponential(1e-9)": Case(_EIGHT, f"tau ~ exponential(1e-9); {_CENTRED}", _SCHOOLS),
+    "scale, lognormal(0, 50)": Case(_EIGHT, f"tau ~ lognormal(0, 50); {_CENTRED}", _SCHOOLS),
+    "group of one, inv_gamma(0.01)": Case(
+        "vector<lower=0>[3] s; vector[3] m;",
+        "m ~ normal(0, 5); s ~ inv_gamma(0.01, 0.01); y ~ normal(m[g], s[g]);",
+        {"y": _normal(7), "g": [1, 1, 1, 2, 2, 2, 3]},
+    ),
+    "student(1) alone": Case("vector[3] b;", "b ~ student_t(1, 0, 1e6);"),
+    "student(0.2) alone": Case("real b; real c;", "b ~ student_t(0.2, 0, 1); c ~ normal(b, 1);"),
+    "pareto(1, 0.01)": Case(
+        "real<lower=1> p; real b;", "p ~ pareto(1, 0.01); b ~ normal(log(p), 1);"),
+    "weibull(0.01) alone": Case(
+        "real<lower=0> p; real b;", "p ~ weibull(0.01, 1); b ~ normal(0, 1);"),
+    "inv_gamma(0.001) alone": Case(
+        "real<lower=0> p; real b;", "p ~ inv_gamma(0.001, 0.001); b ~ normal(0, 1);"),
+    "two of gamma(0.001)": Case(
+        "vector<lower=0>[2] p; real b;", "p ~ gamma(0.001, 0.001); b ~ normal(0, 1);"),
+    "separated, student(1) of 1e6": Case(
+        _LINE, f"a ~ student_t(1, 0, 1e6); b ~ student_t(1, 0, 1e6); {_LOGIT}", _APART),
+    "degrees of freedom, gamma(0.01)": Case(
+        "real m; real<lower=0> nu;",
+        "m ~ normal(0, 1); nu ~ gamma(0.01, 0.01); y ~ student_t(nu, m, 1);", {"y": _normal(30)}),
     "scale, flat": Case(_EIGHT, _CENTRED, _SCHOOLS),
     "three groups, flat": Case(
         "real<lower=0> tau; vector[3] theta;", "theta ~ normal(0, tau); y ~ normal(theta, 1);",

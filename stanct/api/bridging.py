@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, Unpack, overload
 
 import numpy as np
 
-from stanct.api.model import TemperedModel, temper
+from stanct.api.model import TemperedModel
 from stanct.api.sampling import sample
+from stanct.api.tempering import temper
 from stanct.bases.unseen import Unseen, unseen_modes
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError, StanctError

@@ -36,6 +36,7 @@ from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import Joint
 from stanct.samplers.pseudo_extended import prior_by_speed
+from stanct.stan.codegen import usual_kind
 from stanct.stan.render import render_export
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import recipe
@@ -84,15 +85,17 @@ class Exported:
 def export(
     target: ProgramTarget,
     folder: str | os.PathLike[str],
-    kind: str = "joint",
+    kind: str | None = None,
     *,
     run: Run | None = None,
     copies: int = 5,
     seed: int | None = None,
 ) -> Path:
     """Write a generated program with all that CmdStan needs; see `TemperedModel.export`."""
+    kind = usual_kind(target.program) if kind is None else kind
     if kind not in KINDS:
         refuse_unknown("kind", kind, KINDS)
+    target.code(kind)
     path = usable_path(folder)
     seeds = Seeds(fresh_seed() if seed is None else seed)
     if run is not None:
@@ -224,6 +227,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "program": f"{name}_{kind}.stan",
         "source": Path(target.program.label).name,
         "kind": kind,
+        "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
         "draws": DRAWS,
         "starts": bool(made.inits),

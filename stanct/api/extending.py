@@ -21,6 +21,7 @@ from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers.options import Options
+from stanct.stan.between import recorded
 from stanct.stan.forms import in_form
 from stanct.stan.program import Program
 from stanct.targets.data import StanData
@@ -158,7 +159,8 @@ def _recorded(run: Run) -> ProgramTarget:
             f"The run {kind}, so it does not have its target.",
             remedy="Pass the target, such as target=model.target(data).",
         )
-    users = Program.from_source(source, path=told["program"])
+    ends = told.get("ends")
+    users = recorded(ends) if ends else Program.from_source(source, path=told["program"])
     sampled = in_form(users, told["reparametrised"])
     data = StanData(run.data, told["data_origin"])
     written = None if sampled is users else users

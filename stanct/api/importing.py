@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from stanct.api.exporting import FORMAT
-from stanct.api.model import recorded_target
+from stanct.api.tempering import recorded_target
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.common.seeds import Seeds, fresh_seed

@@ -1,4 +1,4 @@
-"""`temper`, which reads a Stan program, and `TemperedModel`, which it returns."""
+"""`TemperedModel`: a Stan program that can be tempered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import html
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -17,7 +17,6 @@ from stanct.api.many import sample_many
 from stanct.api.sampling import sample
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.resources import remedy_for
-from stanct.common.settings import explained, listing, near
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -34,26 +33,15 @@ from stanct.samplers._method import Method
 from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact
 from stanct.samplers.options import Options
-from stanct.stan.codegen import generate
-from stanct.stan.hierarchies import non_centred
+from stanct.stan.codegen import generate, usual_kind
 from stanct.stan.highlight import StanCode
-from stanct.stan.omissions import Omission, omissions, renormalised
+from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Program
-from stanct.targets.data import DataSource, StanData, read_data
+from stanct.targets.data import DataSource, StanData, joined_data, read_data
 from stanct.targets.density import Density
-from stanct.targets.program_target import ProgramTarget, check_program
+from stanct.targets.program_target import ProgramTarget
 
 Result = TypeVar("Result")
-
-
-# Arguments of other tools, and what takes their place.
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("stan_file", "model_code", "program_code", "stan_code", "file", "code", "path", "model"),
-        "Pass the program first: stanct.temper(FILE), or its text.",
-    ),
-    "data": "Data go to the model: stanct.temper(FILE).sample(DATA).",
-}
 
 
 @dataclass(frozen=True)
@@ -72,6 +60,8 @@ class TemperedModel:
         Whether a run may sample another form of the program; see `temper`.
     made
         Arguments of `temper` that were not its defaults, name to value.
+    base_data
+        Data of the program from which a path between two leads, if it has data of its own.
     """
 
     program: Program = field(repr=False)
@@ -79,6 +69,7 @@ class TemperedModel:
     written: Program | None = field(default=None, repr=False)
     flexible: bool = field(default=False, repr=False)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    base_data: StanData | None = field(default=None, repr=False)
 
     @cached_property
     def omissions(self) -> tuple[Omission, ...]:
@@ -88,14 +79,15 @@ class TemperedModel:
         """
         return omissions(self.program)
 
-    def stan_code(self, kind: str = "joint") -> StanCode:
+    def stan_code(self, kind: str | None = None) -> StanCode:
         """Return the generated program of one kind as a string, which notebooks show in colour.
 
         Parameters
         ----------
         kind
             ``"density"``, ``"joint"``, ``"pseudo_extended"``, ``"prior_likelihood"``,
-            ``"extended_hamiltonian"`` or ``"weighted"``; see `stanct.stan.codegen.generate`.
+            ``"extended_hamiltonian"`` or ``"weighted"``; see `stanct.stan.codegen.generate`. The
+            default is ``"joint"``, and ``"prior_likelihood"`` on a path between two programs.
 
         Raises
         ------
@@ -104,6 +96,7 @@ class TemperedModel:
         ProgramError
             The program uses something that this kind cannot transform.
         """
+        kind = usual_kind(self.program) if kind is None else kind
         return StanCode(generate(self.program, kind, prefix=self.prefix))
 
     def diff(self, kind: str = "density") -> str:
@@ -144,7 +137,7 @@ class TemperedModel:
         self,
         folder: str | os.PathLike[str],
         data: DataSource = None,
-        kind: str = "joint",
+        kind: str | None = None,
         *,
         run: Run | None = None,
         copies: int = 5,
@@ -189,6 +182,9 @@ class TemperedModel:
 
     def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""
+        ends = self.program.ends
+        if ends is not None:
+            data = joined_data(data, self.base_data, ends)
         joined = read_data(data, self.program)
         return ProgramTarget(
             self.program, joined, self.prefix, self.written, self.flexible, self.made
@@ -378,119 +374,3 @@ class TemperedModel:
     def __repr__(self) -> str:
         names = ", ".join(self.program.parameter_names)
         return f"TemperedModel of {self.program.label}: parameters {names}"
-
-
-@explained(_ELSEWHERE)
-def temper(
-    program: str | os.PathLike[str],
-    *,
-    include_paths: Sequence[str | os.PathLike[str]] = (),
-    prefix: str = "ct_",
-    check: bool = True,
-    half_priors: Literal["as written", "renormalise"] = "as written",
-    hierarchies: Literal["auto", "as written", "non-centred"] = "auto",
-) -> TemperedModel:
-    """Read a Stan program and prepare it for tempering; nothing is compiled to machine code.
-
-    Parameters
-    ----------
-    program
-        Path of a Stan file, or the text of a program: a string with a line break or a ``{``.
-    include_paths
-        Folders in which ``#include`` looks before the program's own folder. A text has no folder.
-    prefix
-        Prefix of generated names; no name in the program may begin with it.
-    check
-        Whether stanc checks the program at once, which takes milliseconds.
-    half_priors
-        Treatment of priors with mass outside their parameters' bounds, such as
-        ``real<lower=0> s; s ~ normal(0, 1);``. ``"as written"`` keeps them. ``"renormalise"``
-        truncates them if this changes the density only by a constant: log Z grows by that constant,
-        and the posterior does not change. `TemperedModel.omissions` lists such priors.
-    hierarchies
-        The form of parameters such as `theta` in ``theta ~ normal(mu, tau)``, where `tau` is a
-        parameter. ``"non-centred"`` samples ``(theta - mu) / tau`` in its place. This changes
-        neither log Z nor the posterior, and theta stays among the run's variables. With ``"auto"``,
-        short chains choose the form of each hierarchy for the data, also where the program is
-        written non-centred: ``theta = mu + tau * z`` with ``z ~ std_normal()``.
-
-    Raises
-    ------
-    StanctError
-        No such choice for `half_priors` or `hierarchies`.
-    ProgramError
-        The file is missing, is not legal Stan, has no parameters, or uses a reserved name. The
-        error has file, line and remedy.
-    """
-    _check_choice("half_priors", half_priors, "as written", "renormalise")
-    _check_choice("hierarchies", hierarchies, "auto", "as written", "non-centred")
-    if isinstance(include_paths, str | os.PathLike):
-        include_paths = [include_paths]
-    read = _read(program, include_paths)
-    model = _tempered(read, prefix, check, half_priors, hierarchies)
-    found: dict[str, Any] = {} if prefix == "ct_" else {"prefix": prefix}
-    if include_paths:
-        found["include_paths"] = [os.fspath(folder) for folder in include_paths]
-    return replace(model, made={**model.made, **found})
-
-
-def recorded_target(record: Mapping[str, Any]) -> ProgramTarget:
-    """The target that `ProgramTarget.record` describes."""
-    made = record["made"]
-    # Without the path, so that no `#include` that someone wrote there finds a file.
-    read = Program.from_source(record["program"], name=record["name"])
-    read = replace(read, path=record["path"])
-    half_priors, hierarchies = (
-        made.get("half_priors", "as written"),
-        made.get("hierarchies", "auto"),
-    )
-    model = _tempered(read, record["prefix"], True, half_priors, hierarchies)
-    data = StanData(record["data"], record["data_origin"])
-    target = replace(model.target(data.values), data=data, made=made)
-    return target.in_form(record.get("turned", ()))
-
-
-def _tempered(
-    program: Program, prefix: str, check: bool, half_priors: str, hierarchies: str
-) -> TemperedModel:
-    model = TemperedModel(program, prefix)
-    if check:
-        check_program(model.program)
-    if half_priors == "renormalise":
-        model = replace(model, program=renormalised(model.program))
-    if hierarchies == "non-centred":
-        other = non_centred(model.program)
-        if other is not model.program:
-            if check:
-                check_program(other)
-            model = replace(model, program=other, written=model.program)
-    model = replace(model, flexible=hierarchies == "auto")
-    model.stan_code("density")
-    made = {} if half_priors == "as written" else {"half_priors": half_priors}
-    if hierarchies != "auto":
-        made["hierarchies"] = hierarchies
-    return replace(model, made=made)
-
-
-def _read(
-    program: str | os.PathLike[str], include_paths: Sequence[str | os.PathLike[str]]
-) -> Program:
-    """Read a program from its text, or from a file."""
-    if isinstance(program, str) and ("\n" in program or "{" in program):
-        return Program.from_source(program, include_paths=include_paths)
-    if not isinstance(program, str | os.PathLike):
-        raise StanctError(
-            f"A program is a path or a text, and not of the type {type(program).__name__!r}.",
-            remedy="Pass the path of a Stan file, or the text of a program.",
-        )
-    return Program.from_file(program, include_paths=include_paths)
-
-
-def _check_choice(name: str, value: str, *choices: str) -> None:
-    """Raise `StanctError` unless a choice of `temper` is one of these."""
-    if value not in choices:
-        nearest = near(str(value), choices) or choices[0]
-        raise StanctError(
-            f"{name} must be {listing(map(repr, choices))}, not {value!r}.",
-            remedy=f"Did you mean {name}={nearest!r}?",
-        )

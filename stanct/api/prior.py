@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from stanct.api.model import temper
+from stanct.api.tempering import temper
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.runs.run import Run

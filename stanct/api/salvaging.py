@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from stanct.api.model import recorded_target
 from stanct.api.sampling import sample
+from stanct.api.tempering import recorded_target
 from stanct.common.errors import CheckpointError, SamplingError, StanctError, TooLittleTimeError
 from stanct.runs.run import Run
 from stanct.work.checkpoint import recorded_call
@@ -26,7 +26,7 @@ def salvage(checkpoint: str | os.PathLike[str]) -> Run:
     Returns
     -------
     Run
-        The run. Its check ``"max_seconds"`` says how many of the draws there are.
+        The run. Its check ``"interrupted"`` says how many of the draws there are.
 
     Raises
     ------

@@ -29,6 +29,7 @@ from stanct.runs.storage import check_store_folder
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
+from stanct.samplers.joint import Joint
 from stanct.samplers.options import DEFAULTS, ELSEWHERE, Options
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
@@ -95,6 +96,8 @@ def sample(
         finished draws.
     """
     chosen = _whole(method) if isinstance(method, Method) else named_method(method)
+    if isinstance(target, ProgramTarget) and target.program.ends is not None:
+        chosen = _between(chosen)
     asked = _checked(chosen, options)
     if not isinstance(target, ProgramTarget):
         asked = _of_a_function(chosen, asked, options)
@@ -148,6 +151,19 @@ def sample(
             return run
         execution.complete(run.z)
         return run.stored(execution.store)
+
+
+def _between(method: Method[Any]) -> Method[Any]:
+    """The method for a path between two programs, on which the default is NUTS on that path."""
+    if method.name == "auto":
+        return Joint(path="prior")
+    if not method.from_prior:
+        raise SamplingError(
+            f"The path of the method {method.name!r} does not lead from one program to another.",
+            remedy="Leave out method=, pass stanct.Joint(path='prior') or 'power_posterior', or "
+            "leave out base= of stanct.temper.",
+        )
+    return method
 
 
 def _of_a_function(method: Method[Any], asked: Asked, options: Mapping[str, Any]) -> Asked:

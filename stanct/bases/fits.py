@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stanct.bases.known import FitSeeds, Hints, Survey
+from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
 from stanct.bases.starts import STARTS, attempts
-from stanct.bases.wide import MOST_DENSE
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
@@ -137,7 +137,9 @@ def fit_base(
         With more than `MOST_DENSE` parameters, ``"pilot"``, ``"modes"`` and ``"low_rank"`` are one
         (`stanct.bases.wide`): diagonal plus low rank, from pilots without a search. ``"modes"``
         then is the Gaussian of the only mode's curvature where that explains the target.
-        ``"advi"``: full-rank variational fits, on CmdStan only.
+        ``"advi"``: full-rank variational fits of the modes at which Pathfinder ends, weighted by
+        evidence lower bounds; see `stanct.bases.variational`. The maker
+        `Approximations(way="advi", full_rank=False)` fits diagonal ones.
     engine
         A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
         engine, because starting a process for each would take longer than the pilots.
@@ -230,18 +232,13 @@ def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> Non
             f"{target.density.dimension} unconstrained parameters with these data.",
             remedy="Use base='low_rank', or a base of your own.",
         )
-    if name in ("pathfinder", "laplace") and engine is None and target.by_cmdstan:
+    if name in ("pathfinder", "laplace", "advi") and engine is None and target.by_cmdstan:
         raise SamplingError(
             f"The base {name!r} is fitted by the embedded engine, which cannot run "
             f"{target.program.label}.",
             remedy="Use base='pilot', or method 'joint' with engine='cmdstan'.",
         )
-    if name == "advi" and engine is None:
-        raise SamplingError(
-            "The base 'advi' is fitted by CmdStan, and this run is on the embedded engine.",
-            remedy='Pass engine="cmdstan" (methods joint and pseudo_extended), or another base.',
-        )
-    if name not in (*FITS, "advi"):
+    if name not in FITS:
         raise SamplingError(
             f"There is no base {name!r}.",
             remedy=f"Use one of {', '.join(GAUSSIAN_BASES)}, or a GaussianBase; with the methods "

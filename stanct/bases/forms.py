@@ -1,4 +1,4 @@
-"""Chooses between forms of a program that have the same posterior: short chains and pilots decide.
+"""Chooses between forms of a program that have the same posterior: short chains decide.
 
 A method moves between a Gaussian base and the target, and log Z is the same in every form. The form
 whose base is nearest is therefore the easier one. With H the entropy of the target, its distance to
@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.fits import FittedBase
-from stanct.bases.score import Score
 from stanct.bases.starts import approximations
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
@@ -27,9 +25,6 @@ from stanct.stan.program import Program
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
-# A form with a smaller misfit is taken without a look at the next: of any form, and of one that
-# short chains have chosen.
-FITS, FITS_CHOSEN = 2.0, 10.0
 # The short chains, and the draws of Pathfinder at their starts.
 CHAINS, WARMUP, LENGTH, PATHFINDER = 4, 150, 100, 25
 # Trajectories of the short chains have 2⁷ steps at most. In the wrong form they would take a
@@ -250,20 +245,3 @@ def centring_gain(values: Array, location: Array, scale: Array) -> float:
 def _log_volume(*rows: Array) -> float:
     """½ log det of the covariance of variables, each of shape (n,)."""
     return 0.5 * float(np.linalg.slogdet(np.cov(np.array(rows)))[1])
-
-
-def misfit(target: ProgramTarget, base: FittedBase, seed: np.random.SeedSequence) -> float:
-    """Half the width of the middle two thirds of δ over draws of the base, natural log.
-
-    It is 0 where the base is the target, and where a base in two stages is as good as that. Outside
-    of the target's support δ is infinite.
-    """
-    if base.nested is not None and base.nested.base is not None:
-        return 0.0
-    score = base.score or Score.by_draws(base.base, target, seed)
-    return score.width
-
-
-def nearest(misfits: Sequence[float]) -> int:
-    """Which form to sample; the first where none is better."""
-    return int(np.argmin(misfits))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +16,10 @@ from stanct.common.errors import EngineError
 from stanct.path.gaussian import LOG_2PI, GaussianBase, mixture_moments
 from stanct.path.mixture import MixtureBase
 from stanct.targets.protocols import BatchDensity, SampledDensity
+
+# With more parameters, bases are diagonal plus low rank unless the user gives another. A dense one
+# costs D² numbers a gradient: 114 µs at D = 1,000, where the other costs 5.
+MOST_DENSE = 250
 
 # Fits whose means differ by less than this many standard deviations in every coordinate are of one
 # mode. Two fits of one mode must not count its evidence twice.
@@ -38,9 +42,6 @@ LEAST_WEIGHT = 1e-9
 # seconds, and evaluations beyond it, that an ascent may take.
 LONGEST, MOST_EVALUATIONS = 15.0, 100_000
 
-# Coordinates along which gradients are taken at once for second derivatives.
-AT_ONCE = 100
-
 
 @dataclass(frozen=True)
 class LocalFit:
@@ -59,6 +60,11 @@ class LocalFit:
     covariance: Array = field(repr=False)
     log_evidence: float
     points: Array = field(repr=False)
+
+    @property
+    def gaussian(self) -> GaussianBase:
+        """The Gaussian, normalised."""
+        return GaussianBase.from_covariance(self.mean, self.covariance)
 
 
 @contextmanager
@@ -121,11 +127,7 @@ def mixture_of(
     log_zeta = float(log_sum_exp(log_evidence))
     weights = np.exp(log_evidence - log_zeta)
     kept = weights > LEAST_WEIGHT
-    components = [
-        GaussianBase.from_covariance(fit.mean, fit.covariance)
-        for fit, keep in zip(fits, kept, strict=True)
-        if keep
-    ]
+    components = [fit.gaussian for fit, keep in zip(fits, kept, strict=True) if keep]
     weights = weights[kept]
     if wide_share:
         mean, covariance, _ = mixture_moments(
@@ -141,10 +143,17 @@ def mixture_of(
 
 def distinct_modes(fits: Sequence[LocalFit]) -> list[list[int]]:
     """Group fits that describe the same mode, best evidence first."""
+    moments = [(fit.mean, np.diag(fit.covariance)) for fit in fits]
+    best = sorted(range(len(fits)), key=lambda i: -fits[i].log_evidence)
+    return grouped(best, lambda i, j: distance(moments[i], moments[j]) < SAME_MODE)
+
+
+def grouped(numbers: Iterable[int], alike: Callable[[int, int], bool]) -> list[list[int]]:
+    """Groups of numbers, each of which is like another one of its group."""
     groups: list[list[int]] = []
-    for i in sorted(range(len(fits)), key=lambda i: -fits[i].log_evidence):
+    for i in numbers:
         for group in groups:
-            if any(_distance(fits[i], fits[j]) < SAME_MODE for j in group):
+            if any(alike(i, j) for j in group):
                 group.append(i)
                 break
         else:
@@ -157,10 +166,13 @@ def best_of_each_mode(fits: Sequence[LocalFit]) -> tuple[LocalFit, ...]:
     return tuple(fits[group[0]] for group in distinct_modes(fits))
 
 
-def _distance(one: LocalFit, other: LocalFit) -> float:
-    """Largest difference of the means in any coordinate, in pooled standard deviations."""
-    variance = 0.5 * (np.diag(one.covariance) + np.diag(other.covariance))
-    return float(np.max(np.abs(one.mean - other.mean) / np.sqrt(variance)))
+def distance(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
+    """Largest difference of two means in any coordinate, in pooled standard deviations.
+
+    Each argument is a mean and its variances, both of shape (D,).
+    """
+    pooled = np.sqrt(0.5 * (one[1] + other[1]))
+    return float(np.max(np.abs(one[0] - other[0]) / np.maximum(pooled, 1e-300)))
 
 
 def explains(one: LocalFit, other: LocalFit) -> bool:
@@ -196,26 +208,6 @@ def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:
     """The fit with those of its points at which the density is finite, or its mean if none is."""
     points = fit.points[np.isfinite(density.log_densities(fit.points))]
     return replace(fit, points=points if len(points) else fit.mean[None])
-
-
-def hessian(gradients_at: Callable[[Array], Array], point: Array) -> Array:
-    """Symmetric matrix of second derivatives from central differences of gradients.
-
-    Parameters
-    ----------
-    gradients_at
-        Gradients at points, both of shape (n, D).
-    """
-    steps = 1e-4 * np.maximum(1.0, np.abs(point))
-    result = np.empty((point.size, point.size))
-    for first in range(0, point.size, AT_ONCE):
-        rows = slice(first, first + AT_ONCE)
-        offsets = np.diag(steps)[rows]
-        count = len(offsets)
-        slopes = gradients_at(np.concatenate([point + offsets, point - offsets]))
-        with np.errstate(invalid="ignore"):  # where gradients are infinite
-            result[rows] = (slopes[:count] - slopes[count:]) / (2 * steps[rows, None])
-    return 0.5 * (result + result.T)
 
 
 def laplace_fit(

@@ -1,4 +1,4 @@
-"""Makers beyond the modes: tails, ridges, scouts, and what is simple given a few parameters."""
+"""Makers of a base in place of the modes: scouts, and what is simple given a few parameters."""
 
 from __future__ import annotations
 
@@ -8,41 +8,15 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.known import Survey
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested import Nested, find_nested
-from stanct.bases.ridges import find_ridges
 from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.bases.starts import reach_of
-from stanct.bases.tails import find_tails
-from stanct.bases.wide import MOST_DENSE, RADII, STARTS, WideFit, fit_wide
-from stanct.common.settings import Flag, Real, Whole
+from stanct.common.settings import Real, Whole
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tails(Maker):
-    """Wide Gaussians where the density falls like a power; see `stanct.bases.tails`."""
-
-    name: ClassVar[str] = "tails"
-    judged: ClassVar[bool] = False
-
-    def make(self, state: State) -> Proposal:
-        density = state.target.density
-        found = find_tails(
-            density, density.unconstrained_names, state.fits, state.seeds.tails,
-            reach=reach_of(state.target),
-        )  # fmt: skip
-        return Proposal(
-            parts=found.wide,
-            known={"tails": found.along},
-            evaluations=found.evaluations,
-            said=f"tails are heavy along {', '.join(found.along)}" if found.along else "",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,45 +55,6 @@ class Given(Maker):
             evaluations=found.evaluations,
             made=int(found.base is not None),
             said=held + ", ".join(found.outer) if held else "",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ridges(Maker):
-    """Gaussians along ridges of mass that the modes do not explain; see `stanct.bases.ridges`.
-
-    Attributes
-    ----------
-    share
-        Share of the purse that it may take.
-    """
-
-    name: ClassVar[str] = "ridges"
-    judged: ClassVar[bool] = False
-
-    share: Annotated[float, Real(0, 1)] = 0.02 / 3
-
-    def applies(self, state: State) -> bool:
-        return state.is_settled and not state.in_two_stages
-
-    def make(self, state: State) -> Proposal:
-        density = state.target.density
-        look = partial(
-            find_ridges,
-            density.log_density_gradients,
-            density.unconstrained_names,
-            state.fits,
-            peaks=state.measured.peaks,
-            beside=state.parts,
-            effort=state.purse.effort(self.share),
-        )
-        found = heard(look)
-        return Proposal(
-            parts=found.parts,
-            reweigh=True,
-            known={"ridges": found.along},
-            gradients=found.gradients,
-            said=f"mass beside the modes along {', '.join(found.along)}" if found.along else "",
         )
 
 
@@ -204,65 +139,3 @@ class AnnealedScouts(Maker):
                 settled = done > unseen and np.all(np.diag(covariance) < (1 + noise) * before)
                 if settled or not looks:
                     return Scouts(scouts.points, scouts.log_z, gradients)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wide(Maker):
-    """A base for more parameters than a dense one is for; see `stanct.bases.wide`.
-
-    Attributes
-    ----------
-    curved
-        Whether the Gaussian of the only mode's curvature is welcome.
-    given
-        Whether a base in two stages is looked for.
-    kept
-        Draws of pilots that are kept, at most.
-    """
-
-    name: ClassVar[str] = "wide"
-    judged: ClassVar[bool] = False
-
-    curved: Annotated[bool, Flag()] = False
-    given: Annotated[bool, Flag()] = True
-    kept: Annotated[int, Whole(1)] = 400
-
-    def applies(self, state: State) -> bool:
-        return state.target.density.dimension > MOST_DENSE and not state.target.by_cmdstan
-
-    def make(self, state: State) -> Proposal:
-        state.bar.expect(STARTS)
-        found = fit_wide(
-            state.target,
-            chains=state.chains,
-            seed=state.seeds.wide,
-            nuts=state.nuts,
-            bar=state.bar,
-            places=state.hints.places,
-            curved=self.curved,
-            given=self.given,
-        )
-        return Proposal(
-            instead=(found.base, found.log_evidence),
-            known={
-                "nested": found.nested,
-                "points": None if found.points is None else found.points[:: self._step(found)],
-                "survey": Survey(
-                    found.place,
-                    found.spread,
-                    found.log_evidence + np.log(found.weight),
-                    found.unseen,
-                    found.starts,
-                    max(RADII),
-                    finest=1.0,
-                    complete=len(found.place) == 1,
-                ),
-            },
-            gradients=found.gradients,
-            evaluations=found.evaluations,
-            made=len(found.place),
-            said=found.said,
-        )
-
-    def _step(self, found: WideFit) -> int:
-        return max(0 if found.points is None else len(found.points) // self.kept, 1)

@@ -26,7 +26,7 @@ from stanct.bases.local import (
 )
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.pilots import (
-    NEGLIGIBLE,
+    FAINT,
     TRIAL,
     Piloted,
     annealed,
@@ -37,6 +37,7 @@ from stanct.bases.pilots import (
 )
 from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
+from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, StanctError
 from stanct.common.settings import Flag, Real, Whole
@@ -256,7 +257,7 @@ class Pilots(Maker):
         unseen
             The probability of a new mode without a search.
         """
-        floor = max((fit.log_evidence for fit in fits), default=0.0) - NEGLIGIBLE
+        floor = max((fit.log_evidence for fit in fits), default=0.0) - FAINT
         fits = sorted(
             (fit for fit in fits if fit.log_evidence > floor), key=lambda fit: -fit.log_evidence
         )
@@ -305,23 +306,27 @@ class Approximations(Maker):
     Attributes
     ----------
     way
-        ``"pathfinder"``, ``"laplace"`` or, by CmdStan, ``"advi"``.
+        ``"pathfinder"``, ``"laplace"`` or ``"advi"``.
+    full_rank
+        Whether ADVI's covariance is dense. Otherwise it is diagonal.
     """
 
     name: ClassVar[str] = "approximations"
     judged: ClassVar[bool] = False
 
     way: str = "pathfinder"
+    full_rank: Annotated[bool, Flag()] = True
 
     def applies(self, state: State) -> bool:
         return True
 
     def make(self, state: State) -> Proposal:
         target, engine, seeds, bar = state.target, state.engine, state.seeds, state.bar
-        draws, cost = max(100, 4 * target.density.dimension), 0
+        draws, cost, gradients = max(100, 4 * target.density.dimension), 0, 0
         if engine is not None:
             ways = {
-                "pathfinder": engine.pathfinder, "laplace": engine.laplace, "advi": engine.advi
+                "pathfinder": engine.pathfinder, "laplace": engine.laplace,
+                "advi": engine.advi if self.full_rank else engine.mean_field,
             }  # fmt: skip
             engine.compiled(target.density_recipe.source)
             found = approximations(target, ways[self.way], draws, bar, seeds.starts, state.rng)
@@ -331,8 +336,17 @@ class Approximations(Maker):
         else:
             look = partial(approximations, target, embedded.pathfinder, draws, bar)
             found, cost, _ = _found(look, seeds, state.rng, bar)
+            if self.way == "advi":
+                bar.note("ADVI")
+                found, gradients = variational_fits(
+                    target.density, found, most_pilots(target.density.dimension), draws, state.rng,
+                    full_rank=self.full_rank,
+                )  # fmt: skip
+                cost += draws * len(found)
         modes = Modes(best_of_each_mode(found))
-        return Proposal(known={"modes": modes}, evaluations=cost, made=len(modes.fits))
+        return Proposal(
+            known={"modes": modes}, gradients=gradients, evaluations=cost, made=len(modes.fits)
+        )
 
 
 def _found(
@@ -374,7 +388,7 @@ def _for_pilots(state: State) -> list[LocalFit]:
     if not approximate:  # all is measured, or nobody asked Pathfinder
         return [inside(fit, target.density) for fit in others]
     # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
-    floor = max(fit.log_evidence for fit in approximate) - NEGLIGIBLE
+    floor = max(fit.log_evidence for fit in approximate) - FAINT
     # The width of a ridge would make one mode of all modes.
     others = [_around(fit.mean, approximate) if is_flat(fit) else fit for fit in others]
     others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]

@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct.bases.incremental import MOST_POINTS, incremental_mixture
+from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.conditional import Conditionals, Slices
-from stanct.path.curvature import Colouring, Gradients
+from stanct.path.curvature import STEP, Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
@@ -34,9 +35,8 @@ from stanct.targets.program_target import ProgramTarget
 MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
 # Gradients that a fit may cost.
 MOST_GRADIENTS = 520_000
-# Draws at which third derivatives are taken, and the step of their differences in standard
-# deviations.
-LOOKS, DIFFERENCE = 2, 1e-2
+# Draws at which third derivatives are taken.
+LOOKS = 2
 # Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
 # smaller variance, in nats², than the first number. Where they are not, the second one asks for
 # more outer coordinates.
@@ -44,15 +44,11 @@ CUBIC = (0.3, 0.003)
 # They are Gaussian if log densities have a smaller variance about those of their Gaussian, on
 # average over so many places with so many draws each.
 GAUSSIAN, PLACES, ALONG = 1e-4, 12, 20
-# Places from which Newton's method starts, at most, and how far they are apart in standard
-# deviations of the pilots' draws.
-MOST_KNOWN, APART = 48, 0.7
 # Draws of the base that decide whether it is good enough, the least evenness of their weights, and
 # the largest one relative to their mean.
 TRIAL, EVEN, LARGEST = 500, 0.4, 10.0
-# Draws of the pilots whose weights are compared, and how many nats above log Z these may be.
-# Heavier ones tell of mass that the base misses.
-COMPARED, BEYOND = 60, 3.0
+# Draws of the pilots that the base has to explain.
+COMPARED = 60
 # Coordinates are coupled if a second derivative is larger, in units of the points' spread. All
 # others must be at least so many times as many as the outer ones, given which they are independent.
 COUPLED, TIMES = 1e-6, 2
@@ -177,11 +173,11 @@ def _squares(
     """Mean squared third derivatives in units of the points' spread, shape (D, D, D)."""
     spread = points.std(axis=0)
     squares = np.zeros(3 * spread.shape)
-    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(DIFFERENCE * spread)])
+    steps = np.concatenate([np.zeros((1, spread.size)), np.diag(STEP * spread)])
     with np.errstate(over="ignore", invalid="ignore"):
         for place in points[rng.choice(len(points), LOOKS)]:
             second = _second_derivatives(gradients, place + steps, spread, colouring)
-            squares += np.square((second[1:] - second[0]) / DIFFERENCE) / LOOKS
+            squares += np.square((second[1:] - second[0]) / STEP) / LOOKS
     return squares
 
 
@@ -191,7 +187,7 @@ def _second_derivatives(
     """Second derivatives in units of `spread` at places of shape (m, D), shape (m, D, D)."""
     _, slopes = gradients(places)
     units = np.broadcast_to(spread, places.shape)
-    return colouring.second_derivatives(gradients, places, slopes, units, DIFFERENCE)
+    return colouring.second_derivatives(gradients, places, slopes, units)
 
 
 def _chosen(squares: Array, limit: float) -> Array | None:
@@ -313,7 +309,7 @@ class Fit(ABC):
     def _tried(self, base: NestedBase) -> NestedBase | None:
         """The base with the moments of its draws and its cost; None if it is not good enough.
 
-        It misses mass where draws of the pilots have larger weights than its own draws.
+        It misses mass where it does not explain draws of the pilots.
         """
         made = base.valued(self._rng, TRIAL)
         x = base.unwhiten(made.z)
@@ -322,10 +318,10 @@ class Fit(ABC):
         log_z = float(log_sum_exp(log_weights) - np.log(TRIAL))
         even = even_share(log_weights) > EVEN and largest_of(log_weights) < LARGEST
         seen = self._points[self._rng.choice(len(self._points), COMPARED)]
-        log_seen = self.density.log_densities(seen) - base.log_density(seen)
+        missed = unexplained(self.density.log_densities(seen), base.log_density(seen), log_z)
         self._tried_gradients = round(made.gradients * (TRIAL + COMPARED) / TRIAL)
         self.evaluations += TRIAL + COMPARED
-        if not even or np.any(log_seen > log_z + BEYOND):
+        if not even or missed.any():
             return None
         whitening = self._whitening(x, np.exp(log_weights - log_weights.max()))
         return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
@@ -351,11 +347,8 @@ class _GaussianFit(Fit):
         colouring: Colouring,
     ) -> None:
         super().__init__(density, outer, points, rng)
-        self._spread, self._colouring = self._theta.std(axis=0), colouring
-        # The first place is no known one, and lies nowhere.
-        inner = points[:, ~outer]
-        self._places = [np.full(outer.sum(), np.inf)]
-        self._means, self._spreads = [inner.mean(axis=0)], [inner.std(axis=0)]
+        self._colouring, inner = colouring, points[:, ~outer]
+        self._start = inner.mean(axis=0)[None], inner.std(axis=0)[None]
         self.is_gaussian = False
 
     def base(self) -> NestedBase | None:
@@ -368,9 +361,9 @@ class _GaussianFit(Fit):
             NestedGaussian(
                 **self._common(marginal),
                 **self._colouring._asdict(),
-                places=np.array(self._places[1:]),
-                means=np.array(self._means[1:]),
-                spreads=np.array(self._spreads[1:]),
+                places=self._theta.mean(axis=0)[None],
+                means=self._start[0],
+                spreads=self._start[1],
             )
         )
 
@@ -390,27 +383,9 @@ class _GaussianFit(Fit):
             return bool(np.var(difference, axis=1).mean() < GAUSSIAN)
 
     def _given(self, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
-        """The Gaussians at outer coordinates, from the nearest places known before."""
-        distance = self._distance(theta)
-        near = distance.argmin(axis=1)
-        means, spreads = np.array(self._means)[near], np.array(self._spreads)[near]
-        far = distance.min(axis=1) > APART
-        for batch, given in self._slices.gaussians(theta, means, spreads, self._colouring):
-            new = np.flatnonzero(far[batch] & np.isfinite(given.log_mass))
-            for number in new:
-                self._remember(theta[batch][number], given.of(np.array([number])))
-            yield batch, given
-
-    def _remember(self, place: Array, given: Conditionals) -> None:
-        """Know a place, if there are not many, and none near it."""
-        if len(self._places) <= MOST_KNOWN and self._distance(place[None]).min() > APART:
-            self._places.append(place)
-            self._means.append(given.mean[0])
-            self._spreads.append(given.spread[0])
-
-    def _distance(self, theta: Array) -> Array:
-        """Distances to the known places in standard deviations, shape (m, K)."""
-        return np.linalg.norm((theta[:, None] - np.array(self._places)) / self._spread, axis=2)
+        """The Gaussians at outer coordinates, from the moments of the pilots' draws."""
+        mean, spread = (np.repeat(one, len(theta), axis=0) for one in self._start)
+        return self._slices.gaussians(theta, mean, spread, self._colouring)
 
     def _log_masses(self, theta: Array) -> Array:
         log_mass = np.empty(len(theta))

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes, explains
-from stanct.bases.score import half_width
+from stanct.bases.score import half_width, unexplained
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
-from stanct.path.bridge import bridge_log_evidence
+from stanct.path.bridge import bridge_log_z
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.targets.program_target import ProgramTarget
 
@@ -31,14 +31,12 @@ MOST_PILOTS, MOST_IN_FEW_DIMENSIONS, FEW = 8, 32, 5
 # of the best modes agree. By the pilots' own evidences, it is dropped. A pilot that drifts along a
 # ridge, or into a neck where coordinates are rounding noise, would otherwise widen the base by tens
 # of standard deviations.
-NEGLIGIBLE = 7.0
+FAINT = 7.0
 # A Laplace approximation fits if half of the width of δ over its draws is at most this, and no more
 # over the particles that left it.
 FITS = 0.7
 PARTICLES, STEPS = 48, 12
 TRIAL = 100
-# A point lies outside of all known modes where the target is this many nats above their Gaussians.
-STRAY = 6.0
 # A fit lies far below the known modes if its bound and the density at all its points are lower than
 # their mass by so many nats, and by so many more for each dimension.
 FAR_BELOW, FOR_EACH = 50.0, 2.0
@@ -102,7 +100,7 @@ def measured(
     known
         All modes that are known, with this one.
     """
-    q, known = GaussianBase.from_covariance(fit.mean, fit.covariance), known or [fit]
+    q, known = fit.gaussian, known or [fit]
     draws, moves, around = seed.spawn(3)
     x = q.unwhiten(q.draw(np.random.default_rng(draws), TRIAL))
     # Where modes overlap, the target is the sum of their Gaussians.
@@ -117,25 +115,25 @@ def measured(
         )  # fmt: skip
     except EngineError:
         return Measured()
-    log_density = target.density.log_densities(found.points)
-    at_points = log_mass(known, found.points) - log_density
-    away = at_points < -STRAY
-    strays = np.concatenate([found.points[away], bulk])
+    log_density, at_points = (
+        target.density.log_densities(found.points),
+        log_mass(known, found.points),
+    )
+    strays = np.concatenate([found.points[unexplained(log_density, at_points)], bulk])
+    at_points -= log_density
     if len(strays):
         return Measured(None, _fit_of(strays, fit), found.gradients)
     apart = float(np.median(at_q) - np.median(at_points)) > 2 * FITS
     if apart or half_width(at_points) > FITS:
         return Measured(gradients=found.gradients)
-    nothing = np.zeros(len(at_points)), np.zeros(TRIAL)
-    missing = bridge_log_evidence(-at_points, nothing[0], -at_q, nothing[1])
+    missing = bridge_log_z(-at_points, -at_q)
     known_fit = replace(fit, log_evidence=fit.log_evidence + missing, points=found.points)
     return Measured(known_fit, None, found.gradients)
 
 
 def log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
     """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
-    bases = [GaussianBase.from_covariance(fit.mean, fit.covariance) for fit in fits]
-    terms = [fit.log_evidence + q.log_density(x) for fit, q in zip(fits, bases, strict=True)]
+    terms = [fit.log_evidence + fit.gaussian.log_density(x) for fit in fits]
     return np.asarray(log_sum_exp(np.array(terms), axis=0))
 
 
@@ -147,7 +145,7 @@ def _bulk(
     A spike on a wide bulk is the bulk's only mode, and its Gaussian fits. Only points far from it,
     in its own standard deviations, show that most of the mass is elsewhere.
     """
-    q = GaussianBase.from_covariance(fit.mean, fit.covariance)
+    q = fit.gaussian
     total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
     found = []
     for width in WIDE:
@@ -155,7 +153,7 @@ def _bulk(
         x = q.unwhiten(z)
         log_density = target.density.log_densities(x)
         log_wide = q.log_density(q.mean + (x - q.mean) / width) - q.dimension * np.log(width)
-        outside = log_density - log_mass(known, x) > STRAY
+        outside = unexplained(log_density, log_mass(known, x))
         found.append(x[outside & (log_density - log_wide > total - WEIGHTY)])
     return np.concatenate(found)
 
@@ -189,7 +187,7 @@ def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> 
     low = known - FAR_BELOW - FOR_EACH * fit.mean.size
     if max(fit.log_evidence, float(log_density.max())) < low:
         return True
-    return bool(np.all(log_density - log_mass(near, fit.points) <= STRAY))
+    return not unexplained(log_density, log_mass(near, fit.points)).any()
 
 
 def most_pilots(dimension: int) -> int:
@@ -226,7 +224,7 @@ def piloted(
     pilots, gradients = _pilots(target, starts, seeds[0], rng, nuts)
     rest = [found[group[0]] for group in modes[chains:]]
     if len(distinct_modes(pilots)) == 1:
-        floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+        floor = found[modes[0][0]].log_evidence - FAINT
         rest = [fit for fit in rest if fit.log_evidence > floor]
     if rest:
         starts = [fit.points[rng.integers(len(fit.points))] for fit in rest]
@@ -251,7 +249,7 @@ def _spread_out(found: Sequence[LocalFit], most: int) -> list[list[int]]:
     places = np.array([found[group[0]].mean for group in modes])
     places = places / np.maximum(places.std(axis=0), 1e-300)
     chosen = list(range(most // 2))
-    floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+    floor = found[modes[0][0]].log_evidence - FAINT
     while len(chosen) < most:
         nearest = np.linalg.norm(places[:, None] - places[chosen], axis=2).min(axis=1)
         worth = [found[group[0]].log_evidence > floor for group in modes]
@@ -295,6 +293,24 @@ def _pilots(
     nuts: Nuts,
 ) -> tuple[list[LocalFit], int]:
     """Local fits with the moments of short NUTS chains, and the gradients spent."""
+    drawn, gradients = short_chains(target, starts, seed, rng, nuts)
+    return [LocalFit(*gaussian_moments(points), 0.0, points) for points in drawn], gradients
+
+
+def short_chains(
+    target: ProgramTarget,
+    starts: Sequence[Array],
+    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
+    nuts: Nuts,
+) -> tuple[list[Array], int]:
+    """Points of short NUTS chains, each of shape (n, D), and the gradients spent.
+
+    Raises
+    ------
+    EngineError
+        No chain could start, or none gave draws.
+    """
     block, gradients = embedded.run_nuts(
         target.density.recipe,
         np.array(starts),
@@ -303,15 +319,11 @@ def _pilots(
         draws=DRAWS,
         nuts=replace(nuts, target_accept=0.8),
     )
-    pilots = []
-    for chain in range(len(starts)):
-        points = target.unconstrain(block, chain, rng)
-        if len(points) > 1:
-            mean, covariance = gaussian_moments(points)
-            pilots.append(LocalFit(mean, covariance, 0.0, points))
-    if not pilots:
+    drawn = [target.unconstrain(block, chain, rng) for chain in range(len(starts))]
+    drawn = [points for points in drawn if len(points) > 1]
+    if not drawn:
         raise EngineError("No pilot chain gave points that the transform can invert.")
-    return pilots, gradients
+    return drawn, gradients
 
 
 def bridged(
@@ -333,11 +345,9 @@ def bridged(
     mean, covariance = gaussian_moments(points)
     q = GaussianBase.from_covariance(mean, covariance)
     x = q.unwhiten(rng.standard_normal(points.shape))
-    log_density = target.density.log_densities(x)
-    log_evidence = bridge_log_evidence(
-        target.density.log_densities(points),
-        q.log_density(points),
-        log_density if counts is None else np.where(counts(x), log_density, -np.inf),
-        q.log_density(x),
+    log_ratio = target.density.log_densities(x) - q.log_density(x)
+    log_evidence = bridge_log_z(
+        target.density.log_densities(points) - q.log_density(points),
+        log_ratio if counts is None else np.where(counts(x), log_ratio, -np.inf),
     )
     return LocalFit(mean, covariance, log_evidence, points)

@@ -12,6 +12,23 @@ from stanct.targets.protocols import SampledTarget
 
 # Draws of a base that are scored.
 SCORED = 1000
+# Mass that is lower by so many nats is negligible.
+NEGLIGIBLE = 14.0
+# A density explains a point where the target, normalised, is no more than so many nats denser.
+EXPLAINED = 3.0
+
+
+def unexplained(log_p: Array, log_q: Array, log_z: float = 0.0) -> Array:
+    """Whether points hold mass that a density q misses: the one test of all makers.
+
+    Parameters
+    ----------
+    log_p, log_q : shape (n,)
+        Log densities of the target and of q at the points, natural log.
+    log_z
+        Log Z of the target, where q is normalised and not of the target's mass.
+    """
+    return log_p - log_q > log_z + EXPLAINED
 
 
 def half_width(values: Array) -> float:

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stanct.bases.local import LocalFit, hessian, laplace_fit, positive_covariance
+from stanct.bases.local import LocalFit, laplace_fit, positive_covariance
 from stanct.bases.outskirts import outskirts as points_outside
 from stanct.bases.outskirts import standing_out
 from stanct.bases.resolution import finest_ratio
@@ -31,6 +31,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.kernels import SIGNATURE
 from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
+from stanct.path.curvature import hessian
 from stanct.path.gaussian import GaussianBase, mixture_moments
 from stanct.targets.protocols import SampledDensity
 from stanct.work.interrupts import Pace
@@ -178,7 +179,7 @@ class _Counted:
     def precision(self, place: Array) -> Array:
         """Minus the second derivatives at a place."""
         self.spent += 2 * place.size
-        return -hessian(lambda x: self._density.log_density_gradients(x)[1], place)
+        return -hessian(self._density.log_density_gradients, place)
 
     def ascended(self, start: Array, root: Array) -> tuple[Array, float]:
         """The end of an ascent by L-BFGS, and its log density; −inf where the start is rejected.

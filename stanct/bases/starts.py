@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from stanct.bases.local import LocalFit, bounded, hessian, laplace_fit
+from stanct.bases.local import LocalFit, bounded, laplace_fit
 from stanct.common.errors import EngineError, SamplingError, first_few
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock
+from stanct.path.curvature import hessian
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
@@ -175,7 +176,7 @@ def laplace_fits(
         except EngineError as cause:
             failure = cause
             continue
-        precision = -hessian(lambda x: density.log_density_gradients(x)[1], mode)
+        precision = -hessian(density.log_density_gradients, mode)
         if not np.isfinite(precision).all():
             continue
         fits.append(laplace_fit(mode, value, precision, rng))

@@ -129,6 +129,15 @@ def _add_forms(parser: argparse.ArgumentParser) -> None:
         help="form of parameters whose prior's scale is a parameter; with auto, the default, "
         "pilots choose",
     )
+    parser.add_argument(
+        "--base-program",
+        metavar="FILE",
+        help="Stan program with the same parameters, from which the path leads to MODEL: log Z is "
+        "then the log of the ratio of the two",
+    )
+    parser.add_argument(
+        "--base-data", metavar="FILE", help="JSON file of that program; DATA has its data otherwise"
+    )
 
 
 def _add_temper(subcommands: Any) -> None:
@@ -223,8 +232,7 @@ def _add_base(parser: argparse.ArgumentParser) -> None:
         choices=BASES,
         default="auto",
         help="how the base is fitted; auto is pilot for all methods but tact; mixture is for "
-        "simulated_tempering, parallel_tempering and ais; advi is for joint and pseudo_extended "
-        "with CmdStan (default: %(default)s)",
+        "simulated_tempering, parallel_tempering and ais (default: %(default)s)",
     )
     parser.add_argument(
         "--inits",
@@ -297,6 +305,8 @@ def _add_bridge(subcommands: Any) -> None:
         run=_command("bridge_fit"),
         half_priors="as-written",
         hierarchies="as-written",
+        base_program=None,
+        base_data=None,
     )
 
 
@@ -311,7 +321,7 @@ def _add_export(subcommands: Any) -> None:
     _add_forms(parser)
     parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; nothing or - for none")
     parser.add_argument("--out", metavar="FOLDER", required=True, help="where to write it")
-    parser.add_argument("--kind", choices=KINDS, default="joint", help="default: %(default)s")
+    parser.add_argument("--kind", choices=KINDS, help="default: joint")
     parser.add_argument(
         "--run", dest="run_folder", metavar="RUN", help="a saved run that has base and bias"
     )

@@ -15,9 +15,10 @@ from typing import Any, TextIO
 
 from stanct.api.bridging import bridge
 from stanct.api.importing import import_run
-from stanct.api.model import TemperedModel, temper
+from stanct.api.model import TemperedModel
 from stanct.api.salvaging import salvage
 from stanct.api.sampling import method_with, named_method
+from stanct.api.tempering import temper
 from stanct.audit.doctor import examine
 from stanct.audit.verify import verify
 from stanct.cli.fish import fish
@@ -34,6 +35,7 @@ from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
 from stanct.samplers.options import Options
+from stanct.stan.codegen import usual_kind
 from stanct.stan.omissions import Omission
 from stanct.targets.program_target import check_generated
 from stanct.work.interrupts import heeding_signals
@@ -50,6 +52,8 @@ def _model(options: argparse.Namespace) -> TemperedModel:
         prefix=options.prefix,
         half_priors=options.half_priors.replace("-", " "),
         hierarchies=options.hierarchies.replace("as-", "as "),
+        base=options.base_program,
+        base_data=options.base_data,
     )
 
 
@@ -66,7 +70,7 @@ def temper_program(options: argparse.Namespace) -> int:
     """Write, show, compare or check a generated program."""
     model = _model(options)
     _note(model.omissions)
-    kind = options.kind or ("density" if options.diff else "joint")
+    kind = options.kind or ("density" if options.diff else usual_kind(model.program))
     if options.out is not None:
         for path in model.write(options.out, kinds=[kind]):
             say(str(path))

@@ -11,7 +11,7 @@ METHOD_NAMES = (
 )
 """Methods; see `stanct.samplers.METHODS`."""
 
-GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank")
+GAUSSIAN_BASES = ("pilot", "pathfinder", "laplace", "low_rank", "advi")
 """Fits of a base for every method and every engine; see `stanct.bases.fits.fit_base`."""
 
 MODES = "modes"
@@ -20,7 +20,7 @@ MODES = "modes"
 FITS = (*GAUSSIAN_BASES, "mixture", MODES)
 """Fits of a base for every engine."""
 
-BASES = ("auto", *FITS, "advi")
+BASES = ("auto", *FITS)
 """What ``base=`` accepts."""
 
 ENGINES = ("auto", "embedded", "cmdstan", "opencl")

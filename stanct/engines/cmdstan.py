@@ -236,9 +236,18 @@ class CmdStan:
 
     def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
         """Draw from the Gaussian that full-rank ADVI fits from one random start."""
+        return self._variational(recipe, "fullrank", seed, draws, radius)
+
+    def mean_field(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
+        """Draw from the Gaussian that mean-field ADVI fits from one random start."""
+        return self._variational(recipe, "meanfield", seed, draws, radius)
+
+    def _variational(
+        self, recipe: Recipe, algorithm: str, seed: int, draws: int, radius: float
+    ) -> DrawBlock:
         with self._model(recipe) as (model, data):
             fit = model.variational(
-                data, seed=seed, inits=radius, algorithm="fullrank", draws=draws,
+                data, seed=seed, inits=radius, algorithm=algorithm, draws=draws,
                 require_converged=False, sig_figs=_DIGITS, timeout=seconds_left(),
             )  # fmt: skip
             return _one_chain(fit.stan_variables(mean=False))

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import stdtrit
 
-from stanct.common.arrays import Array, log_sum_exp
-from stanct.common.roots import root_between
+from stanct.common.arrays import Array
 from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Evidence, between_error
 from stanct.estimates.tail import Tail, pareto_k
+from stanct.path.bridge import bridge_log_z, bridge_terms, log_mean
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 
 # Unconstrained points, shape (n, D), to log densities with all constants, shape (n,).
@@ -66,24 +66,15 @@ class Bridge:
         return self._solved(self.log_ratio)
 
     def _solved(self, log_ratio: Array) -> float:
-        finite = self.base_log_ratio[np.isfinite(self.base_log_ratio)]
-        if finite.size == 0 or not np.isfinite(log_ratio).all():
+        if not (np.isfinite(self.base_log_ratio).any() and np.isfinite(log_ratio).all()):
             return np.nan
+        return bridge_log_z(log_ratio.ravel(), self.base_log_ratio, self.share)
 
-        def excess(log_z: float) -> float:
-            top = _log_mean(self._log_f_base(log_z))
-            return top - _log_mean(self._log_f(log_ratio, log_z)) - log_z
+    def _log_f(self) -> Array:
+        return bridge_terms(self.log_ratio, self.log_z, self.share)
 
-        everything = np.concatenate([log_ratio.ravel(), finite])
-        spare = 60 + np.log(everything.size + self.base_log_ratio.size)
-        ends = everything.min() - spare, everything.max() + spare
-        return root_between(excess, *ends, tolerance=1e-10)
-
-    def _log_f(self, log_ratio: Array, log_z: float) -> Array:
-        return -np.logaddexp(np.log(self.share) + log_ratio, np.log1p(-self.share) + log_z)
-
-    def _log_f_base(self, log_z: float) -> Array:
-        return self.base_log_ratio + self._log_f(self.base_log_ratio, log_z)
+    def _log_f_base(self) -> Array:
+        return self.base_log_ratio + bridge_terms(self.base_log_ratio, self.log_z, self.share)
 
     @cached_property
     def chain_log_z(self) -> Array:
@@ -99,8 +90,7 @@ class Bridge:
         """
         if not np.isfinite(self.log_z):
             return np.inf, np.inf, 0.0
-        own = _relative(self._log_f(self.log_ratio, self.log_z))
-        base = _relative(self._log_f_base(self.log_z))
+        own, base = _relative(self._log_f()), _relative(self._log_f_base())
         size = effective_size(own)
         return float(own.std() / np.sqrt(size)), float(base.std() / np.sqrt(base.size)), size
 
@@ -113,23 +103,16 @@ class Bridge:
         """
         if not np.isfinite(self.log_z):
             return np.inf, np.inf
-        log_base = self._log_f_base(self.log_z)
-        return (
-            pareto_k(self._log_f(self.log_ratio, self.log_z)),
-            pareto_k(log_base[np.isfinite(log_base)]),
-        )
+        log_base = self._log_f_base()
+        return pareto_k(self._log_f()), pareto_k(log_base[np.isfinite(log_base)])
 
     @cached_property
     def even_share(self) -> float:
         """Kish's effective share of the draws behind f, the smaller of both sides."""
         if not np.isfinite(self.log_z):
             return 0.0
-        sides = self._log_f(self.log_ratio, self.log_z), self._log_f_base(self.log_z)
+        sides = self._log_f(), self._log_f_base()
         return min(float(1 / np.square(_relative(log_f)).mean()) for log_f in sides)
-
-
-def _log_mean(log_values: Array) -> float:
-    return float(log_sum_exp(log_values.ravel())) - np.log(log_values.size)
 
 
 def _relative(log_values: Array) -> Array:
@@ -248,7 +231,7 @@ def by_importance(pair: Sequence[Bridge]) -> tuple[float, float] | None:
     errors = [
         _relative(one.base_log_ratio).std() / np.sqrt(one.base_log_ratio.size) for one in pair
     ]
-    log_z = np.mean([_log_mean(one.base_log_ratio) for one in pair])
+    log_z = np.mean([log_mean(one.base_log_ratio) for one in pair])
     return float(log_z), float(np.hypot(*errors) / len(pair))
 
 

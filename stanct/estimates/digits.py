@@ -24,10 +24,10 @@ def shown(error: float, places: int) -> str:
     return f"{error:.{places}f}"
 
 
-def log_z_in_words(log_z: float, error: float) -> str:
+def log_z_in_words(log_z: float, error: float, of: str = "Z") -> str:
     """The estimate ± its standard error, with at least two digits of the error."""
     places = decimals(error)
-    return f"log Z = {log_z:.{places}f} ± {shown(error, places)}"
+    return f"log {of} = {log_z:.{places}f} ± {shown(error, places)}"
 
 
 def is_below_digits(error: float) -> bool:

@@ -24,7 +24,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import Curve, Evidence, between_error, with_rounding
 from stanct.estimates.tail import Tail
-from stanct.path.bridge import bridge_log_evidence
+from stanct.path.bridge import bridge_log_z
 
 WAYS = ("bridge", "forward", "backward")
 
@@ -54,7 +54,7 @@ class LadderEstimator:
             # Draws of rung k + 1 cover only the part of rung k where the target does not vanish.
             inside = np.isfinite(up).mean() if k == 0 else 1.0
             return float(np.log(inside) + np.log(down.size) - log_sum_exp(-down))
-        return bridge_log_evidence(down, np.zeros(down.size), up, np.zeros(up.size))
+        return bridge_log_z(down, up)
 
     def _steps(self, delta: Array, way: str) -> Array:
         return np.array([self._log_ratios(delta, k, way) for k in range(self.betas.size - 1)])

@@ -79,6 +79,8 @@ class Evidence:
     within
         Where mass was looked for, in words, if the error is below all digits that are shown: such
         an error tells nothing of mass elsewhere.
+    of
+        What `log_z` is the log of: ``"Z"``, or the ratio of two programs' normalising constants.
     """
 
     log_z: float
@@ -93,6 +95,7 @@ class Evidence:
     weight_share: float = float("nan")
     unknown: str = ""
     within: str = ""
+    of: str = "Z"
 
     part_names: ClassVar[tuple[str, str, str]] = ("within chains", "between chains", "base")
     """What `within_error`, `between_error` and `base_error` are called."""
@@ -106,7 +109,7 @@ class Evidence:
     def in_words(self) -> str:
         """log Z ± standard error, with at least two digits of the error, or why there is none."""
         where = f" {self.within}" if self.within else ""
-        return self.unknown or f"{log_z_in_words(self.log_z, self.std_error)}{where}"
+        return self.unknown or f"{log_z_in_words(self.log_z, self.std_error, self.of)}{where}"
 
     @property
     def _interval_in_words(self) -> str:

@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, log_z_in_words
+from stanct.estimates.digits import MOST, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
-from stanct.pages.page import HtmlPage, Row, Table, cell, number, render_page, stan_html, with_error
+from stanct.pages.page import (
+    Cell,
+    HtmlPage,
+    Row,
+    Table,
+    cell,
+    number,
+    render_page,
+    stan_html,
+    with_error,
+)
 from stanct.pages.panels import panels_of
 from stanct.pages.reproduction import command_line, data_file, python_lines
 from stanct.plots.canvas import chain_colour
@@ -63,7 +73,10 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
     if isinstance(run, EvidenceRun):
         estimates = [] if run.evidence.unknown else [_estimate_table(run)]
         tables["evidence"] = [*estimates, *_modes_table(run)]
-    panels = panels_of(run)
+    # No picture has the numbers that are not known or do not exist.
+    hidden = {"evidence"} if evidence is not None and evidence.unknown else set()
+    hidden |= set() if run.has_posterior else {"posterior"}
+    panels = [panel for panel in panels_of(run) if panel.section not in hidden]
     sections = [
         {
             "id": name,
@@ -105,8 +118,13 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
 
 
 def remedies(checks: tuple[Check, ...]) -> list[str]:
-    """Return the remedies of the failed checks in order of importance, without repetition."""
-    return list(dict.fromkeys(check.remedy for check in failures(checks)))
+    """Return the remedies of the failed checks in order of importance, without repetition.
+
+    Where the density has no end, nothing else can be mended.
+    """
+    failed = failures(checks)
+    endless = [check for check in failed if check.name == "improper"]
+    return list(dict.fromkeys(check.remedy for check in endless or failed))
 
 
 def _answer(evidence: Evidence | None) -> dict[str, str]:
@@ -119,8 +137,10 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",
+        "of": evidence.of,
         "log_z": with_error(evidence.log_z, evidence.std_error) + where,
-        "low": _fixed(low, places),
+        # Below all digits both ends would be the number itself.
+        "low": "" if is_below_digits(evidence.std_error) else _fixed(low, places),
         "high": _fixed(high, places),
     }
 
@@ -171,11 +191,11 @@ def _estimate_table(run: EvidenceRun) -> Table:
         Row(
             label,
             (
-                cell(e.log_z, 7),
-                cell(e.std_error, 2),
-                cell(e.within_error, 2),
-                cell(e.between_error, 2),
-                cell(e.base_error, 2),
+                _shown(e.log_z, 7, f"0.{'0' * MOST}"),
+                *(
+                    _shown(error, 2)
+                    for error in (e.std_error, e.within_error, e.between_error, e.base_error)
+                ),
                 cell(e.effective_size, 4),
             ),
         )
@@ -183,6 +203,11 @@ def _estimate_table(run: EvidenceRun) -> Table:
     )
     columns = ("estimator", "log Z", "std. error", *reported.part_names, "effective size")
     return Table("Estimates of log Z", columns, rows)
+
+
+def _shown(value: float, digits: int, small: str = f"below 1e-{MOST}") -> Cell:
+    """A cell of a log Z or of its error, which may be below all digits that are shown."""
+    return Cell(small, float(value)) if is_below_digits(abs(value)) else cell(value, digits)
 
 
 def _modes_table(run: Run) -> list[Table]:
@@ -234,10 +259,11 @@ def _summary_table(run: Run, names: Names) -> Table:
 def _steps(run: Run) -> list[tuple[str, ...]]:
     """Rows of the table of what was tried: its name, what it found, its cost, and log Z."""
     rows = []
+    known = not (isinstance(run, EvidenceRun) and run.evidence.unknown)
     for row in run.road.rows():
         log_z, error = row.get("log_z"), row.get("std_error")
         told = ""
-        if log_z is not None and error is not None and math.isfinite(log_z):
+        if known and log_z is not None and error is not None and math.isfinite(log_z):
             told = log_z_in_words(log_z, error)
         counts = [row.get(name) for name in ("parts", "draws", "gradients", "evaluations")]
         costs = ("" if count is None else f"{count:,}" for count in counts)

@@ -60,15 +60,20 @@ def data_file(run: Run) -> str | None:
 def command_line(run: Run) -> str | None:
     """Return the command that repeats the run; None if only Python can repeat it."""
     method, data = _method(run), data_file(run)
-    unlike = run.provenance.get("from_text") or "extended" in run.provenance
+    unlike = _path(run) is None or "extended" in run.provenance
     if not run.programs or data is None or method is None or unlike or _own_class(run):
         return None
     common, own = _chosen(run, method)
     scalars = all(isinstance(value, bool | int | float | str | None) for value in own.values())
     if GIVEN in (*common.values(), *own.values()) or not scalars or "log_zeta" in common:
         return None
-    words = ["stanct", "evidence", run.provenance["program"], *([data] if data else [])]
+    words = ["stanct", "evidence", _path(run), *([data] if data else [])]
     words += ["--method", method] if method != "auto" else []
+    ends = run.provenance.get("ends")
+    if ends:
+        if ends["apart"] or ends["base"]["path"] is None:
+            return None
+        words += ["--base-program", ends["base"]["path"]]
     for name, value in _made(run).items():
         if name == "include_paths":
             words += [word for folder in value for word in ("--include-path", folder)]
@@ -98,15 +103,28 @@ def python_lines(run: Run) -> str | None:
     arguments += [_setting(name, value, None) for name, value in common.items()]
     passed = [name for name, value in {**own, **common}.items() if _is_passed(value, usual, name)]
     made = "".join(f", {name}={value!r}" for name, value in _made(run).items())
-    text = run.provenance.get("from_text", False)
-    program = "text" if text else repr(run.provenance["program"])
+    text, ends = _path(run) is None, run.provenance.get("ends")
+    program = "text" if text else repr(_path(run))
     lines = ["import stanct", "", *["# text is that of your program"] * text]
+    if ends:
+        path, apart = ends["base"]["path"], ends["apart"]
+        made += f", base={'null' if path is None else repr(path)}" + ", base_data=theirs" * apart
+        lines += ["# null is the text of the base program"] * (path is None)
+        lines += ["# theirs are the data of the base program"] * apart
     lines += [f"model = stanct.temper({program}{made})"]
     lines += [f"# {own_class} is the class of your method"] if own_class else []
     lines += [f"# {name} is the one that you passed" for name in passed]
     lines += ["run = model.sample(", *(f"    {a}," for a in arguments), ")"]
     longer = run.provenance.get("extended", {"draws": ()})["draws"]
     return "\n".join([*lines, *(f"run = run.extend({draws})" for draws in longer)])
+
+
+def _path(run: Run) -> str | None:
+    """Return the path of the user's program; None for a text."""
+    told = run.provenance
+    if ends := told.get("ends"):
+        return ends["full"]["path"]
+    return None if told.get("from_text") else told["program"]
 
 
 def _own_class(run: Run) -> str:

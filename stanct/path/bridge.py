@@ -5,27 +5,43 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.roots import root_between
 
 
-def bridge_log_evidence(
-    log_density_at_draws: Array, log_q_at_draws: Array, log_density_at_q: Array, log_q_at_q: Array
-) -> float:
-    """Meng & Wong's (1996) optimal bridge between draws of a density and of a normalised q.
+def bridge_log_z(log_ratio: Array, base_log_ratio: Array, share: float | None = None) -> float:
+    """Log of the normalising constant of a density p, from draws of p and of a normalised q.
 
-    All arguments are natural logs, of shapes (n,), (n,), (m,) and (m,). The third may contain −inf.
-    The function returns the log normalising constant of the density.
+    Where p vanishes at all draws of q, it is the median of the log ratios at draws of p.
+
+    Parameters
+    ----------
+    log_ratio : any shape
+        log p − log q at draws of p, natural log.
+    base_log_ratio : shape (m,)
+        The same at draws of q; −inf where p vanishes.
+    share
+        Draws of p as a share of all effective draws; by default that of their numbers.
     """
-    ratio_draws, ratio_q = log_density_at_draws - log_q_at_draws, log_density_at_q - log_q_at_q
-    share = ratio_draws.size / (ratio_draws.size + ratio_q.size)
-    log_share, log_rest = np.log(share), np.log1p(-share)
-    log_z = float(np.median(ratio_draws))
-    for _ in range(1000):
-        top = log_sum_exp(ratio_q - np.logaddexp(log_share + ratio_q, log_rest + log_z))
-        bottom = log_sum_exp(-np.logaddexp(log_share + ratio_draws, log_rest + log_z))
-        new = float(top - np.log(ratio_q.size) - bottom + np.log(ratio_draws.size))
-        if not np.isfinite(new):
-            return log_z
-        if abs(new - log_z) < 1e-8:
-            return new
-        log_z = new
-    return log_z
+    inside = base_log_ratio[np.isfinite(base_log_ratio)]
+    if not inside.size:
+        return float(np.median(log_ratio))
+    count = log_ratio.size + base_log_ratio.size
+    first = log_ratio.size / count if share is None else share
+
+    def excess(log_z: float) -> float:
+        top = log_mean(base_log_ratio + bridge_terms(base_log_ratio, log_z, first))
+        return top - log_mean(bridge_terms(log_ratio, log_z, first)) - log_z
+
+    known = np.concatenate([log_ratio[np.isfinite(log_ratio)], inside])
+    spare = 60 + np.log(count)
+    return root_between(excess, known.min() - spare, known.max() + spare, tolerance=1e-10)
+
+
+def bridge_terms(log_ratio: Array, log_z: float, share: float) -> Array:
+    """log 1 / (s₁ r + s₀ Z), with s₁ the share of p's draws and r = p/q."""
+    return -np.logaddexp(np.log(share) + log_ratio, np.log1p(-share) + log_z)
+
+
+def log_mean(log_values: Array) -> float:
+    """Log of the mean of exponentials."""
+    return float(log_sum_exp(log_values.ravel())) - np.log(log_values.size)

@@ -12,18 +12,35 @@ from stanct.common.arrays import Array
 from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import LOG_2PI
 
-# The step of differences of gradients, in standard deviations.
-DIFFERENCE = 1e-3
-# Newton's method: how often second derivatives are taken at most, halvings of a step, and the
-# expected gain, in nats, below which it has arrived. Where a whole step leaves less than the last
-# of these to gain, the curvature is constant.
-MOST_CURVATURES, HALVINGS, ARRIVED, EXACT = 6, 8, 1e-3, 1e-9
+# Halvings of a step of Newton's method, and the expected gain, in nats, below which it has arrived.
+HALVINGS, ARRIVED = 8, 1e-3
 # The smallest curvature of a direction, in the units in which second derivatives are taken.
 FLATTEST = 1e-4
 # Numbers in the matrices of a batch of Gaussians, about.
 _BATCH = 2**18
 
 _cholesky, _solve = get_lapack_funcs(("potrf", "trtrs"))
+
+
+class Newton(NamedTuple):
+    """When steps of Newton's method end.
+
+    Attributes
+    ----------
+    curvatures
+        How often second derivatives are taken at most.
+    exact
+        Where a whole step leaves less than this to gain, in nats, the curvature counts as constant.
+    longest
+        The longest step, in the larger one of the first and the slice's standard deviations.
+    """
+
+    curvatures: int = 6
+    exact: float = 1e-9
+    longest: float = np.inf
+
+
+NEWTON = Newton()
 
 
 class Conditionals(NamedTuple):
@@ -36,11 +53,14 @@ class Conditionals(NamedTuple):
         F, lower triangular, where the precision is F Fᵀ.
     log_top : shape (m,)
         Log density of the target at the mean.
+    is_top : shape (m,)
+        Whether Newton's method arrived, and the target falls off in every direction.
     """
 
     mean: Array
     factor: Array
     log_top: Array
+    is_top: Array
 
     def of(self, numbers: Array) -> Conditionals:
         """The Gaussians of these numbers."""
@@ -121,7 +141,12 @@ class Slices:
         return values, gradients[:, self._inner]
 
     def gaussians(
-        self, theta: Array, mean: Array, spread: Array, colouring: Colouring
+        self,
+        theta: Array,
+        mean: Array,
+        spread: Array,
+        colouring: Colouring,
+        rules: Newton = NEWTON,
     ) -> Iterator[tuple[slice, Conditionals]]:
         """The Gaussians at the tops of slices, by Newton's method from other ones, some at a time.
 
@@ -136,30 +161,36 @@ class Slices:
             Where the method starts, and standard deviations there.
         colouring
             How second derivatives along the inner coordinates are taken.
+        rules
+            When steps end.
         """
         size = max(_BATCH // mean.shape[1] ** 2, 1)
         for start in range(0, len(theta), size):
             batch = slice(start, start + size)
             with np.errstate(over="ignore", invalid="ignore"):
-                found = self._newton(theta[batch], mean[batch], spread[batch], colouring)
+                found = self._newton(theta[batch], mean[batch], spread[batch], colouring, rules)
             yield batch, found
 
     def _newton(
-        self, theta: Array, mean: Array, spread: Array, colouring: Colouring
+        self, theta: Array, mean: Array, spread: Array, colouring: Colouring, rules: Newton
     ) -> Conditionals:
         """The Gaussians at the tops of slices, all in lock-step."""
         mean, spread, left = mean.copy(), spread.copy(), np.arange(len(theta))
+        is_top, first = np.zeros(len(theta), bool), spread.copy()
         factor = np.eye(mean.shape[1]) / spread[:, None]
         value, slope = self.slopes(theta, mean)
-        for _ in range(MOST_CURVATURES):
+        for _ in range(rules.curvatures):
             curved = self._curvature(theta[left], mean[left], slope[left], spread[left], colouring)
             known = np.isfinite(curved).all(axis=(1, 2))
             left = left[known]
-            factor[left] = _factored(curved[known]) / spread[left][..., None]
+            scaled, falling = _factored(curved[known])
+            factor[left] = scaled / spread[left][..., None]
             half = _solved(factor[left], slope[left])
             step = _solved(factor[left], half, transposed=True)
             gain = 0.5 * np.square(half).sum(axis=1)
-            fraction, rising = np.ones(len(left)), np.arange(len(left))
+            widest = np.maximum(first[left], _spread(factor[left]))
+            far = (np.abs(step) / widest).max(axis=1, initial=1e-300)
+            fraction, rising = np.minimum(1.0, rules.longest / far), np.arange(len(left))
             for _ in range(HALVINGS):
                 at = left[rising]
                 further = mean[at] + fraction[rising, None] * step[rising]
@@ -173,13 +204,14 @@ class Slices:
                     break
                 fraction[rising] /= 2
             rest = 0.5 * np.square(_solved(factor[left], slope[left])).sum(axis=1)
-            arrived = (gain < ARRIVED) | ((fraction == 1.0) & (rest < EXACT))
+            arrived = (gain < ARRIVED) | ((fraction == 1.0) & (rest < rules.exact))
+            is_top[left] = arrived & falling
             arrived[rising] = True
             left = left[~arrived]
             if not left.size:
                 break
             spread[left] = _spread(factor[left])
-        return Conditionals(mean, factor, value)
+        return Conditionals(mean, factor, value, is_top)
 
     def _curvature(
         self, theta: Array, mean: Array, slope: Array, spread: Array, colouring: Colouring
@@ -189,21 +221,25 @@ class Slices:
         def beside(inner: Array) -> tuple[Array, Array]:
             return self.slopes(np.repeat(theta, len(inner) // len(theta), axis=0), inner)
 
-        return -colouring.second_derivatives(beside, mean, slope, spread, DIFFERENCE)
+        return -colouring.second_derivatives(beside, mean, slope, spread)
 
 
-def _factored(matrices: Array) -> Array:
-    """F with F Fᵀ = C, for C with the absolute eigenvalues of symmetric matrices."""
-    factors = np.empty_like(matrices)
-    for matrix, factor in zip(matrices, factors, strict=True):
+def _factored(matrices: Array) -> tuple[Array, Array]:
+    """F with F Fᵀ = C, for C with the absolute eigenvalues of symmetric matrices.
+
+    The second array says which of the matrices are positive definite.
+    """
+    factors, positive = np.empty_like(matrices), np.ones(len(matrices), bool)
+    for number, matrix in enumerate(matrices):
         upper, failed = _cholesky(matrix)
+        positive[number] = not failed
         if failed:
             values, vectors = np.linalg.eigh(matrix)
             root = vectors * np.sqrt(np.maximum(np.abs(values), FLATTEST))
             upper = np.linalg.qr(root.T).R
             upper *= np.sign(upper.diagonal())[:, None]
-        factor[:] = upper.T
-    return factors
+        factors[number] = upper.T
+    return factors, positive
 
 
 def _solved(factors: Array, vectors: Array, *, transposed: bool = False) -> Array:

@@ -19,6 +19,9 @@ from stanct.common.arrays import Array
 # is coupled with a larger share of all coordinates may have a colour for itself.
 FILLED, HUB = 0.5, 0.25
 
+# The step of differences of gradients, in units of each coordinate.
+STEP = 1e-3
+
 Gradients = Callable[[Array], tuple[Array, Array]]
 
 
@@ -62,9 +65,9 @@ class Colouring(NamedTuple):
         return cls(np.arange(n), np.full((n, n), 0.5))
 
     def second_derivatives(
-        self, gradients: Gradients, points: Array, slopes: Array, units: Array, step: float
+        self, gradients: Gradients, points: Array, slopes: Array | None, units: Array
     ) -> Array:
-        """Second derivatives by forward differences, shape (m, n, n), in units of each coordinate.
+        """Second derivatives by differences, shape (m, n, n), in units of each coordinate.
 
         They are NaN where a log density beside a point is not finite. Each is a function of its
         point, slopes and units alone.
@@ -75,17 +78,35 @@ class Colouring(NamedTuple):
             Log densities and their gradients, shapes (m k,) and (m k, n), at points of shape
             (m k, n). The first k lie beside the first point.
         points, slopes, units : shape (m, n)
-            The slopes are those at the points.
-        step
-            How far coordinates move, in their units.
+            The slopes are those at the points, for forward differences. Without them, differences
+            are central, which see kinks from both sides and cost twice the gradients.
         """
         moves = np.arange(self.colours.max() + 1)[:, None] == self.colours
-        moved = points[:, None] + step * units[:, None] * moves
-        values, there = gradients(moved.reshape(-1, points.shape[1]))
-        changes = (there.reshape(moved.shape) - slopes[:, None]) * (units[:, None] / step)
-        changes[~np.isfinite(values).reshape(moved.shape[:2])] = np.nan
-        each = changes[:, self.colours] * self.shares
-        return each + each.swapaxes(1, 2)
+        moved = STEP * units[:, None] * moves
+
+        def beside(sign: int) -> Array:
+            values, there = gradients((points[:, None] + sign * moved).reshape(-1, points.shape[1]))
+            there = there.reshape(moved.shape)
+            return np.where(np.isfinite(values).reshape(*moved.shape[:2], 1), there, np.nan)
+
+        with np.errstate(over="ignore", invalid="ignore"):  # where gradients are infinite
+            if slopes is None:
+                changes = (beside(1) - beside(-1)) * (units[:, None] / (2 * STEP))
+            else:
+                changes = (beside(1) - slopes[:, None]) * (units[:, None] / STEP)
+            each = changes[:, self.colours] * self.shares
+            return each + each.swapaxes(1, 2)
+
+
+def hessian(gradients: Gradients, point: Array) -> Array:
+    """Symmetric matrix of second derivatives at a point whose scales are unknown, shape (D, D).
+
+    It costs 2 D gradients. Parameters as in `Colouring.second_derivatives`.
+    """
+    unit = 0.1 * np.maximum(1.0, np.abs(point))
+    dense = Colouring.dense(point.size)
+    (found,) = dense.second_derivatives(gradients, point[None], None, unit[None])
+    return found / np.outer(unit, unit)
 
 
 def _star(coupled: Array, alone: int) -> Array:

@@ -72,7 +72,13 @@ class EvidenceRun(Run):
     def bare_evidence(self) -> Evidence:
         """The evidence without the warnings of the diagnostics, which need it."""
         with one_blas_thread():
-            return self._estimate()
+            return replace(self._estimate(), of=self._estimated)
+
+    @property
+    def _estimated(self) -> str:
+        """What the evidence is the log of."""
+        ends = self.provenance.get("ends")
+        return f"(Z of {ends['full']['name']} / Z of {ends['base']['name']})" if ends else "Z"
 
     @cached_property
     def evidence(self) -> Evidence:

@@ -172,7 +172,8 @@ class Run(Reported, Pictured, Extendable, ABC):
             return {"starts of the search": 0}
         if not survey["starts"]:
             known = len(survey["log_evidence"])
-            return {"modes found": known, "starts of the search": 0, chance: survey["unseen"]}
+            apart = "chance that another approximation lies apart"
+            return {"modes found": known, "starts of the search": 0, apart: survey["unseen"]}
         # Where every mode was found twice, one in so many starts is as much as can be said.
         known = bool(survey["unseen"])
         finest = survey.get("finest", 1.0)  # missing in runs that an earlier version saved

@@ -77,19 +77,23 @@ def searched(run: Draws, *, spikes: bool = True) -> str:
     if facts is None:
         return "No search looked for modes."
     count = len(facts["log_evidence"])
-    if not facts["starts"]:
-        known = f"chains and approximations know {count} mode{'s' * (count != 1)}"
-        likely = (
-            "how likely another is, is not known"
-            if facts["unseen"] == 1
-            else (f"the chance that one more start finds another is {facts['unseen']:.1%}")
-        )
-        return f"No ascent looked for modes: {known}, and {likely}."
-    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
     modes = f"{count} mode{'s' * (count != 1)}"
+    if not facts["starts"]:
+        known = f"No ascent told of modes: chains and approximations know {modes}"
+        if facts["unseen"] == 1:
+            return f"{known}, and how likely another is, is not known."
+        return (
+            f"{known}. One more approximation would lie apart from the others with a chance of "
+            f"{facts['unseen']:.1%}. Along necks and ridges that is common, and tells of no mode."
+        )
+    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
+    of_any = facts.get("unseen_of_any", 0.0)
+    lighter = of_any > facts["unseen"]
+    light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
-        f"modes, found {modes} of any weight; the chance that one more finds another is {chance}. "
+        f"modes, found {modes} with at least a thousandth of the largest mass; the chance that one "
+        f"more finds another such mode is {chance}{light}. "
         + (_finest(facts.get("finest")) if spikes else "")
     ).rstrip()
 

@@ -21,7 +21,7 @@ from stanct.targets.integrable import endless, logarithms
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
-from stanct.targets.slices import endless_scales
+from stanct.targets.slices import endless_beside_one, endless_scales
 from stanct.work.ledger import Ledger
 
 # Of the usual work, the share with which lines are still followed.
@@ -65,6 +65,14 @@ def endless_along(
     scales = logarithms(users.program, names)
     along, spent = endless_scales(density.log_density_gradients, inside, scales)
     ledger.gradients += spent
+    if not along:
+        vectors: dict[str, list[int]] = {}
+        for place, name in enumerate(names):
+            vectors.setdefault(name.partition(".")[0], []).append(place)
+        along, spent = endless_beside_one(
+            density.log_density_gradients, inside, scales, list(vectors.values())
+        )
+        ledger.gradients += spent
     return [names[place] for place in along]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,19 +13,10 @@ import numpy as np
 
 from stanct.bases.first import check_mixture, first_base
 from stanct.bases.fits import FittedBase
-from stanct.bases.forms import (
-    FITS,
-    FITS_CHOSEN,
-    Seen,
-    look,
-    misfit,
-    nearest,
-    standardised,
-)
+from stanct.bases.forms import Seen, look, standardised
 from stanct.bases.known import Hints
 from stanct.bases.loop import Recipe
 from stanct.bases.recipes import RECIPES
-from stanct.bases.score import SCORED
 from stanct.common.arrays import Array
 from stanct.common.deadline import nobody_waits, out_of_time, seconds_given
 from stanct.common.errors import EngineError, ProgramError, SamplingError
@@ -213,7 +205,9 @@ class Job:
         """The base in the form that NUTS takes: a generated program wants a dense one."""
         return base if self.engine is None else base.dense()
 
-    def start(self, *, bootstrap: int = 0, sampled: bool = False) -> FittedBase:
+    def start(
+        self, *, bootstrap: int = 0, sampled: bool = False, refuse: bool = True
+    ) -> FittedBase:
         """Fit the requested base, or take the given one, and count the cost.
 
         Parameters
@@ -222,6 +216,8 @@ class Job:
             Number of rounds that will refit the base.
         sampled
             Whether the method draws from its base at β = 0, which makes a mixture possible.
+        refuse
+            Whether a log density of which squares overflow is refused here.
 
         Raises
         ------
@@ -239,7 +235,8 @@ class Job:
             self.ledger.found["survey"] = found.survey.record()
         if found.tails:
             self.ledger.found["tails"] = list(found.tails)
-        refuse_huge(self.target, found.base)
+        if refuse:
+            refuse_huge(self.target, found.base)
         self.lap("base")
         return found
 
@@ -271,8 +268,8 @@ class Job:
     def in_best_form(self) -> Job:
         """The job with the form of its program that is nearest to a Gaussian.
 
-        Short chains choose the form of each hierarchy. Where its base does not fit, or where they
-        cannot tell, pilots also try the non-centred form and the one that the user wrote.
+        Short chains choose the form of each hierarchy. Where they cannot tell, the non-centred form
+        is taken, and where it has no base, the one that the user wrote.
 
         Nothing changes where the target has one form only, or where the user gave the base.
         """
@@ -283,32 +280,22 @@ class Job:
         work = partial(look, target, seed=seed, nuts=self.nuts())
         looked = self.execution.once("look", lambda: self.execution.away("look", work))
         wanted = [standardised(target.blocks), ()]
-        limit = FITS
         if looked is not None:
             self.ledger.gradients += looked.gradients
             self.ledger.evaluations += looked.evaluations
-            wanted, limit = [looked.turned, *wanted], FITS_CHOSEN
-        fits: list[FittedBase] = []
-        forms: list[ProgramTarget] = []
-        misfits: list[float] = []
-        for number, turned in enumerate(dict.fromkeys(wanted)):
-            try:
-                form = target.in_form(turned)
-                hints = self._hints_in(target, form, turned)
-                fit = self._first_base(form, number, hints=hints, sampled=True)
-            except (EngineError, ProgramError):
-                if not turned and not fits:
-                    raise
-                continue
-            found = partial(misfit, form, fit, self.seeds("form", number))
-            forms.append(form)
-            fits.append(fit)
-            misfits.append(self.execution.once("form", found))
-            if misfits[-1] < limit:
-                break
-        self.ledger.evaluations += SCORED * sum(one.score is None for one in fits)
-        best = nearest(misfits)
-        return replace(self, target=forms[best], fitted=fits[best])
+            wanted = [looked.turned, *wanted]
+        *forms, last = dict.fromkeys(wanted)
+        for number, turned in enumerate(forms):
+            with suppress(EngineError, ProgramError):
+                return self._in_form(target, number, turned)
+        return self._in_form(target, len(forms), last)
+
+    def _in_form(self, target: ProgramTarget, number: int, turned: tuple[str, ...]) -> Job:
+        """The job with a form of its program, and the base of that form."""
+        form = target.in_form(turned)
+        hints = self._hints_in(target, form, turned)
+        fit = self._first_base(form, number, hints=hints, sampled=True)
+        return replace(self, target=form, fitted=fit)
 
     def _hints_in(
         self, target: ProgramTarget, form: ProgramTarget, turned: tuple[str, ...]

@@ -108,6 +108,11 @@ class Method(ABC, Generic[Result]):
         """The settings that identify a run, in a form that `checkpoint.encode` accepts."""
         return asdict(self)
 
+    @property
+    def from_prior(self) -> bool:
+        """Whether the path begins at the prior, or at the other program where there are two."""
+        return False
+
     def automatic_base(self) -> str:
         """Name of the fit that ``base="auto"`` stands for, `default_base` for most methods."""
         return self.default_base

@@ -32,9 +32,6 @@ from stanct.work.workers import warn_of
 # Draws of the run from which the base is fitted, and the least effective number of them for each
 # dimension.
 POINTS, LEAST = 400, 5
-# A fit now and then misses a neck, and says so. Then it is repeated, so many times at most, while
-# all fits together took no more than this share of the run's gradients.
-FITS, FITTED = 3, 0.2
 # Share of the run's gradients that further draws of the base may cost, and how many there are at
 # most.
 SHARE, MOST = 0.05, 1500
@@ -117,26 +114,20 @@ def _found(
     spent
         Gradients of the run.
     """
-    rest, *fits = seed.spawn(1 + FITS)
+    rest, fit = seed.spawn(2)
     rng = np.random.default_rng(rest)
     weights = np.exp(log_weights - log_weights.max())
+    points = x[rng.choice(len(x), POINTS, p=weights / weights.sum())]
     effort = min(effort_of(target), spent / MOST_GRADIENTS)
-    gradients = evaluations = 0
-    found = Nested()
-    for fit in fits:
-        points = x[rng.choice(len(x), POINTS, p=weights / weights.sum())]
-        found = find_nested(target, points, fit, effort=effort)
-        gradients, evaluations = gradients + found.gradients, evaluations + found.evaluations
-        if found.base is not None or not found.outer or gradients > FITTED * spent:
-            break
+    found = find_nested(target, points, fit, effort=effort)
     if found.base is None:
-        return replace(found, gradients=gradients, evaluations=evaluations)
+        return found
     count = min(round(SHARE * spent / found.base.gradients), MOST)
     made = Drawn.of(lent(found.base, target.density.borrow), rng, count)
     delta = made.delta(target.density.log_densities(made.x))
     return replace(
         found,
         log_weights=np.append(found.log_weights, -delta),
-        gradients=gradients + round(count * found.base.gradients),
-        evaluations=evaluations + count,
+        gradients=found.gradients + round(count * found.base.gradients),
+        evaluations=found.evaluations + count,
     )

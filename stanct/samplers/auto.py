@@ -20,10 +20,10 @@ import numpy as np
 
 from stanct.bases.fits import FittedBase
 from stanct.bases.known import Survey
+from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import effort_of
 from stanct.bases.recipes import AUTO, RECIPES
 from stanct.bases.score import SCORED, Score
-from stanct.bases.wide import MOST_DENSE
 from stanct.common.arrays import log_sum_exp
 from stanct.common.deadline import out_of_time
 from stanct.common.errors import LostExecutorError
@@ -39,6 +39,7 @@ from stanct.samplers._beyond import endless_early, named_endless
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._precision import Enough
+from stanct.samplers._rounds import refuse_huge
 from stanct.samplers._two_stages import two_stages_note
 from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
@@ -148,7 +149,8 @@ class Auto(Method[TemperedRun]):
 
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, choose a method, run it, and go on while checks fail."""
-        start = _for_necks(job.target, job.start(sampled=True))
+        # The base of a density without an end may lie where its numbers overflow.
+        start = _for_necks(job.target, job.start(sampled=True, refuse=False))
         asked = job.plan.record()
         if not job.plan.draws_given:
             asked["draws"] = None
@@ -158,6 +160,8 @@ class Auto(Method[TemperedRun]):
         if endless_early(job.target, start.points, job.ledger):
             few = min(job.draws, FEW)
             job = replace(job, plan=replace(job.plan, draws=few, target_se=None, enough=None))
+        with named_endless(job.ledger):
+            refuse_huge(job.target, start.base)
         step = _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None

@@ -107,6 +107,11 @@ class Joint(NutsMethod[Result]):
 
         def __init__(self, **settings: Any) -> None: ...
 
+    @property
+    def from_prior(self) -> bool:
+        """As in `Method`."""
+        return self.path == "prior"
+
     def check(self, plan: Plan, target: Any) -> None:
         """Refuse what the path from the prior cannot have."""
         if self.path == "base":

@@ -75,6 +75,11 @@ class PowerPosterior(Method[PowerRun]):
     max_depth: Annotated[int, Whole(1, MOST_COUNTED)] = 10
 
     @property
+    def from_prior(self) -> bool:
+        """As in `Method`."""
+        return True
+
+    @property
     def betas(self) -> Array:
         """The schedule, shape (K,)."""
         if isinstance(self.rungs, tuple):

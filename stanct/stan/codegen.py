@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping
 
 from stanct.common.errors import StanctError
 from stanct.common.names import KINDS
+from stanct.common.settings import listing
 from stanct.stan.prior_likelihood import prior_likelihood, weighted
 from stanct.stan.program import Program
 from stanct.stan.render import library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
 from stanct.stan.whitened import extended_hamiltonian, joint, pseudo_extended
+
+BETWEEN = ("density", "prior_likelihood", "weighted")
+"""Kinds of generated program on a path between two programs."""
 
 
 def generate(
@@ -38,7 +42,8 @@ def generate(
         `"joint"`: joint continuous tempering in whitened coordinates.
         `"pseudo_extended"`: N copies of the whitened coordinates, each with its own inverse
         temperature.
-        `"prior_likelihood"`: the user's parameters block, with only the likelihood tempered.
+        `"prior_likelihood"`: the user's parameters block, with only the likelihood tempered; the
+        path of a program that joins two (`stanct.stan.between`).
         `"extended_hamiltonian"`: the whitened coordinates and a tempering variable ξ that moves
         between walls. β(ξ) is 1 on a plateau, and there is no base density.
         `"weighted"`: the likelihood raised to a weight that is passed as data, for mini-batches.
@@ -72,10 +77,20 @@ def generate(
             f"{prefix!r} cannot be the prefix of Stan names.",
             remedy='Pass letters, digits and a final underscore, e.g. prefix="tempered_".',
         )
+    if program.ends is not None and kind not in BETWEEN:
+        raise StanctError(
+            f"A path between two programs has no program of the kind {kind!r}.",
+            remedy=f"Its kinds are {listing(map(repr, BETWEEN))}. For {kind!r}, leave out base=.",
+        )
     _reserve(program, prefix)
     if kind == "pseudo_extended":
         return pseudo_extended(program, prefix, fixed=fixed, powers=powers)
     return _WRITERS[kind](program, prefix)
+
+
+def usual_kind(program: Program) -> str:
+    """The kind of generated program where none is named."""
+    return "joint" if program.ends is None else "prior_likelihood"
 
 
 def _reserve(program: Program, prefix: str) -> None:

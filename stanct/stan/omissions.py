@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from stanct.stan.densities import Densities, Density, one_line
@@ -101,13 +101,44 @@ class Omission:
 
 
 def omissions(program: Program) -> tuple[Omission, ...]:
-    """Find what a program leaves out, in the order of its text."""
+    """Find what a program leaves out, in the order of its text.
+
+    On a path between two programs this is what one of them leaves out, and not the other. What the
+    base leaves out changes the log of the ratio the other way.
+    """
+    if program.ends is not None:
+        return _differences(omissions(program.ends.full), omissions(program.ends.base))
     finder = _Finder(program)
     found = [
         *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
         *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
+
+
+def _differences(full: Sequence[Omission], base: Sequence[Omission]) -> tuple[Omission, ...]:
+    """What one end of a path leaves out, and not the other."""
+    return (
+        *(one for one in full if not _is_among(one, base)),
+        *(_negated(one) for one in base if not _is_among(one, full)),
+    )
+
+
+def _is_among(one: Omission, others: Sequence[Omission]) -> bool:
+    def told(omission: Omission) -> tuple[object, ...]:
+        return omission.kind, omission.parameters, omission.statement, omission.value
+
+    return any(told(one) == told(other) for other in others)
+
+
+def _negated(one: Omission) -> Omission:
+    """An omission of the base, by its effect on the log of the ratio."""
+    return replace(
+        one,
+        sentence=f"{one.sentence} It is the base of the ratio.",
+        correction=None if one.correction is None else f"-({one.correction})",
+        value=None if one.value is None else -one.value,
+    )
 
 
 def renormalised(program: Program) -> Program:

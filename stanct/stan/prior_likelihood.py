@@ -28,7 +28,8 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     dependence = Dependence(program)
     _refuse(program, dependence)
     _refuse_mixed(program, dependence)
-    _refuse_improper(program, dependence)
+    if program.ends is None:
+        _refuse_improper(program, dependence)
     rewriter = _split(program, prefix, dependence)
     return render(
         "prior_likelihood.stan.jinja",

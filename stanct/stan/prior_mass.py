@@ -18,8 +18,11 @@ _BEFORE = ("functions", "data", "transformed data")
 def corrections(program: Program) -> tuple[str, ...] | None:
     """Stan expressions of the data whose sum is −log ∫ p(θ) dθ; None if it is not known.
 
-    Hand-written densities and functions of the user's are taken for normalised.
+    Hand-written densities and functions of the user's are taken for normalised. On a path between
+    two programs, the base takes the place of the prior, and nothing is to be corrected.
     """
+    if program.ends is not None:
+        return ()
     dependence = Dependence(program)
     syntax = program.syntax
     by_hand = {

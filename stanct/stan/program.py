@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +54,28 @@ class Declaration:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """The two programs between which a path leads.
+
+    Attributes
+    ----------
+    full, base
+        The programs at β = 1 and at β = 0.
+    data
+        Mapping from the names of the base's data to those in the joined program.
+    """
+
+    full: Program
+    base: Program
+    data: Mapping[str, str] = field(hash=False)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the base has data of its own."""
+        return any(name != other for name, other in self.data.items())
+
+
+@dataclass(frozen=True)
 class Program:
     """A Stan program, parsed but not changed.
 
@@ -70,6 +93,9 @@ class Program:
         The declared variables, in order.
     syntax
         Tokens and statements of `expanded`.
+    ends
+        The programs that this one joins, if it holds a path between two; see
+        `stanct.stan.between`.
     """
 
     name: str
@@ -79,6 +105,7 @@ class Program:
     syntax: Syntax = field(repr=False, compare=False)
     data: tuple[Declaration, ...]
     parameters: tuple[Declaration, ...]
+    ends: Ends | None = field(default=None, repr=False)
 
     @classmethod
     def from_file(
@@ -188,6 +215,11 @@ class Program:
     def label(self) -> str:
         """Path of the file, or `name` with the suffix `.stan` if there is no file."""
         return self.path or f"{self.name}.stan"
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file without folders, in ASCII."""
+        return re.sub(r"[^ -~]", "?", Path(self.label).name)
 
     @property
     def data_names(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import takewhile
-from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -136,11 +135,10 @@ def render(template: str, program: Program, prefix: str, **values: object) -> st
     """Render a template. It inserts `values` and never parses them as a template."""
     from stanct.common.version import __version__
 
-    file_name = re.sub(r"[^ -~]", "?", Path(program.label).name)
     return (
         _environment()
         .get_template(template)
-        .render(ct=prefix, version=__version__, file_name=file_name, program=program, **values)
+        .render(ct=prefix, version=__version__, program=program, **values)
     )
 
 

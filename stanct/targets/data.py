@@ -16,7 +16,7 @@ import stanio
 
 from stanct.common.errors import DataError, shortened
 from stanct.common.settings import near
-from stanct.stan.program import Declaration, Program
+from stanct.stan.program import Declaration, Ends, Program
 from stanct.targets.arithmetic import evaluated
 from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
@@ -99,6 +99,28 @@ def read_data(source: DataSource, program: Program) -> StanData:
         _check_value(declaration, values[declaration.name], known, program, data.origin)
         known[declaration.name] = values[declaration.name]
     return data
+
+
+def joined_data(source: DataSource, base: StanData | None, ends: Ends) -> DataSource:
+    """Data of a program that joins two: with those of the base under their names in it.
+
+    Raises
+    ------
+    DataError
+        A size or a bound of the parameters is not the same in the data of both.
+    """
+    if base is None:
+        return source
+    own, others = _load(source, ends.full).values, base.values
+    for name, other in ends.data.items():
+        if name == other and name in own and own[name] != others[name]:
+            mine, theirs = (shortened(repr(one[name]), 40) for one in (own, others))
+            raise DataError(
+                f"`{name}` is {mine} for {ends.full.label} and {theirs} for {ends.base.label}, and "
+                "parameters depend on it.",
+                remedy="Parameters of the two programs need the same sizes and bounds.",
+            )
+    return {**{other: others[name] for name, other in ends.data.items()}, **own}
 
 
 def _wanted(program: Program, data: StanData) -> str:

@@ -32,6 +32,14 @@ LOOKS, DROP = (12, 20, 28, 36, 44), 1.0
 # Where exp(x) and exp(2 x) overflow, and where they underflow to zero. A line that ends there would
 # go on with more digits; any other end is that of the support.
 LIMITS, NEAR, HALVINGS = np.array([709.78, -745.13, 354.89, -372.57]), 0.5, 30
+# Parts of such a line between which a parabola tells how it would go on, so far that no number is
+# denormal.
+PARTS = np.array([13, 14, 15]) / 16
+# Where log densities differ by more nats at places that differ in their last digits, numbers end as
+# well. How far before that a logarithm still has some.
+NOISE, LAST_DIGITS, BEFORE = 1.0, 1e-14 * np.arange(-2, 3), np.array([24.0, 16.0, 8.0])
+# A log density of this size has four digits after the point.
+HUGE = 1e12
 # Draws that lines go through, dimensions in which they do, and the least effective number of draws.
 THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
 # Directions that are no axis: in how many dimensions, how large a part of the changes of a gradient
@@ -137,14 +145,17 @@ class _Space:
         return gradients * rates + added
 
     def log_densities(self, w: Array, start: Array) -> Array:
-        """Log densities at w, shape (n, D), on lines through draws x; −inf outside."""
+        """Log densities at w, shape (n, D), on lines through draws x.
+
+        They are −inf outside, and where they have too few digits to tell whether mass falls.
+        """
         x, opened = w.copy(), w[:, self.opened]
         inside = (opened > 0).all(axis=1)
         x[:, self.opened] = np.log(np.where(opened > 0, opened, 1.0))
         x[:, self.closed] = np.copysign(np.exp(w[:, self.closed]), start[..., self.closed])
         values = self.density.log_densities(x)
         values += w[:, self.closed].sum(axis=1) - x[:, self.opened].sum(axis=1)
-        return np.where(inside & np.isfinite(values), values, -np.inf)
+        return np.where(inside & (np.abs(values) < HUGE), values, -np.inf)
 
 
 def endless(
@@ -174,9 +185,12 @@ def endless(
         Whether lines also go where gradients say that the density is flat.
     """
     weighty = np.isfinite(log_weights)
-    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS or not np.ptp(x, axis=0).any():
+    if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
         return Endless()
     x, weights = x[weighty], np.exp(log_weights[weighty] - log_weights[weighty].max())
+    rounded, evaluations = _ends_in_rounding(density, x[np.argmax(weights)], logs)
+    if rounded or not np.ptp(x, axis=0).any():
+        return Endless(tuple(names[axis] for axis in rounded), 0, evaluations)
     weights /= weights.sum()
     few = np.square(weights).sum() * FEWEST > 1  # and have no width
     wide = np.full(len(x), 1 / len(x)) if few else weights
@@ -186,7 +200,7 @@ def endless(
     count = GRADIENTS * x.shape[1] if curved else 0
     rows = _farthest(x)[: len(x) // 2][:: 1 + len(x) // 2 // max(count, 1)][:count]
     gradients = density.log_density_gradients(rows)[1]
-    found, evaluations = np.zeros(x.shape[1], bool), 0
+    found = np.zeros(x.shape[1], bool)
     with np.errstate(over="ignore", invalid="ignore"):
         for space in _spaces(density, x, logs):
             w = space.of(x)
@@ -345,10 +359,6 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
         return False
     if end == len(finite):
         return not _ends_far_away(log_densities, start, step, float(mass[-1]))
-    # With more digits it would fall off, as that of a logarithm may do over all of its numbers.
-    moved = np.abs(step).max() * (DISTANCES[end - 1] - DISTANCES[end - 3])
-    if (found[end - 1] - found[end - 3]) * np.abs(LIMITS).max() / moved < np.log(KEEPS):
-        return False
     inside, outside = DISTANCES[end - 1], DISTANCES[end]
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
@@ -357,7 +367,39 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
         else:
             outside = middle
     edge = (start + inside * step)[step != 0]
-    return bool((np.abs(edge[:, None] - LIMITS) < NEAR).any())
+    if not (np.abs(edge[:, None] - LIMITS) < NEAR).any():
+        return False
+    # With more digits it might fall off, as a Gaussian does on whose slope the line ends.
+    return _would_go_on(
+        log_densities(start + inside * PARTS[:, None] * step),
+        2**DOUBLINGS / (PARTS[1] - PARTS[0]),
+    )
+
+
+def _would_go_on(values: Array, steps: float) -> bool:
+    """Whether a parabola through three values, a step apart, is as high so many steps later."""
+    first, second, third = values
+    bend = min(third - 2 * second + first, 0.0)
+    return bool(steps * (third - second) + steps**2 * bend / 2 >= np.log(KEEPS))
+
+
+def _ends_in_rounding(density: Density, x: Array, logs: Sequence[int]) -> tuple[list[int], int]:
+    """Logarithms along which a density rises until it has no digits, and what it cost.
+
+    Draws collect there, as for the degrees of freedom of Student's t under a flat prior: at 10¹⁴ of
+    them its log density is a difference of two numbers of the size of 10¹⁶.
+    """
+    found, count = [], LAST_DIGITS.size
+    for axis in logs:
+        places = np.repeat(x[None], count + BEFORE.size, axis=0)
+        places[:count, axis] *= 1 + LAST_DIGITS
+        places[count:, axis] -= BEFORE
+        values = density.log_densities(places)
+        with np.errstate(invalid="ignore"):
+            goes_on = _would_go_on(values[count:], 2**DOUBLINGS)
+            if np.ptp(values[:count]) > NOISE and goes_on:
+                found.append(axis)
+    return found, len(logs) * (count + BEFORE.size)
 
 
 def _ends_far_away(

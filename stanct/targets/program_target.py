@@ -18,6 +18,7 @@ from stanct.common.errors import EngineError, ProgramError, SamplingError, short
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
+from stanct.stan.between import record_of
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
@@ -72,12 +73,13 @@ class ProgramTarget:
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def record(self) -> dict[str, Any]:
-        """Texts from which `stanct.api.model.recorded_target` makes this target again."""
+        """Texts from which `stanct.api.tempering.recorded_target` makes this target again."""
         users = self._users
         return {
             "program": users.expanded,
             "name": users.name,
             "path": users.path,
+            "ends": record_of(users.ends),
             "prefix": self.prefix,
             "made": dict(self.made),
             # A program that the user wants non-centred is made so again by `made`.
@@ -283,6 +285,7 @@ class ProgramTarget:
             "program_sha256": self._users.source_hash,
             "from_text": self._users.path is None,
             "source": self._users.expanded,
+            "ends": record_of(self._users.ends),
             "prefix": self.prefix,
             "reparametrised": list(self.reparametrised),
             "tempered": dict(self.made),

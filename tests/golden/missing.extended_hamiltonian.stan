@@ -150,7 +150,7 @@ model {
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+  target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
   real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)

@@ -147,7 +147,7 @@ model {
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+  target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
   // delta: log base density minus log target density, both of z

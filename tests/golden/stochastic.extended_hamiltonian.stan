@@ -210,7 +210,7 @@ model {
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+  target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
   // log p(theta, y), all constants kept, of the draw

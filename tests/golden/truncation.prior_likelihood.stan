@@ -162,7 +162,7 @@ model {
   // -b(beta): the bias
   target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+  target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
   real ct_beta = inv_logit(ct_u);

@@ -236,7 +236,7 @@ model {
                                ct_log_g - ct_bias);
   }
   // the Jacobian of beta as a function of u, up to a constant
-  target += log_inv_logit(ct_u) + log_inv_logit(-ct_u);
+  target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
   // over the copies that are not the target's: log of the target's density and
