@@ -213,7 +213,7 @@ def test_files_runs_and_the_command_line(
         listed = {key: np.asarray(value).tolist() for key, value in data.items()}
         Path(f"{name}.json").write_text(json.dumps(listed))
     words = ["evidence", "full.stan", "data.json", "--base-program", "null.stan", "--seed", "1"]
-    words += ["--base-data", "theirs.json", "--engine", "embedded", "--draws", "100"]
+    words += ["--base-data", "theirs.json", "--engine", "embedded", "--draws", "400"]
     words += ["--method", "joint", "--set", "path=prior"]
     assert main([*words, "--save", "run"]) == 0
     assert "log (Z of full / Z of null) = " in capsys.readouterr().out
@@ -224,7 +224,7 @@ def test_files_runs_and_the_command_line(
     assert "stanct.temper('full.stan', base='null.stan', base_data=theirs)" in html.unescape(page)
     longer = run.extend(100, progress=False)
     assert longer.evidence.of == run.evidence.of
-    assert longer.draws == 200
+    assert longer.draws == 500
     assert main(["temper", "full.stan", "--base-program", "null.stan"]) == 0
     text = capsys.readouterr().out
     assert "of null.stan to the density p_1 of full.stan" in text

@@ -23,6 +23,7 @@ from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct.api.tempering import temper
 from stanct.bases.fits import explored, fit_base
+from stanct.bases.modes import Approximations
 from stanct.bases.recipes import RECIPES
 from stanct.cli.main import main
 from stanct.common.arrays import Array
@@ -583,13 +584,17 @@ def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> 
 
 
 @pytest.mark.cmdstan
-@pytest.mark.parametrize("base", ["pathfinder", "laplace", "advi"])
+@pytest.mark.parametrize("base", ["pathfinder", "laplace", "advi", "mean-field"])
 def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
     """A Gaussian has one mode, which each of CmdStan's own approximations finds with its mass."""
     target = target_of(LINE.source, LINE.data)
     nuts, seeds = Nuts(), [np.random.SeedSequence(seed) for _ in range(2)]
-    fitted = fit_base(target, base, chains=2, seed=seeds[0], nuts=nuts, engine=engine)
-    found = explored(target, RECIPES[base], chains=2, seed=seeds[1], nuts=nuts, engine=engine)
+    diagonal = replace(RECIPES["advi"], makers=(Approximations(way="advi", full_rank=False),))
+    recipe = RECIPES.get(base, diagonal)
+    fitted = fit_base(
+        target, recipe.name, chains=2, seed=seeds[0], nuts=nuts, engine=engine, recipe=recipe
+    )
+    found = explored(target, recipe, chains=2, seed=seeds[1], nuts=nuts, engine=engine)
     assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
     sd = np.sqrt(np.diag(fitted.base.covariance))
     assert len(found.fits) == 1

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from stanct.bases import ridges
 from stanct.bases.local import LocalFit, mixture_of
+from stanct.bases.loop import Proposal
 from stanct.bases.ridges import Ridges, find_ridges
 from stanct.bases.weights import KEPT, reweighted
 from stanct.path.gaussian import GaussianBase
@@ -44,7 +45,7 @@ def fit_of(mean: list[float], covariance: np.ndarray, log_evidence: float = 0.0)
     return LocalFit(place, covariance, log_evidence, place[None])
 
 
-def found(source: str, *fits: LocalFit, **data: object) -> Ridges:
+def found(source: str, *fits: LocalFit, **data: object) -> Proposal:
     density = target_of(source, data).density
     return find_ridges(density.log_density_gradients, density.unconstrained_names, fits)
 
@@ -103,7 +104,9 @@ def test_weights_of_a_mixture_come_from_its_draws() -> None:
 def test_slices_of_a_funnel_have_its_mass() -> None:
     """Given v, the funnel is Gaussian, so that Laplace's method is exact and v's law comes out."""
     density = target_of(FUNNEL).density
-    slices = ridges._Slices(density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])))
+    slices = ridges._Slices(
+        density.log_density_gradients, fit_of([0, 0, 0], np.diag([4, 2.0, 2])), Ridges()
+    )
     places = slices.places(0, 0.0)
     at = np.array([place.part.mean[0] for place in places])
     mass = np.array([place.mass for place in places])

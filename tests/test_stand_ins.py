@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from conftest import target_of
+from scipy import stats
 from scipy.linalg import expm
 from scipy.special import betainc, logsumexp
 
@@ -45,6 +46,12 @@ model {
 
 def periodic(distance: np.ndarray) -> float:
     return float(np.sum(A**2 * np.exp(-2 * np.sin(np.pi * distance / 1.7) ** 2 / B**2)))
+
+
+def of_categories(below: np.ndarray) -> tuple[float, float]:
+    """Mean and variance of three categories."""
+    share, category = np.diff([0, *below, 1]), np.arange(1, 4)
+    return share @ category, share @ category**2 - (share @ category) ** 2
 
 
 def hidden_markov() -> float:
@@ -128,6 +135,24 @@ generated quantities {
   array[3] int count = multinomial_rng([0.5, 0.2, 0.3]', 100);
 }
 """
+# Draws, with the mean and the standard deviation of each.
+DRAWN = {
+    "neg_binomial_rng(3, 0.5)": stats.nbinom(3, 1 / 3).stats(),
+    "beta_proportion_rng(0.3, 5)": stats.beta(1.5, 3.5).stats(),
+    "exp_mod_normal_rng(1, 0.5, 2)": stats.exponnorm(1, 1, 0.5).stats(),
+    "frechet_rng(6, 2)": stats.invweibull(6, scale=2).stats(),
+    "inv_chi_square_rng(12)": stats.invgamma(6, scale=0.5).stats(),
+    "scaled_inv_chi_square_rng(12, 2)": stats.invgamma(6, scale=24).stats(),
+    "loglogistic_rng(2, 6)": stats.fisk(6, scale=2).stats(),
+    "pareto_rng(2, 6)": stats.pareto(6, scale=2).stats(),
+    "pareto_type_2_rng(1, 2, 6)": stats.lomax(6, 1, 2).stats(),
+    "rayleigh_rng(2)": stats.rayleigh(scale=2).stats(),
+    "discrete_range_rng(3, 8)": stats.randint(3, 9).stats(),
+    "skew_normal_rng(1, 2, 3)": stats.skewnorm(3, 1, 2).stats(),
+    "ordered_logistic_rng(0.5, [-1, 2]')": of_categories(stats.logistic(0.5).cdf([-1, 2])),
+    "ordered_probit_rng(0.5, [-1, 2]')": of_categories(stats.norm(0.5).cdf([-1, 2])),
+    "multi_student_t_rng(12, [1, 2]', [[2, 1], [1, 3]])[2]": stats.t(12, 2, np.sqrt(3)).stats(),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -164,8 +189,19 @@ def test_sparse_matrices_and_counts() -> None:
     assert np.allclose(np.cov(count.T), covariance, atol=2.5)
 
 
+def test_random_numbers_have_their_means_and_variances() -> None:
+    code = "parameters { real x; } model { x ~ std_normal(); } generated quantities { "
+    code += f"vector[{len(DRAWN)}] y = [{', '.join(DRAWN)}]'; }}"
+    drawn = target_of(code).density.variables(np.zeros((1, 20_000, 1)), seed=1)["y"][0]
+    for call, own, (mean, variance) in zip(DRAWN, drawn.T, DRAWN.values(), strict=True):
+        assert abs(own.mean() - mean) < 5 * np.sqrt(variance / len(own)), call
+        # The error of a variance is that of a mean of squares.
+        error = ((own - mean) ** 2).std() / np.sqrt(len(own))
+        assert abs(((own - mean) ** 2).mean() - variance) < 5 * error, call
+
+
 def test_each_stand_in_is_compared() -> None:
-    tried = set(re.findall(r"\w+(?=\()", " ".join(CASES) + SPARSE))
+    tried = set(re.findall(r"\w+(?=\()", " ".join([*CASES, *DRAWN, SPARSE])))
     assert tried.issuperset(stand_ins())
 
 

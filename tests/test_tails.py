@@ -37,7 +37,7 @@ def found_in(source: str, base: GaussianBase, **data: float) -> tuple[str, ...]:
     density = target_of(source, data).density
     fit = LocalFit(base.mean, base.covariance, 0.0, base.mean[None])
     tails = find_tails(density, density.unconstrained_names, [fit], np.random.SeedSequence(1))
-    assert bool(tails.wide) == bool(tails.along)
+    assert bool(tails.parts) == bool(tails.along)
     return tails.along
 
 
@@ -154,4 +154,4 @@ def test_nothing_is_asked_beyond_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     asked.clear()
     tails = find_tails(density, ("x",), [fit], np.random.SeedSequence(1), reach=6.0)
     assert 4 < max(asked) <= 6
-    assert not np.isnan([weight for weight, _ in tails.wide]).any()
+    assert not np.isnan([weight for weight, _ in tails.parts]).any()

@@ -10,6 +10,7 @@ import numpy as np
 from boltzmann_errors import (
     FORMS,
     GIBBS,
+    HMC,
     JOINT,
     LADDER,
     MEASURES,
@@ -37,6 +38,7 @@ from common import (
 )
 from decoders import figure_4, figure_6, figure_7
 from factor_graph import figure_3a
+from joint_hmc import joint_by_hmc
 from radon_evidence import figure_3
 from relaxations import authors_machine, exact_signs, leading_plane, relaxed_draws
 from scipy.integrate import trapezoid
@@ -319,26 +321,31 @@ def paper_run(number: int, repeat: int, form: str, length: int, seed: int) -> di
     log Z is that of the chains alone, as in the paper.
     """
     boltzmann = example("boltzmann")
-    model = stanct.temper(EXAMPLES.parent / "stan_models" / "boltzmann" / "boltzmann.stan")
     chosen, base = system(number), base_for(number, repeat, seed)
-    method, ours = form_of_the_paper(form, base.log_zeta)
     place = len(METHODS) + list(FORMS).index(form)
     state = np.random.SeedSequence([seed, number + 1, repeat, place, length])
+    own = int(state.generate_state(1)[0] % 2**30)
     scale = boltzmann.errors(chosen, base.log_zeta, base.base.mean, base.base.covariance)
     started = time.process_time()
-    run = model.sample(
-        chosen.machine.stan_data(), method, chains=boltzmann.CHAINS, engine="embedded",
-        seed=int(state.generate_state(1)[0] % 2**30), base=base.base, log_zeta=base.log_zeta,
-        progress=False, **boltzmann.chosen(ours, length)[1],
-    )  # fmt: skip
-    found = boltzmann.errors(
-        chosen,
-        run.bare_evidence.log_z,
-        *boltzmann.moments(run.variables["x"], run.target_log_weights),
-    )
+    if form == HMC:
+        moves = 350 + 900 * length  # as many gradients as Gibbs takes
+        x, log_weights, log_z, gradients = joint_by_hmc(
+            chosen.machine, base.base, base.log_zeta, moves, own
+        )
+    else:
+        method, ours = form_of_the_paper(form, base.log_zeta)
+        model = stanct.temper(EXAMPLES.parent / "stan_models" / "boltzmann" / "boltzmann.stan")
+        run = model.sample(
+            chosen.machine.stan_data(), method, chains=boltzmann.CHAINS, engine="embedded",
+            seed=own, base=base.base, log_zeta=base.log_zeta, progress=False,
+            **boltzmann.chosen(ours, length)[1],
+        )  # fmt: skip
+        x, log_weights = run.variables["x"], run.target_log_weights
+        log_z, gradients = run.bare_evidence.log_z, run.gradients
+    found = boltzmann.errors(chosen, log_z, *boltzmann.moments(x, log_weights))
     return {
         "system": number, "repeat": repeat, "method": form, "length": length,
-        "gradients": run.gradients, "cpu": time.process_time() - started,
+        "gradients": gradients, "cpu": time.process_time() - started,
         **dict(zip(MEASURES, found / scale, strict=True)),
     }  # fmt: skip
 

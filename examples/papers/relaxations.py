@@ -21,8 +21,10 @@ from common import (
     panels,
     present,
     seeds,
+    short_numbers,
     titled,
 )
+from matplotlib.figure import Figure
 
 import stanct
 from stanct.engines.embedded import Nuts, run_nuts
@@ -285,39 +287,58 @@ def figure_4(work: Work) -> Made:
     jobs = [{"method": method, "quick": work.quick, "draws": draws, "seed": seed, "beta": beta}
             for method, beta in kinds for seed in own]  # fmt: skip
     found = present(work.parts.all(relaxation_run, jobs))
-    figure, axes = panels(1, 2, (11.0, 3.6))
-    columns = ["code", "ours", *betas, *others]
     rows: list[dict[str, Any]] = []
     for panel, name in enumerate(("E[x]", "E[x²]")):
-        named = set()
         for method, beta in kinds:
             mine = [m for m in found if (m["method"], m["beta"]) == (method, beta)]
             if not mine:
                 continue
-            kind, _, number = method.partition(" ")
-            size = int(number) if kind in ("code", "powers") else 0
-            ours = "ours" if beta is None else beta
-            place = columns.index(method if not size else "code" if kind == "code" else ours)
-            logs = np.log([m["mse"][panel] for m in mine])
+            logs = 0.5 * np.log([m["mse"][panel] for m in mine])
             error = logs.std(ddof=1) / np.sqrt(len(mine)) if len(mine) > 1 else 0.0
-            label = None if size in named or not size else f"N = {size}"
-            axes[0, panel].errorbar(
-                place + {5: 0.2, 10: 0.4}.get(size, 0.0), logs.mean(), 2 * error, fmt="o", ms=4,
-                capsize=2, label=label, color=COLOURS[size],
+            copies = method.split()[0] in ("code", "powers", "PE")
+            rows.append({"moment": name, "method": KINDS[method],
+                         "β": beta or ("estimated" if copies else ""),
+                         "runs": len(mine), "RMSE": float(np.exp(logs.mean())),
+                         "standard error of its log": float(error),
+                         "gradients": float(np.mean([m["cost"] for m in mine]))})  # fmt: skip
+    return Made(rows, errors_by_method(rows), work.judged(*_words_of_figure_4(rows, draws)))
+
+
+def errors_by_method(rows: list[dict[str, Any]]) -> Figure:
+    """RMSEs on a logarithmic axis for estimated β, fixed β, and other samplers."""
+
+    def column(row: dict[str, Any]) -> str:
+        if isinstance(row["β"], float):
+            return f"{row['β']:g}".removeprefix("0")
+        if row["method"].startswith("N"):
+            return {"code": "code", "path": "path"}.get(row["method"].rpartition(", ")[2], "ours")
+        return row["method"].removesuffix(" (joint)")
+
+    names = [column(row) for row in rows]
+    figure, axes = panels(1, 2, (11.0, 3.6))
+    columns = [c for c in ("code", "ours") if c in names]
+    columns += sorted({c for c in names if c[0] == "."})
+    columns += [c for c in ("path", "GS", "ST", "AIS", "HMC") if c in names]
+    for one, moment in zip(axes[0], ("E[x]", "E[x²]"), strict=True):
+        named = set()
+        for row, name in zip(rows, names, strict=True):
+            if row["moment"] != moment:
+                continue
+            copies = row["method"].startswith("N") and name != "path"
+            size = int(row["method"].split(",")[0].removeprefix("N = ")) if copies else 0
+            middle, factor = row["RMSE"], np.exp(2 * row["standard error of its log"])
+            one.errorbar(
+                columns.index(name) + {5: 0.2, 10: 0.4}.get(size, 0.0), middle,
+                [[middle - middle / factor], [middle * factor - middle]], fmt="o", ms=4, capsize=2,
+                label=None if size in named or not size else f"N = {size}", color=COLOURS[size],
             )  # fmt: skip
             named.add(size)
-            rows.append({"moment": name, "method": KINDS[method],
-                         "β": beta or ("estimated" if number else ""),
-                         "runs": len(mine), "log MSE": float(logs.mean()),
-                         "standard error": float(error),
-                         "gradients": float(np.mean([m["cost"] for m in mine]))})  # fmt: skip
-        ticks = [{"PE 2": "path", "joint": "GS"}.get(str(c), str(c).removeprefix("0"))
-                 for c in columns]  # fmt: skip
-        axes[0, panel].set_xticks(range(len(columns)), ticks, fontsize=8)
-        titled(axes[0, panel], f"log mean square error of {name}",
-               "estimated β, fixed β, and other samplers")  # fmt: skip
+        one.set_yscale("log")
+        short_numbers(one)
+        one.set_xticks(range(len(columns)), columns, fontsize=8)
+        titled(one, f"RMSE of {moment}", "estimated β, fixed β, and other samplers")
     legend(axes[0])
-    return Made(rows, figure, work.judged(*_words_of_figure_4(rows, draws)))
+    return figure
 
 
 def _words_of_figure_4(rows: list[dict[str, Any]], draws: int) -> tuple[str, str]:
@@ -326,15 +347,16 @@ def _words_of_figure_4(rows: list[dict[str, Any]], draws: int) -> tuple[str, str
     first = [r for r in rows if r["moment"] == "E[x]"]
 
     def told(r: dict[str, Any], name: str) -> str:
-        return f"{r['log MSE']:.2f} ± {r['standard error']:.2f} ({name})"
+        factor = np.exp(2 * r["standard error of its log"])
+        return f"{r['RMSE']:.2g} ({name}, ×÷ {factor:.1f})"
 
     says = (
-        f"{' or '.join(map(str, counts))} runs per cell of {draws:,} draws. The log mean square "
-        "error of E[x] is "
+        f"{' or '.join(map(str, counts))} runs per cell of {draws:,} draws. RMSEs of E[x] are "
+        "geometric means over runs, and in brackets is the factor of two standard errors: "
     )
     says += ", ".join(told(r, r["method"]) for r in first if not isinstance(r["β"], float)) + "."
     every = [r for r in first if isinstance(r["β"], float)]
-    found = [min((r for r in every if r["method"] == name), key=lambda r: r["log MSE"])
+    found = [min((r for r in every if r["method"] == name), key=lambda r: r["RMSE"])
              for name in dict.fromkeys(r["method"] for r in every)]  # fmt: skip
     says += " The best fixed β: "
     says += ", ".join(

@@ -61,6 +61,11 @@ class LocalFit:
     log_evidence: float
     points: Array = field(repr=False)
 
+    @property
+    def gaussian(self) -> GaussianBase:
+        """The Gaussian, normalised."""
+        return GaussianBase.from_covariance(self.mean, self.covariance)
+
 
 @contextmanager
 def bounded(density: BatchDensity) -> Iterator[None]:
@@ -122,11 +127,7 @@ def mixture_of(
     log_zeta = float(log_sum_exp(log_evidence))
     weights = np.exp(log_evidence - log_zeta)
     kept = weights > LEAST_WEIGHT
-    components = [
-        GaussianBase.from_covariance(fit.mean, fit.covariance)
-        for fit, keep in zip(fits, kept, strict=True)
-        if keep
-    ]
+    components = [fit.gaussian for fit, keep in zip(fits, kept, strict=True) if keep]
     weights = weights[kept]
     if wide_share:
         mean, covariance, _ = mixture_moments(

@@ -130,6 +130,8 @@ class Proposal:
         A base that takes the place of all that is known, and the guess at log Z that goes with it.
     known
         What the state knows then, by the names of its fields.
+    along
+        Names of the coordinates along which the parts reach.
     gradients, evaluations
         What the maker spent.
     made
@@ -144,6 +146,7 @@ class Proposal:
     parts: tuple[tuple[float, GaussianBase], ...] = field(default=(), repr=False)
     instead: tuple[Base, float] | None = None
     known: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    along: tuple[str, ...] = ()
     gradients: int = 0
     evaluations: int = 0
     made: int = 0
@@ -440,6 +443,6 @@ def enough_points(fit: LocalFit) -> Array:
     """Points of a fit, or draws of its Gaussian where its points are few, shape (n, D)."""
     if len(fit.points) >= LOW_RANK_DRAWS:
         return fit.points
-    q = GaussianBase.from_covariance(fit.mean, fit.covariance)
+    q = fit.gaussian
     rng = np.random.default_rng(0)
     return q.unwhiten(rng.standard_normal((LOW_RANK_DRAWS, fit.mean.size)))

@@ -1,4 +1,4 @@
-"""Makers beyond the modes: tails, ridges, scouts, and what is simple given a few parameters."""
+"""Makers of a base in place of the modes: scouts, and what is simple given a few parameters."""
 
 from __future__ import annotations
 
@@ -10,37 +10,13 @@ import numpy as np
 
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested import Nested, find_nested
-from stanct.bases.ridges import find_ridges
 from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.bases.starts import reach_of
-from stanct.bases.tails import find_tails
 from stanct.common.settings import Real, Whole
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tails(Maker):
-    """Wide Gaussians where the density falls like a power; see `stanct.bases.tails`."""
-
-    name: ClassVar[str] = "tails"
-    judged: ClassVar[bool] = False
-
-    def make(self, state: State) -> Proposal:
-        density = state.target.density
-        found = find_tails(
-            density, density.unconstrained_names, state.fits, state.seeds.tails,
-            reach=reach_of(state.target),
-        )  # fmt: skip
-        return Proposal(
-            parts=found.wide,
-            known={"tails": found.along},
-            evaluations=found.evaluations,
-            said=f"tails are heavy along {', '.join(found.along)}" if found.along else "",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,45 +55,6 @@ class Given(Maker):
             evaluations=found.evaluations,
             made=int(found.base is not None),
             said=held + ", ".join(found.outer) if held else "",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ridges(Maker):
-    """Gaussians along ridges of mass that the modes do not explain; see `stanct.bases.ridges`.
-
-    Attributes
-    ----------
-    share
-        Share of the purse that it may take.
-    """
-
-    name: ClassVar[str] = "ridges"
-    judged: ClassVar[bool] = False
-
-    share: Annotated[float, Real(0, 1)] = 0.02 / 3
-
-    def applies(self, state: State) -> bool:
-        return state.is_settled and not state.in_two_stages
-
-    def make(self, state: State) -> Proposal:
-        density = state.target.density
-        look = partial(
-            find_ridges,
-            density.log_density_gradients,
-            density.unconstrained_names,
-            state.fits,
-            peaks=state.measured.peaks,
-            beside=state.parts,
-            effort=state.purse.effort(self.share),
-        )
-        found = heard(look)
-        return Proposal(
-            parts=found.parts,
-            reweigh=True,
-            known={"ridges": found.along},
-            gradients=found.gradients,
-            said=f"mass beside the modes along {', '.join(found.along)}" if found.along else "",
         )
 
 

@@ -26,7 +26,7 @@ from stanct.bases.local import (
 )
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.pilots import (
-    NEGLIGIBLE,
+    FAINT,
     TRIAL,
     Piloted,
     annealed,
@@ -257,7 +257,7 @@ class Pilots(Maker):
         unseen
             The probability of a new mode without a search.
         """
-        floor = max((fit.log_evidence for fit in fits), default=0.0) - NEGLIGIBLE
+        floor = max((fit.log_evidence for fit in fits), default=0.0) - FAINT
         fits = sorted(
             (fit for fit in fits if fit.log_evidence > floor), key=lambda fit: -fit.log_evidence
         )
@@ -388,7 +388,7 @@ def _for_pilots(state: State) -> list[LocalFit]:
     if not approximate:  # all is measured, or nobody asked Pathfinder
         return [inside(fit, target.density) for fit in others]
     # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
-    floor = max(fit.log_evidence for fit in approximate) - NEGLIGIBLE
+    floor = max(fit.log_evidence for fit in approximate) - FAINT
     # The width of a ridge would make one mode of all modes.
     others = [_around(fit.mean, approximate) if is_flat(fit) else fit for fit in others]
     others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]

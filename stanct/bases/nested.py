@@ -44,9 +44,6 @@ CUBIC = (0.3, 0.003)
 # They are Gaussian if log densities have a smaller variance about those of their Gaussian, on
 # average over so many places with so many draws each.
 GAUSSIAN, PLACES, ALONG = 1e-4, 12, 20
-# Places from which Newton's method starts, at most, and how far they are apart in standard
-# deviations of the pilots' draws.
-MOST_KNOWN, APART = 48, 0.7
 # Draws of the base that decide whether it is good enough, the least evenness of their weights, and
 # the largest one relative to their mean.
 TRIAL, EVEN, LARGEST = 500, 0.4, 10.0
@@ -350,11 +347,8 @@ class _GaussianFit(Fit):
         colouring: Colouring,
     ) -> None:
         super().__init__(density, outer, points, rng)
-        self._spread, self._colouring = self._theta.std(axis=0), colouring
-        # The first place is no known one, and lies nowhere.
-        inner = points[:, ~outer]
-        self._places = [np.full(outer.sum(), np.inf)]
-        self._means, self._spreads = [inner.mean(axis=0)], [inner.std(axis=0)]
+        self._colouring, inner = colouring, points[:, ~outer]
+        self._start = inner.mean(axis=0)[None], inner.std(axis=0)[None]
         self.is_gaussian = False
 
     def base(self) -> NestedBase | None:
@@ -367,9 +361,9 @@ class _GaussianFit(Fit):
             NestedGaussian(
                 **self._common(marginal),
                 **self._colouring._asdict(),
-                places=np.array(self._places[1:]),
-                means=np.array(self._means[1:]),
-                spreads=np.array(self._spreads[1:]),
+                places=self._theta.mean(axis=0)[None],
+                means=self._start[0],
+                spreads=self._start[1],
             )
         )
 
@@ -389,27 +383,9 @@ class _GaussianFit(Fit):
             return bool(np.var(difference, axis=1).mean() < GAUSSIAN)
 
     def _given(self, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
-        """The Gaussians at outer coordinates, from the nearest places known before."""
-        distance = self._distance(theta)
-        near = distance.argmin(axis=1)
-        means, spreads = np.array(self._means)[near], np.array(self._spreads)[near]
-        far = distance.min(axis=1) > APART
-        for batch, given in self._slices.gaussians(theta, means, spreads, self._colouring):
-            new = np.flatnonzero(far[batch] & np.isfinite(given.log_mass))
-            for number in new:
-                self._remember(theta[batch][number], given.of(np.array([number])))
-            yield batch, given
-
-    def _remember(self, place: Array, given: Conditionals) -> None:
-        """Know a place, if there are not many, and none near it."""
-        if len(self._places) <= MOST_KNOWN and self._distance(place[None]).min() > APART:
-            self._places.append(place)
-            self._means.append(given.mean[0])
-            self._spreads.append(given.spread[0])
-
-    def _distance(self, theta: Array) -> Array:
-        """Distances to the known places in standard deviations, shape (m, K)."""
-        return np.linalg.norm((theta[:, None] - np.array(self._places)) / self._spread, axis=2)
+        """The Gaussians at outer coordinates, from the moments of the pilots' draws."""
+        mean, spread = (np.repeat(one, len(theta), axis=0) for one in self._start)
+        return self._slices.gaussians(theta, mean, spread, self._colouring)
 
     def _log_masses(self, theta: Array) -> Array:
         log_mass = np.empty(len(theta))

@@ -18,7 +18,6 @@ from stanct.bases.nested import MOST_OUTER, Fit, Nested
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.narrowed import Frame, frame_of, narrowed
 from stanct.path.nested import NestedBase, NestedLowRank
@@ -61,7 +60,7 @@ def find_nested_wide(
     frame = frame_of(mode.mean[~outer], precision, sweeps=SWEEPS, tolerance=TOLERANCE)
     if frame.vectors.shape[1] > MOST_DIRECTIONS:
         return found
-    q = GaussianBase.from_covariance(mode.mean, mode.covariance)
+    q = mode.gaussian
     try:
         cooled = annealed_scouts(
             density.borrow, q, particles=PARTICLES, seed=moves, threads=threads,

@@ -31,7 +31,7 @@ MOST_PILOTS, MOST_IN_FEW_DIMENSIONS, FEW = 8, 32, 5
 # of the best modes agree. By the pilots' own evidences, it is dropped. A pilot that drifts along a
 # ridge, or into a neck where coordinates are rounding noise, would otherwise widen the base by tens
 # of standard deviations.
-NEGLIGIBLE = 7.0
+FAINT = 7.0
 # A Laplace approximation fits if half of the width of δ over its draws is at most this, and no more
 # over the particles that left it.
 FITS = 0.7
@@ -100,7 +100,7 @@ def measured(
     known
         All modes that are known, with this one.
     """
-    q, known = GaussianBase.from_covariance(fit.mean, fit.covariance), known or [fit]
+    q, known = fit.gaussian, known or [fit]
     draws, moves, around = seed.spawn(3)
     x = q.unwhiten(q.draw(np.random.default_rng(draws), TRIAL))
     # Where modes overlap, the target is the sum of their Gaussians.
@@ -133,8 +133,7 @@ def measured(
 
 def log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
     """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
-    bases = [GaussianBase.from_covariance(fit.mean, fit.covariance) for fit in fits]
-    terms = [fit.log_evidence + q.log_density(x) for fit, q in zip(fits, bases, strict=True)]
+    terms = [fit.log_evidence + fit.gaussian.log_density(x) for fit in fits]
     return np.asarray(log_sum_exp(np.array(terms), axis=0))
 
 
@@ -146,7 +145,7 @@ def _bulk(
     A spike on a wide bulk is the bulk's only mode, and its Gaussian fits. Only points far from it,
     in its own standard deviations, show that most of the mass is elsewhere.
     """
-    q = GaussianBase.from_covariance(fit.mean, fit.covariance)
+    q = fit.gaussian
     total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
     found = []
     for width in WIDE:
@@ -225,7 +224,7 @@ def piloted(
     pilots, gradients = _pilots(target, starts, seeds[0], rng, nuts)
     rest = [found[group[0]] for group in modes[chains:]]
     if len(distinct_modes(pilots)) == 1:
-        floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+        floor = found[modes[0][0]].log_evidence - FAINT
         rest = [fit for fit in rest if fit.log_evidence > floor]
     if rest:
         starts = [fit.points[rng.integers(len(fit.points))] for fit in rest]
@@ -250,7 +249,7 @@ def _spread_out(found: Sequence[LocalFit], most: int) -> list[list[int]]:
     places = np.array([found[group[0]].mean for group in modes])
     places = places / np.maximum(places.std(axis=0), 1e-300)
     chosen = list(range(most // 2))
-    floor = found[modes[0][0]].log_evidence - NEGLIGIBLE
+    floor = found[modes[0][0]].log_evidence - FAINT
     while len(chosen) < most:
         nearest = np.linalg.norm(places[:, None] - places[chosen], axis=2).min(axis=1)
         worth = [found[group[0]].log_evidence > floor for group in modes]

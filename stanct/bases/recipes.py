@@ -7,8 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stanct.bases.loop import Recipe
-from stanct.bases.makers import AnnealedScouts, Given, Ridges, Tails
+from stanct.bases.makers import AnnealedScouts, Given
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
+from stanct.bases.ridges import Ridges
+from stanct.bases.tails import Tails
 from stanct.bases.wide import Wide
 from stanct.common.names import MODES
 from stanct.common.settings import refuse_unknown

@@ -7,67 +7,102 @@ is moved away from a mode, step by step. At each step Newton's method takes all 
 the top of their slice, whose curvature gives its mass (Tierney & Kadane 1986). Where the target is
 much denser than the Gaussians of all modes, a Gaussian along the ridge and across it joins the
 base.
-
-Ridges cost some D gradients a place, and are followed from up to `MOST_STARTS` places in up to
-`MOST_DIMENSIONS` dimensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from stanct.bases.local import LocalFit
+from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.score import NEGLIGIBLE
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
+from stanct.common.settings import Real, Whole
 from stanct.path.conditional import Newton, Slices
 from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import GaussianBase
+from stanct.work.interrupts import heard
 
-MOST_STARTS, MOST_DIMENSIONS = 12, 30
-# No axis is begun after so many gradients.
-MOST_GRADIENTS = 20_000
-# The first step in standard deviations of the mode, the factor by which steps grow where the mass
-# changes slowly, and by which they shrink where it changes fast or Newton's method does not arrive.
-FIRST, GROWTH, SHRINKS, SHORTEST = 0.6, 1.6, 0.5, 0.1
-# Changes of the log mass from one place to the next that are slow, and fast, in nats.
-SLOW, FAST = 0.5, 3.0
-# A side ends where its mass is lower by so many nats than at its largest, or after so many places.
-NEGLIGIBLE, MOST_PLACES = 13.0, 40
 # Parts need no exact tops.
 NEWTON = Newton(exact=0.01, longest=3.0)
-# Parts join where draws of the base would have a larger log weight than the first number. A ridge
-# is worth its parts if these places hold this much mass, each times its squared
-# distance in units of `AT` standard deviations where that is more than one. So is a place if it
-# holds this much.
-HEAVY, WORTH, AT, WORTH_OF_PLACE = 1.5, 3e-3, 3.0, 1e-5
-# The weight of a part, relative to its mass, and the least. All parts together have no more than
-# the other parts of the base.
-GENEROUS, LEAST = 1.5, 0.002
-# The most parts, and the most numbers in all their roots, which each gradient of the base reads.
-MOST_PARTS, FEWEST_PARTS, MOST_NUMBERS = 40, 8, 8000
+# A side ends where a shorter step would still lead to no top.
+SHORTEST = 0.1
+# A place that holds less mass gets no part.
+LEAST_MASS = 1e-5
 
 
-@dataclass(frozen=True)
-class Ridges:
-    """Gaussians along the ridges of a target.
+@dataclass(frozen=True, kw_only=True)
+class Ridges(Maker):
+    """Gaussians along ridges of mass that the modes do not explain.
+
+    They cost some D gradients a place.
 
     Attributes
     ----------
-    along
-        Names of the unconstrained coordinates along which ridges were found.
-    parts
-        The Gaussians, each with its weight relative to 1 for all other parts of a base.
-    gradients
-        Gradients spent.
+    share
+        Share of the purse that it may take. No axis is begun afterwards.
+    most_starts, most_dimensions
+        Modes from which ridges are followed, and parameters, at most.
+    first, growth
+        The first step, in standard deviations of the mode, and the factor by which steps grow where
+        the mass changes slowly. They are halved where it changes fast, or where Newton's method
+        does not arrive.
+    slow, fast
+        Changes of the log mass from one place to the next, in nats.
+    most_places
+        Places on one side of a mode, at most. It ends before where its mass is negligible.
+    heavy
+        Parts join where draws of the base would have larger log weights.
+    worth, at
+        A ridge is worth its parts if these places hold so much mass, each times its squared
+        distance in units of `at` standard deviations where that is more than one.
+    generous, least
+        The weight of a part, relative to its mass, and the least.
+    most_parts, most_numbers
+        Parts at most, and numbers in all their roots, which each gradient of the base reads.
     """
 
-    along: tuple[str, ...] = ()
-    parts: tuple[tuple[float, GaussianBase], ...] = field(default=(), repr=False)
-    gradients: int = 0
+    name: ClassVar[str] = "ridges"
+    judged: ClassVar[bool] = False
+
+    share: Annotated[float, Real(0, 1)] = 0.02 / 3
+    most_starts: Annotated[int, Whole(1)] = 12
+    most_dimensions: Annotated[int, Whole(2)] = 30
+    first: Annotated[float, Real(0)] = 0.6
+    growth: Annotated[float, Real(1)] = 1.6
+    slow: Annotated[float, Real(0)] = 0.5
+    fast: Annotated[float, Real(0)] = 3.0
+    most_places: Annotated[int, Whole(1)] = 40
+    heavy: Annotated[float, Real(0)] = 1.5
+    worth: Annotated[float, Real(0)] = 3e-3
+    at: Annotated[float, Real(0)] = 3.0
+    generous: Annotated[float, Real(0)] = 1.5
+    least: Annotated[float, Real(0, 1)] = 0.002
+    most_parts: Annotated[int, Whole(1)] = 40
+    most_numbers: Annotated[int, Whole(1)] = 8000
+
+    def applies(self, state: State) -> bool:
+        return state.is_settled and not state.in_two_stages
+
+    def make(self, state: State) -> Proposal:
+        density = state.target.density
+        look = partial(
+            find_ridges,
+            density.log_density_gradients,
+            density.unconstrained_names,
+            state.fits,
+            peaks=state.measured.peaks,
+            beside=state.parts,
+            effort=state.purse.effort(self.share),
+            rules=self,
+        )
+        return heard(look)
 
 
 class _Top(NamedTuple):
@@ -122,7 +157,8 @@ def find_ridges(
     peaks: Sequence[LocalFit] = (),
     beside: Sequence[tuple[float, GaussianBase]] = (),
     effort: float = 1.0,
-) -> Ridges:
+    rules: Ridges | None = None,
+) -> Proposal:
     """Follow the ridges from the modes of a target, and cover those that hold mass.
 
     Parameters
@@ -139,77 +175,75 @@ def find_ridges(
     beside
         Further parts of the base, each with its weight relative to 1 for all modes together.
     effort
-        Share of `MOST_GRADIENTS` that may be spent.
+        Share of the usual gradients that may be spent.
     """
-    if len(names) > MOST_DIMENSIONS or len(names) < 2:
-        return Ridges()
+    rules = rules or Ridges()
+    if not 2 <= len(names) <= rules.most_dimensions:
+        return Proposal()
     total = float(log_sum_exp(np.array([fit.log_evidence for fit in fits])))
     places: list[_Place] = []
-    spent = 0
-    for fit in [*fits, *peaks][:MOST_STARTS]:
-        slices = _Slices(gradients, fit)
+    spent, most = 0, effort * rules.share * USUAL
+    for fit in [*fits, *peaks][: rules.most_starts]:
+        slices = _Slices(gradients, fit, rules)
         for axis in range(len(names)):
-            if spent + slices.spent < effort * MOST_GRADIENTS:
+            if spent + slices.spent < most:
                 places += slices.places(axis, total)
         spent += slices.spent
-    parts = [
-        (fit.log_evidence - total, GaussianBase.from_covariance(fit.mean, fit.covariance))
-        for fit in fits
-    ] + [(float(np.log(weight)), part) for weight, part in beside]
-    places = [place for place in places if place.mass > WORTH_OF_PLACE]
+    places = [place for place in places if place.mass > LEAST_MASS]
     if not places:
-        return Ridges(gradients=spent)
+        return Proposal(gradients=spent)
+    parts = [(np.exp(fit.log_evidence - total), fit.gaussian) for fit in fits] + [*beside]
     points = np.array([place.part.mean for place in places])
     log_target = np.array([place.log_density for place in places]) - total
-    log_base = log_sum_exp(np.array([w + part.log_density(points) for w, part in parts]), axis=0)
-    mass = np.array([place.mass for place in places])
+    terms = [np.log(weight) + part.log_density(points) for weight, part in parts]
+    lacking = log_target - log_sum_exp(np.array(terms), axis=0)
+    missing = np.where(lacking > rules.heavy, [place.mass for place in places], 0.0)
     distance = np.array([place.distance for place in places])
-    missing = np.where(log_target - log_base > HEAVY, mass, 0.0)
+    if missing @ np.maximum(np.square(distance / rules.at), 1.0) < rules.worth:
+        return Proposal(gradients=spent)
     along = np.array([place.axis for place in places])
-    matters = missing * np.maximum(np.square(distance / AT), 1.0)
-    if matters.sum() < WORTH:
-        return Ridges(gradients=spent)
-    chosen = _chosen(places, log_target, np.asarray(log_base), missing)
-    weights = _weights(places, chosen, missing)
-    return Ridges(
-        tuple(names[int(axis)] for axis in np.unique(along[missing > 0])),
-        tuple((float(w), places[k].part) for w, k in zip(weights, chosen, strict=True)),
-        spent,
+    found = tuple(names[int(axis)] for axis in np.unique(along[missing > 0]))
+    return Proposal(
+        parts=_parts(places, log_target, log_target - lacking, missing, rules),
+        reweigh=True,
+        known={"ridges": found},
+        along=found,
+        gradients=spent,
+        said=f"mass beside the modes along {', '.join(found)}",
     )
 
 
-def _chosen(
-    places: Sequence[_Place], log_target: Array, log_base: Array, missing: Array
-) -> list[int]:
-    """Places whose Gaussians explain all, always the one that misses most of the mass next."""
+def _parts(
+    places: Sequence[_Place], log_target: Array, log_base: Array, missing: Array, rules: Ridges
+) -> tuple[tuple[float, GaussianBase], ...]:
+    """Gaussians that explain all places, always the one that misses most of the mass next.
+
+    Each has its mass and that of places nearest to it. All together have no more than 1.
+    """
     points = np.array([place.part.mean for place in places])
-    most = int(np.clip(MOST_NUMBERS / points.shape[1] ** 2, FEWEST_PARTS, MOST_PARTS))
+    most = min(max(rules.most_numbers // points.shape[1] ** 2, 1), rules.most_parts)
     chosen: list[int] = []
     while len(chosen) < most:
-        left = np.where(log_target - log_base > HEAVY, missing, 0.0)
+        left = np.where(log_target - log_base > rules.heavy, missing, 0.0)
         left[chosen] = 0.0
         best = int(np.argmax(left))
         if not left[best] > 0:
             break
         chosen.append(best)
-        weight = np.log(max(GENEROUS * places[best].mass, LEAST))
+        weight = np.log(max(rules.generous * places[best].mass, rules.least))
         log_base = np.logaddexp(log_base, weight + places[best].part.log_density(points))
-    return chosen
-
-
-def _weights(places: Sequence[_Place], chosen: Sequence[int], missing: Array) -> Array:
-    """Weights of the chosen places: their mass, and that of places that lie nearest to them."""
-    points = np.array([place.part.mean for place in places])
     near = np.argmax([places[k].part.log_density(points) for k in chosen], axis=0)
-    weights = np.maximum(GENEROUS * np.bincount(near, missing, len(chosen)), LEAST)
-    return weights / max(weights.sum(), 1.0)
+    mass = rules.generous * np.bincount(near, missing, len(chosen))
+    weights = np.maximum(mass, rules.least)
+    weights /= max(weights.sum(), 1.0)
+    return tuple((float(w), places[k].part) for w, k in zip(weights, chosen, strict=True))
 
 
 class _Slices:
     """Slices through a target at fixed values of one coordinate, around a mode."""
 
-    def __init__(self, gradients: Gradients, fit: LocalFit) -> None:
-        self._gradients, self._mean = gradients, fit.mean
+    def __init__(self, gradients: Gradients, fit: LocalFit, rules: Ridges) -> None:
+        self._gradients, self._mean, self._rules = gradients, fit.mean, rules
         self._spread = np.sqrt(np.diag(fit.covariance))
         self.spent = 0
 
@@ -244,12 +278,12 @@ class _Slices:
     def _side(self, middle: _Top, axis: int, sign: int) -> list[_Top]:
         """Tops on one side of the mode, nearest first."""
         found: list[_Top] = []
-        tangent = np.eye(self._mean.size)[axis]
-        last, largest, step = middle, middle.log_mass, FIRST
-        while len(found) < MOST_PLACES:
+        tangent, rules = np.eye(self._mean.size)[axis], self._rules
+        last, largest, step = middle, middle.log_mass, rules.first
+        while len(found) < rules.most_places:
             top = self._top(last.point + sign * step * self._spread[axis] * tangent, axis)
-            if top is None or (abs(top.log_mass - last.log_mass) > FAST and step > SHORTEST):
-                step *= SHRINKS
+            if top is None or (abs(top.log_mass - last.log_mass) > rules.fast and step > SHORTEST):
+                step /= 2
                 if step < SHORTEST and top is None:
                     break
                 continue
@@ -257,8 +291,8 @@ class _Slices:
             largest = max(largest, top.log_mass)
             if largest - top.log_mass - np.log(step) > NEGLIGIBLE:
                 break
-            if abs(top.log_mass - last.log_mass) < SLOW:
-                step *= GROWTH
+            if abs(top.log_mass - last.log_mass) < rules.slow:
+                step *= rules.growth
             moved = top.point - last.point
             last, tangent = top, moved / moved[axis]
         return found

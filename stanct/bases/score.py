@@ -12,6 +12,8 @@ from stanct.targets.protocols import SampledTarget
 
 # Draws of a base that are scored.
 SCORED = 1000
+# Mass that is lower by so many nats is negligible.
+NEGLIGIBLE = 14.0
 # A density explains a point where the target, normalised, is no more than so many nats denser.
 EXPLAINED = 3.0
 

@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from stanct.bases.local import LocalFit
+from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.pilots import log_mass
-from stanct.bases.score import unexplained
+from stanct.bases.score import NEGLIGIBLE, unexplained
+from stanct.bases.starts import reach_of
 from stanct.common.arrays import Array
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.protocols import SampledDensity
@@ -35,32 +38,26 @@ HEAVY = 1e-4
 # A shell gets a component if it holds this much. Its standard deviation is this many times the
 # shell's inner edge, and its weight this many times the shell's mass, and never less than `LEAST`.
 WORTH, WIDTH, GENEROUS, LEAST = 1e-5, 1.6, 1.5, 0.005
-# Before a line is followed: no tail holds `HEAVY` whose log density at this distance is lower than
-# the centre's by so much.
-LOOK, DROP = 12.0, 14.0
+# Before a line is followed: no tail holds `HEAVY` whose density at this distance is negligible.
+LOOK = 12.0
 # Lines in directions that are no axis.
 DIRECTIONS = 12
 ALL = "all directions"
 
 
-@dataclass(frozen=True)
-class Tails:
-    """Heavy tails of a target around the centre of a Gaussian.
+@dataclass(frozen=True, kw_only=True)
+class Tails(Maker):
+    """Wide Gaussians where the density falls like a power."""
 
-    Attributes
-    ----------
-    along
-        Names of the unconstrained coordinates along which the tails are heavy, and `ALL` for tails
-        in every direction.
-    wide
-        Gaussians that reach them, each with its weight relative to 1 for all other parts of a base.
-    evaluations
-        Log densities spent.
-    """
+    name: ClassVar[str] = "tails"
+    judged: ClassVar[bool] = False
 
-    along: tuple[str, ...] = ()
-    wide: tuple[tuple[float, GaussianBase], ...] = field(default=(), repr=False)
-    evaluations: int = 0
+    def make(self, state: State) -> Proposal:
+        density = state.target.density
+        return find_tails(
+            density, density.unconstrained_names, state.fits, state.seeds.tails,
+            reach=reach_of(state.target),
+        )  # fmt: skip
 
 
 def find_tails(
@@ -70,8 +67,11 @@ def find_tails(
     seed: np.random.SeedSequence,
     *,
     reach: float = math.inf,
-) -> Tails:
+) -> Proposal:
     """Look for heavy tails of a density around the best of its modes.
+
+    The proposal is along the unconstrained coordinates whose tails are heavy, and `ALL` for tails
+    in every direction.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def find_tails(
         How far from the best mode, in any coordinate, the density is asked for. Beyond, it counts
         as nothing.
     """
-    base = GaussianBase.from_covariance(fits[0].mean, fits[0].covariance)
+    base = fits[0].gaussian
     lines = _Lines(density, base.mean, fits, reach)
     dimension, covariance = base.dimension, base.covariance
     inverse = solve_triangular(base.scale, np.eye(dimension), lower=True)
@@ -111,7 +111,14 @@ def find_tails(
         for edge, mass in zip(EDGES, shells, strict=True)
         if mass > WORTH
     ]
-    return Tails(tuple(name for name, _, _ in heavy), tuple(wide), lines.evaluations)
+    along = tuple(name for name, _, _ in heavy)
+    return Proposal(
+        parts=tuple(wide),
+        known={"tails": along},
+        along=along,
+        evaluations=lines.evaluations,
+        said=f"tails are heavy along {', '.join(along)}" if along else "",
+    )
 
 
 class _Lines:
@@ -132,7 +139,7 @@ class _Lines:
         if LOOK * np.abs(step).max() > self._reach:
             return True
         far = self._at(np.array([-LOOK, LOOK])[:, None] * step)
-        return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - DROP)
+        return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - NEGLIGIBLE)
 
     def shells(self, steps: Array, volume: int = 1) -> Array:
         """The share of the mass along lines that lies in each shell.
@@ -150,7 +157,7 @@ class _Lines:
         explained = ~unexplained(values, log_mass(self._modes, self._centre + offsets))
         values = values.reshape(-1, DISTANCES.size) + (volume - 1) * np.log(DISTANCES)
         # What lies before a mode farther out is a saddle, and no tail.
-        known = explained.reshape(values.shape) & (values > values.max() - DROP)
+        known = explained.reshape(values.shape) & (values > values.max() - NEGLIGIBLE)
         before = np.flip(np.logical_or.accumulate(np.flip(known, axis=1), axis=1), axis=1)
         beyond = ~(explained.reshape(values.shape) | before)
         heights = np.exp(values - values.max())

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from stanct.bases.local import LocalFit, best_of_each_mode, encloses
-from stanct.bases.pilots import NEGLIGIBLE
+from stanct.bases.pilots import FAINT
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.path.gaussian import GaussianBase
@@ -48,7 +48,7 @@ def variational_fits(
     modes = best_of_each_mode(starts)
     for start in modes:
         centre = replace(start, points=start.mean[None])
-        negligible = start.log_evidence < modes[0].log_evidence - NEGLIGIBLE
+        negligible = start.log_evidence < modes[0].log_evidence - FAINT
         if tried == most or negligible or any(encloses(one, centre) for one in found):
             continue
         tried += 1
@@ -117,7 +117,7 @@ def _ascended(
         noise = rng.standard_normal((BATCH, size))
         values, slopes = density.log_density_gradients(unit.unwhiten(place[0] + noise @ scale.T))
         # −∇ log q is S⁻ᵀ ε; the part of the gradient that has mean zero is left out.
-        slopes = slopes @ unit.scale + solve_triangular(scale, noise.T, lower=True, trans="T").T
+        slopes = slopes @ unit.scale + solve_triangular(scale, noise.T, lower=True, trans=1).T
         slopes = np.where(np.isfinite(values)[:, None], slopes, 0.0)
         gradient = np.concatenate([slopes.mean(axis=0)[None], slopes.T @ noise / BATCH * shape])
         gradient[1 + diagonal, diagonal] *= np.diag(scale)

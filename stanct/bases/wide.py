@@ -35,7 +35,6 @@ from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.path.base import Base
 from stanct.path.bridge import bridge_log_z
-from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.work.interrupts import heard
 
@@ -152,7 +151,7 @@ class Wide(Maker):
         nested, log_z, base = None, 0.0, None
         if mode.fit is not None:
             log_z = mode.fit.log_evidence
-            base = GaussianBase.from_covariance(mode.fit.mean, mode.fit.covariance)
+            base = mode.fit.gaussian
         elif self.given:
             nested = find_nested_wide(target, fit, rest, threads=threads)
             gradients, evaluations = gradients + nested.gradients, evaluations + nested.evaluations
